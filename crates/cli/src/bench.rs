@@ -87,7 +87,7 @@ use restart::Restart;
 use storm::StormArguments;
 use txbench::Txbench;
 
-pub(crate) use results::{command_line, judged, moment, tell};
+pub(crate) use results::{command_line, judged, list_written, moment};
 
 /// Workloads that run over a sweep. Each is a module with `Arguments`: its documentation is the
 /// help, `sweep` has the points, and `workload()` makes the workload from the rest.

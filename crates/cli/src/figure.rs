@@ -15,7 +15,7 @@ use foxton_lab::{
 
 use crate::{
     arguments::Figure,
-    bench::{command_line, judged, moment, tell},
+    bench::{command_line, judged, list_written, moment},
     output::{say, show},
 };
 
@@ -71,7 +71,7 @@ fn make(
     show(&terminal::sheet(&sheet));
     let fresh = || fresh_directory(name, &moment(&sheet.machine));
     let directory = out.unwrap_or_else(fresh);
-    tell(report::write_sheet(&sheet, &directory), &directory)?;
+    list_written(report::write_sheet(&sheet, &directory), &directory)?;
     Ok(judged(&sheet.machine, sheet.failure()))
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
     }
     match what.deadlock {
         true => show(&tables::cycle(latest(&picture)?).render()),
-        false => tell(&picture, if what.all { usize::MAX } else { LISTED }),
+        false => print(&picture, if what.all { usize::MAX } else { LISTED }),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,7 +51,7 @@ fn latest(picture: &Picture) -> Result<&Deadlock, String> {
     latest.ok_or_else(|| "there was no deadlock; leave --deadlock out to see the waits".to_owned())
 }
 
-fn tell(picture: &Picture, most: usize) {
+fn print(picture: &Picture, most: usize) {
     say!(
         "{}: process {}, {}, open for {}\n",
         tables::plain(&picture.database),

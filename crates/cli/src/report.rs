@@ -2,7 +2,7 @@
 
 use std::{fs, process::ExitCode};
 
-use foxton_lab::compare::{Comparison, recorded::Recorded, tell};
+use foxton_lab::compare::{Comparison, recorded::Recorded, tables};
 
 use crate::{
     arguments::Report,
@@ -14,9 +14,9 @@ pub(crate) fn run(arguments: &Report) -> Result<ExitCode, String> {
     let read = |place| Recorded::read(place).map_err(|error| error.to_string());
     let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
     let comparison = Comparison::of(&first, &second).map_err(|error| error.to_string())?;
-    show(&tell::text(&comparison));
+    show(&tables::text(&comparison));
     if let Some(file) = &arguments.html {
-        fs::write(file, tell::page(&comparison)).map_err(|error| {
+        fs::write(file, tables::page(&comparison)).map_err(|error| {
             format!(
                 "{} cannot be written ({error}); name another file",
                 file.display()

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use foxton::Durability;
 use foxton_lab::{
-    bench::critical_sections::{self, Case, Settings, design::Design, tell},
+    bench::critical_sections::{self, Case, Settings, design::Design, tables},
     progress::Audience,
     report::{self, terminal},
 };
@@ -73,14 +73,14 @@ pub(super) fn run(arguments: CriticalSections) -> Result<ExitCode, String> {
     let counted = critical_sections::run(&settings, Audience::here());
     let counted = counted.map_err(|error| error.to_string())?;
     let command = command_line();
-    let sheet = tell::sheet(&settings, &counted, &command);
+    let sheet = tables::sheet(&settings, &counted, &command);
     show(&terminal::sheet(&sheet));
-    let records = tell::records(&settings, &counted, &command);
+    let records = tables::records(&settings, &counted, &command);
     let name = format!("critical-sections-{}", moment(&sheet.machine));
     let directory = arguments
         .out
         .unwrap_or_else(|| Path::new("results").join(name));
-    results::tell(
+    results::list_written(
         report::write_records(&sheet, records, &directory),
         &directory,
     )?;

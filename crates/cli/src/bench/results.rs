@@ -59,11 +59,14 @@ pub(crate) fn moment(machine: &Machine) -> String {
 }
 
 fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
-    tell(report::write(findings, directory), directory)
+    list_written(report::write(findings, directory), directory)
 }
 
 /// Lists the files written.
-pub(crate) fn tell(written: io::Result<Vec<PathBuf>>, directory: &Path) -> Result<(), String> {
+pub(crate) fn list_written(
+    written: io::Result<Vec<PathBuf>>,
+    directory: &Path,
+) -> Result<(), String> {
     let written = written.map_err(|error| {
         format!(
             "the results cannot be written to {} ({error}); name another directory with --out",

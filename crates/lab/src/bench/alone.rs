@@ -1,4 +1,4 @@
-//! A lock manager alone: one owner asks for keys of one table and gives all back, over and over.
+//! A lock manager alone: one owner locks keys of one table and releases all, over and over.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 /// The table whose keys are locked.
 const TABLE: u32 = 1;
-/// Passes between two looks at the clock, so that looking costs nothing.
+/// Passes between two readings of the clock, so that reading it costs nothing.
 const PASSES: usize = 10_000;
 
 /// A lock manager, one owner, and names to lock.
@@ -24,31 +24,31 @@ pub struct Alone {
     worker: Worker,
     owner: Owner,
     names: Vec<Name>,
-    // Last: the worker is one of these.
+    // Dropped last: the worker belongs to these.
     workers: Workers,
 }
 
-/// Nanoseconds for a lock and for giving it back.
+/// Nanoseconds for a lock and for its release.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Nanos {
-    /// To ask for it.
+    /// Time of the request.
     pub lock: f64,
-    /// To give it back.
+    /// Time of the release.
     pub unlock: f64,
 }
 
 impl Alone {
-    /// This manager, to be asked for at most so many keys at once.
+    /// A test of this manager with at most this many keys locked at once.
     pub fn new(manager: AnyManager, largest: usize) -> Alone {
         Alone::over(manager, names(0, largest))
     }
 
-    /// The same, but between two of its keys there is one that is free for a stranger.
+    /// The same, but every second key is left free for another owner.
     pub fn spaced(manager: AnyManager, largest: usize) -> Alone {
         Alone::over(manager, every_other(0, largest))
     }
 
-    /// This manager, to be asked for these names.
+    /// A test of this manager with these names.
     pub fn over(manager: AnyManager, names: Vec<Name>) -> Alone {
         let workers = Workers::new();
         Alone {
@@ -65,7 +65,7 @@ impl Alone {
         self.manager.stats(&self.worker).memory_bytes
     }
 
-    /// Asks for so many keys.
+    /// Locks this many keys.
     pub fn take(&mut self, held: usize) {
         let mode = Mode::key(KeyPart::S, GapPart::None);
         for at in 0..held {
@@ -73,7 +73,7 @@ impl Alone {
         }
     }
 
-    /// Gives all back.
+    /// Releases all locks.
     pub fn give_back(&mut self) {
         self.manager.release_all(&self.worker, &mut self.owner);
     }
@@ -81,21 +81,21 @@ impl Alone {
     fn ask(&mut self, name: Name, mode: Mode) {
         let (manager, worker) = (&self.manager, &self.worker);
         let reply = manager.request(worker, &mut self.owner, name, mode, WaitMode::Refuse);
-        assert!(matches!(reply, Reply::Granted), "nobody else locks here");
+        assert!(matches!(reply, Reply::Granted), "there is no other owner");
     }
 
-    /// Asks for so many keys and gives them back.
+    /// Locks this many keys and releases them.
     pub fn round(&mut self, held: usize) {
         self.take(held);
         self.give_back();
     }
 
-    /// Nanoseconds for one lock and its release, with so many held at once.
+    /// Nanoseconds for one lock and its release, with this many held at once.
     pub fn nanos_a_lock(&mut self, held: usize, window: Duration) -> f64 {
         self.nanos(held, window, |this| this.round(held))
     }
 
-    /// The same for a lock on a table with S, alone.
+    /// Nanoseconds for S on a table and its release, alone.
     pub fn nanos_a_table(&mut self, window: Duration) -> f64 {
         self.nanos(1, window, |this| {
             this.ask(Name::table(TABLE), Mode::S);
@@ -103,7 +103,7 @@ impl Alone {
         })
     }
 
-    /// The same for IS on a table, S on one of its keys, and giving both back.
+    /// Nanoseconds for IS on a table, S on one of its keys, and the release of both.
     pub fn nanos_a_first_key(&mut self, window: Duration) -> f64 {
         self.nanos(1, window, |this| {
             this.ask(Name::table(TABLE), Mode::IS);
@@ -122,8 +122,8 @@ impl Alone {
         began.elapsed().as_nanos() as f64 / (rounds * held) as f64
     }
 
-    /// Asking and giving back apart. With few held at once the clock is a good part of it: it is
-    /// looked at three times in each round.
+    /// Nanoseconds of requests and of releases. With few locks held at once reading the clock is a
+    /// large part of it: three readings in each round.
     pub fn nanos_apart(&mut self, held: usize, window: Duration) -> Nanos {
         self.round(held);
         let (began, mut rounds) = (Instant::now(), 0usize);
@@ -144,14 +144,14 @@ impl Alone {
         }
     }
 
-    /// How often remembered locks were made real.
+    /// Number of times remembered locks were made real.
     pub fn revocations(&self) -> u64 {
         self.manager.stats(&self.worker).revocations
     }
 
-    /// Another owner takes X on these keys, which nobody else asks for here, and keeps them until
-    /// it is dismissed. Where weak locks are only remembered, those on [neighbours](every_other) of
-    /// these are real.
+    /// Lets another owner take X on these keys, which no request here conflicts with, until it is
+    /// dismissed. If a manager only remembers weak locks, those on [neighbours](every_other) of
+    /// these keys are real.
     pub fn stranger(&self, names: &[Name]) -> Stranger {
         let (worker, mut owner) = (self.workers.worker(), self.manager.owner());
         let mode = Mode::key(KeyPart::X, GapPart::None);
@@ -159,13 +159,16 @@ impl Alone {
             let reply = self
                 .manager
                 .request(&worker, &mut owner, name, mode, WaitMode::Refuse);
-            assert!(matches!(reply, Reply::Granted), "nobody else locks these");
+            assert!(
+                matches!(reply, Reply::Granted),
+                "no other owner locks these"
+            );
         }
         Stranger { worker, owner }
     }
 
-    /// Another owner asks for X on so many of the keys that are held, and is refused each; how long
-    /// that took. Where the locks held are only remembered, this makes them real.
+    /// Lets another owner request X on this many of the held keys, and returns the time; each is
+    /// refused. If a manager only remembers the held locks, this makes them real.
     ///
     /// # Panics
     ///
@@ -183,7 +186,7 @@ impl Alone {
         began.elapsed()
     }
 
-    /// The stranger gives back what it has.
+    /// Releases the locks of the other owner.
     pub fn dismiss(&self, mut stranger: Stranger) {
         self.manager
             .release_all(&stranger.worker, &mut stranger.owner);
@@ -198,12 +201,12 @@ pub struct Stranger {
     owner: Owner,
 }
 
-/// Names of so many keys of one table.
+/// Names of this many keys of one table.
 pub fn names(first: u32, count: usize) -> Vec<Name> {
     (first..first + count as u32).map(named()).collect()
 }
 
-/// The same, but every other key: between those from an even one lie those from an odd one.
+/// Names of every other key: those from an odd key lie between those from an even one.
 pub fn every_other(first: u32, count: usize) -> Vec<Name> {
     let keys = (first..).step_by(2).take(count);
     keys.map(named()).collect()
@@ -220,7 +223,7 @@ mod tests {
     use crate::system::{Locks, System};
 
     #[test]
-    fn every_manager_is_measured_alone_and_beside_a_stranger() {
+    fn every_manager_is_measured_alone_and_with_another_owner() {
         let short = Duration::from_millis(1);
         for kind in foxton::LockManagerKind::ALL {
             let system = System::new(Locks::Manager(kind), None);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_stranger_at_every_neighbour_nothing_is_remembered() {
+    fn with_another_owner_at_every_neighbour_no_lock_is_remembered() {
         const HELD: usize = 100;
         let direct = "direct".parse::<Locks>().unwrap();
         let revoked = |with_stranger: bool| {
@@ -246,7 +249,7 @@ mod tests {
             let stranger = with_stranger.then(|| alone.stranger(&every_other(1, HELD)));
             alone.take(HELD);
             let before = alone.revocations();
-            // Whoever wants X makes real what is remembered there.
+            // A request for X makes remembered locks real.
             alone.refuse_strangers(HELD);
             let revoked = alone.revocations() - before;
             alone.give_back();

@@ -1,16 +1,16 @@
-//! Clients that have a database each, or fewer than a database each: the engine without locks runs
-//! one transaction at a time, so two clients without locks need two databases.
+//! Clients with a database each, or with several clients to a database. Without locks the engine
+//! runs one transaction at a time, so two clients without locks need two databases.
 
 use super::{loaded::Loaded, sweep::Subject};
 use crate::driver::Client;
 
-/// One system, loaded as often as there may be clients, or once if it locks.
+/// One system, loaded once for each possible client, or once if it locks.
 pub(super) struct Apart(Vec<Loaded>);
 
 impl Apart {
     /// # Panics
     ///
-    /// If there is none.
+    /// If `all` is empty.
     pub(super) fn new(all: Vec<Loaded>) -> Apart {
         assert!(!all.is_empty(), "clients need a database");
         Apart(all)
@@ -38,7 +38,7 @@ impl Subject for Apart {
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
         let (count, mut clients) = (self.0.len() as u32, Vec::new());
         for (at, one) in (0..).zip(&mut self.0) {
-            // As many more for the first ones as there are left over.
+            // The first databases get one client more if the division leaves some.
             let share = mpl / count + u32::from(at < mpl % count);
             if share > 0 {
                 clients.extend(one.clients(share));

@@ -11,13 +11,13 @@ use crate::{
 /// Numbers of locks held before all are released.
 pub(crate) const HELD: [usize; 6] = [1, 10, 100, 500, 1_000, 10_000];
 
-/// How many measurements `repetitions` of these systems are.
+/// Number of measurements for `repetitions` of these systems.
 pub(crate) fn steps(systems: &[System], repetitions: u32) -> u64 {
     (systems.len() * HELD.len()) as u64 * u64::from(repetitions)
 }
 
-/// Nanoseconds for each system, for each of [`HELD`]. The systems take turns; each measurement
-/// takes so long.
+/// Nanoseconds for each system and each of [`HELD`]. The systems take turns; each measurement takes
+/// `window`.
 pub(crate) fn nanos(
     systems: &[System],
     repetitions: u32,
@@ -40,7 +40,7 @@ pub(crate) fn nanos(
     nanos.into_iter().map(spreads).collect()
 }
 
-/// The table.
+/// The results as a table.
 pub(crate) fn block(systems: &[System], nanos: &[Vec<Spread>], note: &str) -> Block {
     let mut table = Table::new([
         "locks",

@@ -1,9 +1,9 @@
-//! What a commit costs, and how many share one sync of the device.
+//! Cost of a commit, and commits for each sync of the device.
 //!
-//! A transaction adds one to a counter in a row of 100 bytes. Each client has a row of its own, so
-//! that they meet nowhere but at the log; or all have one, so that each waits for the one before to
-//! give its lock back: where locks are held until a commit is durable, one sync carries one commit
-//! then.
+//! A transaction adds one to a counter in a row of 100 bytes. Either each client has a row of its
+//! own, so that clients share only the log, or all have the same row. Then each client waits until
+//! the one before releases its lock: if locks are held until a commit is durable, each sync carries
+//! one commit.
 
 use std::fmt;
 
@@ -34,30 +34,30 @@ use crate::{
     workload::attempt::{Failure, until_committed},
 };
 
-/// What to measure. Of the systems the first is taken; durability is [`Settings::compared`]'s
-/// affair.
+/// Settings of the measurement. Only the first system is used; durability comes from
+/// [`Settings::compared`].
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which commits are compared.
+    /// The variants of commits to compare.
     pub compared: Vec<Variant>,
-    /// How they are run.
+    /// The runs.
     pub runs: Runs,
 }
 
-/// One kind of commit.
+/// One variant of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
-    /// What it waits for.
+    /// The durability.
     pub durability: Durability,
-    /// Whether all clients update one row.
+    /// True if all clients update one row.
     pub one_row: bool,
-    /// Whether locks go before the commit is durable.
+    /// True if locks are released before the commit is durable.
     pub early_release: bool,
 }
 
 impl Variant {
-    /// What is compared if nobody says what: each durability with rows of their own, and *sync*
-    /// with one row, with locks that go early and with such that do not.
+    /// The default variants: each durability with a row for each client, and *sync* with one row,
+    /// with locks released early and with locks held.
     pub fn usual(durabilities: &[Durability]) -> Vec<Variant> {
         let own = durabilities.iter().map(|&durability| Variant {
             durability,
@@ -88,7 +88,7 @@ const COUNTERS: Rows<u64, [u8]> = Rows::new("counters");
 const ROW_BYTES: usize = 100;
 const KINDS: &[&str] = &["commit"];
 
-/// Measures.
+/// Measures commits.
 ///
 /// # Errors
 ///
@@ -122,10 +122,10 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     Ok(Findings {
         workload: "commit".to_owned(),
         variant: String::new(),
-        title: "Commits".to_owned(),
+            title: "Commits".to_owned(),
         description:
-            "A transaction adds one to a counter in a row of 100 bytes: each client in a row \
-                      of its own, or all in one."
+            "A transaction adds one to a counter in a row of 100 bytes. Either each client has a row of \
+             its own, or all have the same."
                 .to_owned(),
         checked: "after each run the counters add up to the acknowledged commits.".to_owned(),
         command: runs.command.clone(),
@@ -139,7 +139,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     })
 }
 
-/// Commits, and what they cost the device, ramps included.
+/// Commits and the writes and syncs of the log, ramps included.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     commits: u64,
@@ -148,7 +148,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// `None` if nothing was synced.
+    /// `None` if there was no sync.
     fn commits_per_sync(self) -> Option<f64> {
         (self.syncs > 0).then(|| self.commits as f64 / self.syncs as f64)
     }
@@ -159,7 +159,7 @@ struct Counters {
     scratch: Scratch,
     variant: Variant,
     acknowledged: Arc<AtomicU64>,
-    /// Before the run at hand: clients of it, acknowledged commits, and what the log had done.
+    /// Before the current run: its clients, the acknowledged commits, and the log's counts.
     running: u32,
     known: u64,
     before: LogStats,
@@ -178,7 +178,9 @@ impl fmt::Debug for Counters {
 impl Counters {
     fn new(variant: Variant, runs: &Runs) -> Result<Counters, BenchError> {
         let system = runs.systems.first().cloned();
-        let system = system.ok_or_else(|| BenchError::Settings("no system is named".to_owned()))?;
+        let system = system.ok_or_else(|| {
+            BenchError::Settings("no system is named; name one with --locks".to_owned())
+        })?;
         let watched = runs.watched(&system);
         let scratch = Scratch::opened(
             system,
@@ -307,7 +309,7 @@ impl Subject for Counters {
         match sum == acknowledged {
             true => Ok(()),
             false => Err(format!(
-                "{acknowledged} commits were acknowledged, and the counters say {sum}"
+                "{acknowledged} commits were acknowledged, but the counters add up to {sum}"
             )),
         }
     }
@@ -322,7 +324,7 @@ fn shares(curves: &[Curve], subjects: &[Counters]) -> Block {
         "commits",
         "clients",
         "commits/s",
-        "times one",
+        "÷ fewest clients",
         "median",
         "99 %",
         "commits/sync",
@@ -354,9 +356,9 @@ fn shares(curves: &[Curve], subjects: &[Counters]) -> Block {
         }
     }
     Block {
-        title: "How many share a sync".to_owned(),
-        note: "Commits for each sync of the log and for each write to it, ramps included; `times one` \
-               is throughput over that of the smallest number of clients."
+        title: "Commits for each sync".to_owned(),
+        note: "Commits for each sync of the log and for each write to it, ramps included. `÷ fewest clients` \
+               is throughput divided by that of the smallest number of clients."
             .to_owned(),
         table,
     }
@@ -397,7 +399,7 @@ mod tests {
         Counters::new(variant, &runs).unwrap()
     }
 
-    /// Has every client commit so many times, and says what that cost, with all before.
+    /// Every client commits this many times; returns the counts so far.
     fn round(counters: &mut Counters) -> Spent {
         let run = |mut client: Box<dyn Client>| {
             move || (0..EACH).for_each(|_| assert_eq!(client.transaction().outcome, Outcome::Ok))
@@ -409,14 +411,13 @@ mod tests {
     }
 
     #[test]
-    fn commits_to_one_row_share_a_sync_where_locks_go_early_and_only_there() {
-        // Nobody has the row before the commit of whoever had it is on the device: a sync for each.
-        // The last may be counted after those who waited for it have been told.
+    fn commits_to_one_row_share_a_sync_only_if_locks_are_released_early() {
+        // A client gets the row after the commit before is on the device, so each commit has a
+        // sync. The last sync may be counted after its waiters have been woken.
         let held = round(&mut counters(false));
         assert_eq!(held.commits, u64::from(CLIENTS * EACH));
         assert!(held.syncs + 1 >= held.commits, "{held:?}");
-        // Where the row goes on at once, two meet in one sync sooner or later, whatever the
-        // machine.
+        // With early release two commits share a sync sooner or later, on any machine.
         let mut early = counters(true);
         let share = (0..1_000).any(|_| {
             let spent = round(&mut early);

@@ -1,4 +1,4 @@
-//! Why an experiment could not be made, and what to do about it.
+//! Errors of experiments, and what to do about them.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -12,42 +12,42 @@ pub enum BenchError {
     Settings(String),
     /// The databases need more memory than is free.
     Memory {
-        /// How many databases there are at once.
+        /// Number of databases that exist at once.
         databases: usize,
-        /// Bytes that each takes, about.
+        /// Approximate bytes of each.
         each: u64,
-        /// Bytes that programs could still have.
+        /// Bytes of free memory.
         free: u64,
     },
-    /// The system would not start so many threads.
+    /// The system did not start all threads.
     Threads(NotStarted),
-    /// A check failed, so what was measured does not count; the text says which and where.
+    /// A check failed, so the measurement is void; the text says which check and where.
     Failed(String),
     /// A file or directory could not be used.
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The engine refused what the experiment needs.
+    /// The engine refused an operation of the experiment.
     Engine {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the engine said.
+        /// The engine's error.
         cause: foxton::Error,
     },
-    /// A transaction did not end as it must, or a check failed.
+    /// A transaction ended in the wrong way, or a check failed.
     Wrong {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
 }
 
 impl BenchError {
-    /// What the engine refused while this was being done.
+    /// Turns an engine's error during this operation into one of the experiment.
     pub(crate) fn engine(doing: impl Into<String>) -> impl Fn(foxton::Error) -> BenchError {
         let doing = doing.into();
         move |cause| BenchError::Engine {
@@ -67,8 +67,8 @@ impl fmt::Display for BenchError {
                 free,
             } => write!(
                 f,
-                "{databases} databases of {} each need more memory than is free, {}: compare fewer at \
-                 once, or use fewer rows",
+                "{databases} databases of {} each need more memory than is free, {}; compare fewer at once \
+                 with --locks, or use fewer rows with --rows",
                 bytes(*each),
                 bytes(*free)
             ),
@@ -76,7 +76,7 @@ impl fmt::Display for BenchError {
             BenchError::File { path, cause } => {
                 write!(
                     f,
-                    "{} cannot be used ({cause}): name another place",
+                    "{} cannot be used ({cause}); name another directory",
                     path.display()
                 )
             }

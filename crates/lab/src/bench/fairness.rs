@@ -1,15 +1,17 @@
-//! Readers that come and go so that there is always one, and writers who want the same name.
+//! Readers that overlap, and writers that want the same name.
 //!
-//! A writer should wait for the readers before it and for no other, however many come after. That
-//! is counted by what each thread knows: a reader that has the lock, and that asked for it when a
-//! certain writer's wait had begun, has passed that writer if the same wait still goes on. This
-//! needs no clock: while the reader has the name the writer cannot have it.
+//! A writer should wait for the readers before it and for no later ones. The test counts later
+//! readers by the knowledge of the threads. A reader has overtaken a writer if it requested the
+//! lock during a wait of that writer, and has the lock while the same wait continues. This needs no
+//! clock: while the reader has the name, the writer cannot have it.
 //!
-//! Readers are *plain*, or *awaited*: then each takes one of a few other names first, alone, so
-//! that more of them wait for it there. An order that regards who is waited for puts those before
-//! the writers, and each writer may be passed eight times by that, or as often as others stood
-//! before it when it came; in the order of arrival, never. Nor over `direct`, where writers pass
-//! others in their sleep, but readers pass nobody.
+//! Readers are *plain* or *awaited*. An awaited reader first takes one of a few other names
+//! exclusively, so that more readers wait for it there. An order that regards how many wait for a
+//! transaction grants such readers before the writers. It may overtake each writer eight times, or
+//! as often as there were requests before it when it came; the order of arrival never may. With
+//! `direct`, writers overtake sleeping waiters, but readers overtake none.
+//!
+//! In the results, *passed* means overtaken.
 
 use std::{
     thread,
@@ -38,18 +40,18 @@ use crate::{
     threads,
 };
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Lock managers, by the names of the command line.
     pub locks: Vec<Locks>,
-    /// Threads that read.
+    /// Number of reading threads.
     pub readers: u32,
-    /// Threads that write.
+    /// Number of writing threads.
     pub writers: u32,
     /// Time of each run.
     pub window: Duration,
-    /// Turns of each writer at least.
+    /// Least number of turns of each writer.
     pub least: u32,
     /// Runs of each kind.
     pub reps: u32,
@@ -57,24 +59,24 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// One manager, and readers of one kind.
+/// Results of one manager with readers of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The lock manager.
     pub locks: String,
-    /// Whether others wait for the readers, too.
+    /// True if other readers wait for the readers.
     pub awaited: bool,
-    /// How often a writer may be passed in one wait.
+    /// Most times that a writer may be overtaken in one wait.
     pub bound: u64,
-    /// How often one was, at most.
+    /// Most times that a writer was overtaken in one wait.
     pub passed: u64,
-    /// Waits of writers, and those in which they were passed.
+    /// Waits of writers.
     pub waits: u64,
-    /// Waits in which somebody passed.
+    /// Waits in which a writer was overtaken.
     pub passed_waits: u64,
-    /// The longest wait of a writer, and of a reader for the same name.
+    /// The longest wait of a writer.
     pub longest_write: Duration,
-    /// The longest wait of a reader for the name that the writers want.
+    /// The longest wait of a reader for the writers' name.
     pub longest_read: Duration,
     /// Reads of all runs.
     pub reads: u64,
@@ -82,11 +84,11 @@ pub struct Found {
     pub writes: u64,
 }
 
-/// Longer than any machine needs: who waits so long is not waiting for readers.
+/// Longer than any machine needs; a longer wait is not a wait for readers.
 const GRACE: Duration = Duration::from_secs(300);
 /// Names that awaited readers take first.
 const SIDES: usize = 4;
-/// How often a reader gives the processor away while it reads.
+/// Number of times that a reader yields the processor while it reads.
 const PAUSES: u32 = 3;
 
 const TABLE: Name = Name::table(1);
@@ -97,7 +99,7 @@ const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
 ///
 /// # Errors
 ///
-/// If a writer was passed more often than it may be, or somebody waited for minutes.
+/// If a writer was overtaken more often than it may be, or a thread waited for minutes.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
     settings.sound().map_err(BenchError::Settings)?;
     let mut found: Vec<Found> = Vec::new();
@@ -125,25 +127,25 @@ fn kind(awaited: bool) -> &'static str {
 }
 
 impl Settings {
-    /// Whether they agree with each other.
+    /// Checks that they agree with each other.
     fn sound(&self) -> Result<(), String> {
         if self.locks.contains(&Locks::None) {
-            return Err("--locks none has nobody wait: name lock managers".to_owned());
+            return Err("--locks none has no waits; name lock managers".to_owned());
         }
         match self.readers > 0 && self.writers > 0 {
             true => Ok(()),
             false => {
-                Err("nobody passes anybody: say 1 or more with --readers and --writers".to_owned())
+                Err("without readers and writers there are no waits; give 1 or more with --readers and --writers".to_owned())
             }
         }
     }
 }
 
-/// What a thread does.
+/// The part of a thread.
 enum Role<'a> {
-    /// Reads, with this generator; whether others are to wait for it, too.
+    /// Reads, with this generator; true if other readers are to wait for it.
     Reader(Random, bool),
-    /// Writes, and lets others know of its waits.
+    /// Writes, and publishes its waits.
     Writer(&'a Watched),
 }
 
@@ -158,7 +160,7 @@ fn once(
     let locks = system.manager();
     let manager = locks.kind();
     let bound = match manager {
-        // Where nobody waits for a reader, the order puts none before a writer.
+        // If no transaction waits for a reader, the order grants none before a writer.
         LockManagerKind::Sharded | LockManagerKind::ShardedGlobalLatch if awaited => {
             let others = settings.readers + settings.writers - 1;
             u64::from(manager.max_overtaken().max(others))
@@ -192,7 +194,7 @@ fn once(
     match found.passed <= bound {
         true => Ok(found),
         false => Err(failed(format!(
-            "a writer was passed {} times in one wait, and may be {bound} times",
+            "a writer was overtaken {} times in one wait, and may be {bound} times",
             found.passed
         ))),
     }
@@ -210,24 +212,25 @@ impl Found {
     }
 }
 
-/// What a writer lets others know.
+/// The published state of a writer.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Odd from the moment at which a wait has begun until it has ended; never the same twice.
+    /// Odd from the beginning of a wait to its end; never the same value twice.
     moment: AtomicU64,
-    /// How often it was passed in the wait in progress.
+    /// Number of times it was overtaken in the current wait.
     passed: AtomicU64,
 }
 
 impl Watched {
-    // O1: who sees a moment (Acquire) that says that a wait goes on asks for the lock after whoever
-    // said so (Release) stood in its queue.
+    // O1: a reader that sees a moment (Acquire) within a wait requests the lock after the writer
+    // that published the moment (Release) was in its queue.
     fn begins(&self) {
         self.passed.store(0, Ordering::Relaxed); // Nobody counts before the next store is seen (O1).
         self.moment.fetch_add(1, Ordering::Release); // O1
     }
 
-    /// How often it was passed. The lock is held meanwhile, so nobody counts any more.
+    /// Ends the wait and returns how often the writer was overtaken. The lock is held, so no reader
+    /// counts any more.
     fn ends(&self) -> u64 {
         self.moment.fetch_add(1, Ordering::Release);
         self.passed.load(Ordering::Relaxed)
@@ -237,7 +240,7 @@ impl Watched {
         self.moment.load(Ordering::Acquire) // O1
     }
 
-    /// The name is held by somebody who asked for it at `asked`.
+    /// Counts a reader that holds the name and requested it at `asked`.
     fn held_by_other(&self, asked: u64) {
         if asked % 2 == 1 && self.moment() == asked {
             self.passed.fetch_add(1, Ordering::Relaxed); // Read once the lock has gone from us to it.
@@ -245,7 +248,7 @@ impl Watched {
     }
 }
 
-/// When it goes, a writer is done, or has failed: readers need not go on for it.
+/// When it is dropped, a writer is done or has failed, so readers need not continue for it.
 struct Done<'a>(&'a AtomicU64);
 
 impl Drop for Done<'_> {
@@ -254,12 +257,12 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Readers and writers around one name.
+/// Readers and writers of one name.
 ///
-/// The writers go on until each has waited, so that there is something to be counted; the readers
-/// until all writers have done with it, so that there is somebody to wait for.
+/// Writers continue until each has waited, so that there is something to count. Readers continue
+/// until all writers are done, so that there is something to wait for.
 struct Ring {
-    /// Writers that have not done with it.
+    /// Writers that are not done.
     writing: AtomicU64,
     locks: AnyManager,
     workers: Workers,
@@ -280,7 +283,7 @@ impl Ring {
         }
     }
 
-    /// Whether some writer still needs somebody to wait for.
+    /// True if a writer still needs readers to wait for.
     fn is_awaited(&self) -> bool {
         self.writing.load(Ordering::Relaxed) > 0 // Nothing else is known by it.
     }
@@ -338,7 +341,7 @@ impl Ring {
         Ok(found)
     }
 
-    /// Takes `name`, and says how long that took.
+    /// Takes `name`, and returns how long that took.
     fn take(
         &self,
         worker: &Worker,
@@ -363,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_are_passed_as_often_as_they_may_be_over_every_manager() {
+    fn writers_are_overtaken_at_most_as_often_as_they_may_be_over_every_manager() {
         let settings = Settings {
             locks: LockManagerKind::ALL.map(Locks::Manager).to_vec(),
             readers: 8,
@@ -377,10 +380,10 @@ mod tests {
         assert_eq!(found.len(), 2 * LockManagerKind::ALL.len());
         for found in found {
             assert!(found.reads >= 8 * 50 && found.writes >= 2 * 50, "{found:?}");
-            // Both writers have waited: a bound on what nobody met would hold of anything.
+            // Both writers have waited: without waits any bound would hold.
             assert!(found.waits >= 2, "{found:?}");
             let bound = match found.locks.as_str() {
-                // Eight readers and another writer may have stood before it.
+                // Eight readers and another writer may have been before it.
                 "sharded" | "sharded:global-latch" if found.awaited => 9,
                 _ => 0,
             };
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_passes_a_wait_that_goes_on_is_counted() {
+    fn a_reader_that_overtakes_a_current_wait_is_counted() {
         let writer = Watched::default();
         writer.held_by_other(writer.moment());
         writer.begins();
@@ -421,6 +424,6 @@ mod tests {
         assert_eq!(writer.ends(), 2);
         writer.begins();
         writer.held_by_other(asked);
-        assert_eq!(writer.ends(), 0, "that wait is over");
+        assert_eq!(writer.ends(), 0, "that wait has ended");
     }
 }

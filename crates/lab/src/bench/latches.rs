@@ -1,13 +1,11 @@
 //! Small structures behind every latch: bank, counter, list and hash map of document 001, section
 //! 3.3.
 //!
-//! Latches that are elided are run where the processor can; where it cannot they are that latch
-//! which they are over, so that there is nothing to tell of elision, and the table says `not
-//! available` and why. Asked for they are run all the same, as `taken`: that shows what an elided
-//! latch costs a machine that cannot elide.
+//! Elided latches run if the processor can elide. If it cannot, such a latch is the latch that it
+//! is built on, so the table says `not available` and why. On request they run all the same, marked
+//! `taken`; that shows the cost of an elided latch on a machine that cannot elide.
 //!
-//! What the driver calls a transaction is a batch of operations, so that no look at the clock is
-//! among what is measured.
+//! A transaction of the driver is a batch of operations, so that reading the clock is not measured.
 
 use std::{
     collections::BTreeMap,
@@ -51,36 +49,36 @@ use crate::{
 /// Operations that the driver counts as one transaction.
 const BATCH: u64 = 128;
 
-/// What is behind the latches.
+/// The structure behind the latches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shared {
-    /// Accounts; of a hundred operations so many read.
+    /// Accounts of a bank.
     Bank {
-        /// How many accounts.
+        /// Number of accounts.
         accounts: u32,
-        /// Operations in a hundred that read one.
+        /// Percentage of operations that read an account.
         reads: u32,
-        /// One latch for all.
+        /// True for one latch for all.
         global: bool,
     },
-    /// Counters, by threads that stay on one processor each.
+    /// Counters, incremented by threads that each stay on one processor.
     Counter(Layout),
     /// A list.
     List {
-        /// Values it begins with.
+        /// Values at the start.
         values: u32,
-        /// Operations in a hundred that look for one.
+        /// Percentage of operations that search for a value.
         reads: u32,
-        /// Several items on a line.
+        /// True for several items on a line.
         beside: bool,
     },
     /// A hash map.
     HashMap {
-        /// How many buckets.
+        /// Number of buckets.
         buckets: u32,
-        /// Values it begins with.
+        /// Values at the start.
         values: u32,
-        /// One latch for all.
+        /// True for one latch for all.
         global: bool,
     },
 }
@@ -107,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// What sets it apart from others of its kind, in words.
+    /// Describes it, in words that differ from others of its kind.
     pub fn words(self) -> String {
         let latches = |global: bool| match global {
             true => "one latch",
@@ -134,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Shared::Bank { .. } => "bank",
@@ -149,20 +147,20 @@ impl Shared {
     }
 }
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is behind the latches: all of one name.
+    /// The structures, all of one name.
     pub shared: Vec<Shared>,
     /// The latches; all if empty.
     pub latches: Vec<LatchKind>,
-    /// Run latches that cannot elide here, too.
+    /// Also run latches that cannot elide here.
     pub taken: bool,
-    /// With how many threads, how often, for how long.
+    /// Numbers of threads, repetitions and times.
     pub pace: Pace,
 }
 
-/// Measures.
+/// Measures the structures.
 ///
 /// # Errors
 ///
@@ -209,12 +207,12 @@ fn findings(
         variant: String::new(),
         title: format!("{name}: a small structure behind every latch"),
         description: format!(
-            "Threads do nothing but operations on one structure in memory. What the pictures call a transaction \
-             is {BATCH} operations.{}",
+            "Threads do operations on one structure in memory and nothing else. A transaction in the pictures is \
+             {BATCH} operations.{}",
             match Means::here() {
-                Ok(Means::Software) =>
-                    " Transactions of the processor are emulated by software: no number of an elided latch means \
-                     anything.",
+                Ok(Means::Software) => {
+                    " Hardware transactions are emulated by software: numbers of elided latches mean nothing."
+                }
                 _ => "",
             }
         ),
@@ -230,8 +228,7 @@ fn findings(
     }
 }
 
-/// The settings, and what latches are elided by: a record says by itself whether that was the
-/// processor.
+/// The settings, and whether the processor or software elides latches, so that each record says it.
 fn listed(settings: &Settings) -> Vec<(&'static str, serde_json::Value)> {
     let mut listed = settings.pace.listed();
     listed.push(("transactions", json!(by_what())));
@@ -240,15 +237,15 @@ fn listed(settings: &Settings) -> Vec<(&'static str, serde_json::Value)> {
 
 fn checked(name: &str) -> &'static str {
     match name {
-        "bank" => "after each run all accounts together have what they began with, to the cent.",
+        "bank" => "after each run the sum of all accounts is that at the start, to the cent.",
         "counter" => "after each run the counters add up to the increments.",
         "list" => {
-            "after each run the list reads the same from both ends, and has as many values as were loaded and \
-             inserted, less those removed."
+            "after each run the list reads the same from both ends, and has the values loaded and inserted \
+             except those removed."
         }
         _ => {
-            "after each run every value lies in its bucket, once, and there are as many as were loaded and \
-             inserted, less those removed."
+            "after each run every value is in its bucket, once, and the map has the values loaded and inserted \
+             except those removed."
         }
     }
 }
@@ -259,14 +256,14 @@ pub(crate) fn operations(point: &Point) -> Spread {
     Spread::new(point.runs.iter().map(|run| run.tps() * each))
 }
 
-/// The ratio of two points, repetition by repetition: those of one number ran one after the other.
+/// The ratio of two points by repetition; those of the same number ran one after the other.
 pub(crate) fn ratio(point: &Point, to: &Point) -> Spread {
     let pairs = point.runs.iter().zip(&to.runs);
     let pairs = pairs.filter(|(_, to)| to.tps() > 0.0);
     Spread::new(pairs.map(|(run, to)| run.tps() / to.tps()))
 }
 
-/// What came of elision with one number of threads, over all repetitions.
+/// Counts of elision with one number of threads, over all repetitions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tried {
     by_worker: Vec<Elisions>,
@@ -275,7 +272,7 @@ pub(crate) struct Tried {
 }
 
 impl Tried {
-    /// Adds a repetition of so many threads that began at `began`.
+    /// Adds a repetition of this many threads that began at `began`.
     pub(crate) fn add(&mut self, by_worker: &[Elisions], threads: u32, began: u64) {
         let more = by_worker.len().max(self.by_worker.len());
         self.by_worker.resize(more, Elisions::default());
@@ -285,7 +282,7 @@ impl Tried {
         self.ticks += htm::ticks().saturating_sub(began) * u64::from(threads);
     }
 
-    /// Of all workers.
+    /// Sum over all workers.
     fn sum(&self) -> Elisions {
         let mut sum = Elisions::default();
         self.by_worker.iter().for_each(|one| sum.add(one));
@@ -342,9 +339,9 @@ fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -
     }
     Block {
         title: format!("{}, {}", shared.name(), shared.words()),
-        note: "Median and extremes of the repetitions; ratios by repetition, since the latches take turns in each. \
-               Elided: of passes through a latch that can be, those that were; aborted: of attempts, those that \
-               aborted."
+        note: "Median and extremes of the repetitions; ratios by repetition, because the latches take turns in each. \
+               Elided: share of the passes through an elidable latch that were elided. Aborted: share of the \
+               attempts that aborted."
             .to_owned(),
         table,
     }
@@ -354,9 +351,9 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Why attempts aborted, where any were made.
+/// Why attempts aborted, if any were made.
 fn aborts(subjects: &[Behind]) -> Option<Block> {
-    let mut table = abort_table("what");
+    let mut table = abort_table("structure");
     for subject in subjects {
         let words = format!("{}/{}", subject.shared.words(), subject.kind);
         for (mpl, tried) in &subject.tried {
@@ -371,17 +368,17 @@ fn aborts(subjects: &[Behind]) -> Option<Block> {
     })
 }
 
-/// What made the transactions of latches, for a title.
+/// The maker of the latches' transactions, for a title.
 pub(crate) fn by_what() -> String {
     Means::here().map_or_else(|why| why.to_string(), |means| means.to_string())
 }
 
-/// How the columns of [`abort_row`] are read.
-pub(crate) const ABORTS_SAY: &str = "Attempts are transactions begun, the rest is in percent of them. Explicit: the \
-    latch was held, or another was passed inside. Other: interrupts, pages that were not there, instructions that \
-    cannot be undone. By worker: the least and the most that any worker had elided, of its passes. Time: of all \
-    threads together, in transactions that committed and in attempts that aborted, with --features account; two \
-    looks at the clock for each attempt, some ten nanoseconds apiece, are in it.";
+/// Note on the columns of [`abort_row`].
+pub(crate) const ABORTS_SAY: &str = "Attempts are transactions begun; the rest are percentages of them. Explicit: the \
+    latch was held, or another was passed inside. Other: interrupts, pages that were not present, instructions that \
+    cannot be undone. By worker: the least and the largest share of its passes that a worker had elided. Time: of \
+    all threads together, in transactions that committed and in attempts that aborted, with --features account; it \
+    includes two readings of the clock for each attempt, some ten nanoseconds each.";
 
 pub(crate) fn abort_table(what: &str) -> Table {
     let heads = [what, "threads", "attempts"];
@@ -391,7 +388,7 @@ pub(crate) fn abort_table(what: &str) -> Table {
     Table::of(heads.chain(last.map(str::to_owned)))
 }
 
-/// A row of what was counted by worker, if anything was tried.
+/// A row of the counts by worker, if there were attempts.
 pub(crate) fn abort_row(what: String, mpl: u32, tried: &Tried) -> Option<Vec<String>> {
     let sum = tried.sum();
     if sum.attempts() == 0 {
@@ -443,7 +440,7 @@ struct Behind {
     tried: BTreeMap<u32, Tried>,
 }
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 #[derive(Debug)]
 struct Run {
     structure: Box<dyn Structure>,
@@ -471,7 +468,7 @@ impl Behind {
         }
     }
 
-    /// What came of elision with so many threads, if it was ever tried or could have been.
+    /// Counts of elision with this many threads, if attempts were made or possible.
     fn elisions(&self, mpl: u32) -> Option<Elisions> {
         let elides = self.kind.elides() == Ok(true);
         elides.then(|| self.tried.get(&mpl).map(Tried::sum))?
@@ -552,8 +549,8 @@ impl Drop for Operator {
     }
 }
 
-/// Keeps this thread, to its end, on one of the processors that it may use. Where the system
-/// refuses it goes where it likes, and the counters are right all the same.
+/// Keeps this thread on one of its processors to its end. If the system refuses, the thread runs
+/// anywhere, and the counters are still right.
 fn pin(number: usize) {
     let Ok(all) = sched_getaffinity(None) else {
         return;
@@ -573,9 +570,9 @@ fn pin(number: usize) {
 mod tests {
     use super::*;
 
-    /// Where nothing elides no row is ever made: so that it is made once before it is needed.
+    /// Builds a row, which real runs do only where latches elide.
     #[test]
-    fn what_was_tried_has_a_row_as_wide_as_its_table() {
+    fn a_row_of_attempts_is_as_wide_as_its_table() {
         let mut one = Elisions::default();
         (one.committed, one.real) = (30, 10);
         let mut tried = Tried::default();

@@ -1,4 +1,4 @@
-//! How long records of a log are: all alike, or short and long ones mixed.
+//! Lengths of log records: all the same, or short and long ones mixed.
 
 use std::{fmt, str::FromStr};
 
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use crate::report::number::grouped;
 
-/// How long records are, in bytes of payload.
+/// Length of records, in bytes of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// All of them so long.
+    /// All of this length.
     Same(u32),
-    /// Nine of fourteen have 40 bytes and five have 264: 120 on average, as document 002 has it
-    /// [002 §8.5]. It does not say what its system's distribution is; this is one of small records
-    /// and larger ones with that mean.
+    /// Nine of fourteen have 40 bytes and five have 264: 120 on average, as in document 002 [002
+    /// §8.5]. The document does not give its system's distribution; this one has small and larger
+    /// records with the same mean.
     Mixed,
 }
 
-/// The longest that can be asked for.
+/// The longest length that is accepted.
 const LONGEST: u32 = 1 << 20;
 const SHORT: u32 = 40;
 const LONG: u32 = 264;
@@ -28,7 +28,7 @@ const CYCLE: [u32; 14] = [
 const MIXED: &str = "mixed";
 
 impl Length {
-    /// On average.
+    /// The mean length.
     pub fn mean(self) -> u32 {
         match self {
             Length::Same(bytes) => bytes,
@@ -36,7 +36,7 @@ impl Length {
         }
     }
 
-    /// Of the longest.
+    /// The longest length.
     pub fn longest(self) -> u32 {
         match self {
             Length::Same(bytes) => bytes,
@@ -44,7 +44,7 @@ impl Length {
         }
     }
 
-    /// Of a thread's record `nth` of a batch.
+    /// The length of record `nth` in a thread's batch.
     pub fn of(self, nth: usize) -> u32 {
         match self {
             Length::Same(bytes) => bytes,
@@ -52,8 +52,7 @@ impl Length {
         }
     }
 
-    /// The greatest number of records not above `most`, and 1 at least, that have this length on
-    /// average from the first to the last.
+    /// The largest number of records up to `most`, and at least 1, whose mean is this length.
     pub fn whole(self, most: u64) -> u64 {
         match self {
             Length::Same(_) => most.max(1),
@@ -61,7 +60,7 @@ impl Length {
         }
     }
 
-    /// For a person.
+    /// Words for a person.
     pub fn words(self) -> String {
         match self {
             Length::Same(bytes) => format!("{} bytes", grouped(f64::from(bytes))),
@@ -98,7 +97,7 @@ impl FromStr for Length {
             (MIXED, _) => Ok(Length::Mixed),
             (_, Some(bytes)) => Ok(Length::Same(bytes)),
             _ => Err(format!(
-                "say a number of bytes from 1 to {LONGEST}, or {MIXED}"
+                "give a number of bytes from 1 to {LONGEST}, or {MIXED}"
             )),
         }
     }
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_read_as_it_is_written() {
+    fn a_length_is_parsed_as_it_is_written() {
         for length in [Length::Same(1), Length::Same(65_536), Length::Mixed] {
             assert_eq!(length.to_string().parse(), Ok(length));
         }

@@ -34,20 +34,20 @@ pub struct Loaded {
 pub struct Load<'a> {
     /// The workload's variant.
     pub shape: &'a Shape,
-    /// What a commit waits for while measuring.
+    /// Durability of commits while measuring.
     pub durability: Durability,
-    /// Keep stamps.
+    /// True to keep stamps.
     pub stamp: bool,
-    /// Load one wrong value.
+    /// True to load one wrong value.
     pub plant: bool,
-    /// Where the database's directory is made; the system's place for temporary files if `None`.
+    /// Parent directory of the database; if `None`, the system's directory for temporary files.
     pub directory: Option<&'a Path>,
-    /// The runs it is for, which say whether others may look in and where.
+    /// The runs it is for, which say whether the database can be observed, and where.
     pub runs: Option<&'a Runs>,
 }
 
 impl Loaded {
-    /// Makes a database for `system` in a new directory and loads it.
+    /// Creates a database for `system` in a new directory and loads it.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Loaded {
         })
     }
 
-    /// From now on clients run this variant, which has the same rows.
+    /// Clients run this variant from now on; it must have the same rows.
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl Loaded {
         self.shape = Arc::new(shape.clone());
     }
 
-    /// The database, for those who want to disturb it.
+    /// The database.
     pub fn database(&self) -> &Database {
         &self.scratch.db
     }

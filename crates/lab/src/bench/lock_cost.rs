@@ -1,15 +1,15 @@
-//! What locking costs: the same transactions without locks and with, and a lock and its release
-//! alone.
+//! Cost of locking: the same transactions without and with locks, and a lock and its release alone.
 //!
-//! Three questions, nobody conflicting:
+//! There are three questions, all without conflicts:
 //!
-//! 1. How much slower is a transaction for its locks? Read-only txbench with locking off, then over
-//!    each lock manager and latch, interleaved, with one client and with two. With locking off each
-//!    client has a database of its own: such a database runs one transaction at a time.
-//! 2. How many nanoseconds are a lock and its release? An owner asks for n keys in S mode and then
-//!    releases all, over and over, for several n; warm.
-//! 3. How many instructions? callgrind counts two runs of [`bare`](crate::bench::lock_cost::bare)
-//!    of different length; their difference has nothing in it of the start of the program.
+//! 1. How much slower is a transaction with locks? Read-only txbench runs with locking off and then
+//!   over each lock manager and latch, interleaved, with one client and with two. With locking off
+//!   each client has a database of its own, because such a database runs one transaction at a time.
+//! 2. How many nanoseconds do a lock and its release take? An owner locks n keys in S mode and then
+//!   releases all, over and over, for several n, in a warm cache.
+//! 3. How many instructions do they take? callgrind counts two runs of
+//!   [`bare`](crate::bench::lock_cost::bare) of different length; the difference excludes the start
+//!   of the program.
 
 use std::{
     path::{Path, PathBuf},
@@ -45,36 +45,37 @@ use crate::{
     workload::txbench::Shape,
 };
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is compared with no locking; `none` is added by itself.
+    /// The systems to compare with no locking, which is added.
     pub systems: Vec<System>,
     /// Numbers of clients.
     pub mpls: Vec<u32>,
-    /// Time of each measurement of transactions; those of locks alone take a tenth.
+    /// Time of each measurement of transactions; those of locks alone take a tenth of it.
     pub window: Duration,
-    /// Times everything is measured.
+    /// Number of times everything is measured.
     pub reps: u32,
     /// Rows of each table.
     pub rows: u32,
-    /// The program to run under callgrind with [`bare`]'s arguments; `None` to leave it.
+    /// The program to run under callgrind with [`bare`]'s arguments; `None` to count no
+    /// instructions.
     pub instructions: Option<PathBuf>,
-    /// Where the databases are made; the system's place for temporary files if `None`.
+    /// Parent directory of the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
-    /// The command that does this again.
+    /// The command that repeats it.
     pub command: String,
 }
 
-/// Where ten stands in [`by_held::HELD`].
+/// Index of ten in [`by_held::HELD`].
 const TEN: usize = 1;
 const _: () = assert!(by_held::HELD[TEN] == 10);
-/// Locks of a round of [`bare`]: what a transaction of txbench takes.
+/// Locks of a round of [`bare`]: those of a transaction of txbench.
 const BARE_LOCKS: usize = 10;
 const RAMP: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_secs(300);
 
-/// Loads, measures, and tells.
+/// Loads, measures, and reports.
 ///
 /// # Errors
 ///
@@ -158,7 +159,7 @@ fn transactions(
     Ok(sweep.run(&mut subjects, audience))
 }
 
-/// Locks ten keys and releases them, `rounds` times, and nothing else: what callgrind watches.
+/// Locks ten keys and releases them, `rounds` times, for callgrind to count.
 pub fn bare(system: &System, rounds: u64) {
     let mut bench = Alone::new(system.manager(), BARE_LOCKS);
     (0..rounds).for_each(|_| bench.round(BARE_LOCKS));
@@ -179,7 +180,7 @@ fn instructions(program: &Path, system: &System, audience: Audience) -> Result<f
 fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError> {
     let refuse = |what: String| {
         BenchError::Settings(format!(
-            "instructions cannot be counted: install valgrind, or leave --instructions out. {what}"
+            "instructions cannot be counted; install valgrind, or leave --instructions out. {what}"
         ))
     };
     let mut command = Command::new("valgrind");
@@ -193,7 +194,7 @@ fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError
     }
     let output = command
         .output()
-        .map_err(|error| refuse(format!("It does not run: {error}")))?;
+        .map_err(|error| refuse(format!("It could not be started: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(refuse(format!("The program failed under it:\n{said}")));
@@ -201,10 +202,10 @@ fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError
     let collected = said.lines().find_map(|line| line.split_once("Collected :"));
     collected
         .and_then(|(_, number)| number.trim().parse().ok())
-        .ok_or_else(|| refuse(format!("What it said cannot be read:\n{said}")))
+        .ok_or_else(|| refuse(format!("Its output could not be parsed:\n{said}")))
 }
 
-/// What a system keeps of the throughput without locks, pass by pass.
+/// Share of the throughput without locks that a system keeps, pass by pass.
 fn kept(point: &Point, without: Option<&Point>) -> Spread {
     let passes = without.map_or(&[][..], |without| &without.runs);
     let ratios = point.runs.iter().zip(passes);
@@ -217,8 +218,8 @@ fn cost_table(curves: &mut [Curve]) -> Block {
         "clients",
         "transactions/s",
         "min..max",
-        "of it locking",
-        "against none",
+        "share of locking",
+        "÷ none",
     ]);
     let without = curves
         .first()
@@ -260,9 +261,9 @@ fn cost_table(curves: &mut [Curve]) -> Block {
         curve.facts.push(("throughput_against_none", json!(kept)));
     }
     Block {
-        title: "What locking costs a transaction that meets nobody".to_owned(),
-        note: "Read-only txbench, ten rows. Medians and extremes of the repetitions; against none pass \
-               by pass. Without locks each client has a database of its own."
+        title: "Cost of locking for a transaction without conflicts".to_owned(),
+        note: "Read-only txbench, ten rows. Medians and extremes of the repetitions; ratios to none pass by \
+               pass. Without locks each client has a database of its own."
             .to_owned(),
         table,
     }
@@ -278,7 +279,7 @@ fn alone_table(
     let mut table = Table::new(["locks", "ns", "instructions"]);
     let rows = locking.iter().zip(curves).zip(alone).zip(instructions);
     for (((system, curve), alone), instructions) in rows {
-        // Ten locks: what one of these transactions holds.
+        // Ten locks, as many as one of these transactions holds.
         let nanos = &alone[TEN];
         curve.facts.extend([
             ("nanos_per_lock_and_release", json!(nanos.median())),
@@ -290,8 +291,8 @@ fn alone_table(
     }
     Block {
         title: "A lock and its release, alone".to_owned(),
-        note: "Ten keys locked and released by a lock manager alone, over and over: nanoseconds, median \
-               (extremes) of the repetitions; instructions counted by callgrind with --instructions."
+        note: "Ten keys locked and released over and over by a lock manager alone. Nanoseconds are the median \
+               (extremes) of the repetitions; callgrind counts instructions with --instructions."
             .to_owned(),
         table,
     }
@@ -301,13 +302,13 @@ fn findings(settings: &Settings, curves: Vec<Curve>, blocks: Vec<Block>) -> Find
     Findings {
         workload: "lock-cost".to_owned(),
         variant: String::new(),
-        title: "What locking costs".to_owned(),
+        title: "Cost of locking".to_owned(),
         description:
-            "The read-only transactions of txbench, ten rows: with locking switched off, and over \
-                      each lock manager and latch. And a lock manager alone."
+            "The read-only transactions of txbench, ten rows: with locking off, and over each lock \
+             manager and latch; and a lock manager alone."
                 .to_owned(),
-        checked: "every sum read is compared with the one known from the load; after each run the \
-                  rows, the keys and the values of all tables."
+        checked: "every sum read is compared with the one known from the load, and after each run the rows, \
+                  the keys and the values of all tables are too."
             .to_owned(),
         command: settings.command.clone(),
         settings: vec![

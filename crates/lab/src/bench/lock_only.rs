@@ -1,11 +1,11 @@
-//! The lock manager alone, with many at it.
+//! The lock manager alone, with many threads.
 //!
-//! A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back:
-//! nothing conflicts, no data is read, no log is written. What is left is what the manager costs,
-//! and what its threads cost each other by meeting.
+//! A transaction takes IS on a table and S on ten random keys of 100,000, and releases all. Nothing
+//! conflicts, no data is read, no log is written. The rest is the cost of the manager, and of
+//! contention between its threads.
 //!
-//! Beside it stand the numbers of Berkeley DB's lock manager for the same, as orientation: they
-//! were not measured here and now.
+//! The numbers of Berkeley DB's lock manager for the same work stand beside it for orientation;
+//! they were measured at another time.
 
 use std::{fmt, sync::Arc};
 
@@ -36,12 +36,12 @@ use crate::{
     system::System,
 };
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Seed of the clients.
     pub seed: u64,
-    /// What is compared, and how it is run. Durability and directory are not used.
+    /// The systems to compare, and the runs. Durability and directory are not used.
     pub runs: Runs,
 }
 
@@ -53,10 +53,10 @@ const TABLE: u32 = 1;
 /// Clients, and transactions a second of Berkeley DB's lock manager.
 const PEER: [(u32, f64); 3] = [(1, 409_000.0), (2, 213_000.0), (512, 131_000.0)];
 
-/// Locks held at once to see what one takes.
+/// Locks held at once to measure the memory of one.
 const HELD: u64 = 100_000;
 
-/// Measures.
+/// Measures the managers.
 ///
 /// # Errors
 ///
@@ -93,10 +93,11 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         workload: "lock-only".to_owned(),
         variant: String::new(),
         title: "The lock manager alone".to_owned(),
-        description: "A transaction takes IS on a table and S on ten random keys of 100,000, and \
-                      gives all back. Nothing else is done, and nobody waits."
-            .to_owned(),
-        checked: "after each run nothing is held, and the manager's own invariants stand."
+        description:
+            "A transaction takes IS on a table and S on ten random keys of 100,000, and releases \
+                      all. There is no other work and no wait."
+                .to_owned(),
+        checked: "after each run no lock is held, and the manager's own invariants hold."
             .to_owned(),
         command: runs.command.clone(),
         settings: listed,
@@ -109,7 +110,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     })
 }
 
-/// One lock manager, with whoever works on it.
+/// One lock manager, and its workers.
 struct Alone {
     shared: Arc<Shared>,
     names: (String, String),
@@ -139,8 +140,7 @@ impl Alone {
         }
     }
 
-    /// What the manager takes before anybody has locked anything, and for each lock that one owner
-    /// holds of many.
+    /// Memory of the manager without locks, and for each of many locks of one owner.
     fn memory(&self) -> Memory {
         let worker = self.shared.workers.worker();
         let manager = &self.shared.manager;
@@ -149,7 +149,7 @@ impl Alone {
         for key in 0..HELD {
             let name = self.shared.key(key);
             let outcome = manager.lock(&worker, &mut owner, name, Mode::S, None);
-            assert!(outcome.is_held(), "nobody else locks here");
+            assert!(outcome.is_held(), "there is no other owner");
         }
         let full = manager.stats(&worker).memory_bytes + owner.memory_bytes();
         manager.release_all(&worker, &mut owner);
@@ -174,7 +174,7 @@ impl Shared {
     }
 }
 
-/// What one manager needs.
+/// Memory of one manager.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     idle: usize,
@@ -240,7 +240,7 @@ impl Subject for Alone {
         let left = self.shared.manager.inspect(&worker);
         match left.queues.len() {
             0 => Ok(()),
-            count => Err(format!("{count} names are still held\n{left}")),
+            count => Err(format!("{count} names are still locked\n{left}")),
         }
     }
 
@@ -269,8 +269,8 @@ fn beside_the_peer(curves: &[Curve]) -> Block {
     }
     Block {
         title: "Beside another lock manager".to_owned(),
-        note: "Berkeley DB's lock subsystem with the same eleven locks, measured at another time: for \
-               orientation, not a comparison."
+        note: "Berkeley DB's lock subsystem with the same eleven locks, measured at another time; for \
+               orientation only."
             .to_owned(),
         table,
     }
@@ -287,8 +287,8 @@ fn memory_table(curves: &[Curve], memory: &[Memory]) -> Block {
     }
     Block {
         title: "Memory".to_owned(),
-        note: "Idle with one owner; then what 100,000 locks of one owner on as many names add, counted \
-               by the manager and the owner's list."
+        note: "Idle with one owner; then the additional bytes of 100,000 locks of one owner on as many names, \
+               counted by the manager and the owner's list."
             .to_owned(),
         table,
     }

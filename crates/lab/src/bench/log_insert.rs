@@ -1,13 +1,12 @@
 //! The log buffer alone.
 //!
 //! Threads insert records into a log, of one length or of two mixed, and do nothing else. The log
-//! lies on a device that forgets what it is given: the flusher takes the records out of the buffer
-//! and writes them nowhere. So what is measured is the insert with its checksums, the copy, and
-//! taking out; no disk.
+//! is on a device that discards the data: the flusher takes the records out of the buffer and
+//! writes them nowhere. So the measurement covers the insert with its checksums, the copy, and the
+//! removal from the buffer, and no disk.
 //!
-//! What a machine that is busy with other things does to the wall clock it does less to the
-//! processor time of the process, so each point also says how much of that an insert took, the
-//! flusher's share included.
+//! Other load on the machine disturbs the processor time of the process less than the wall clock.
+//! So each point also shows the processor time of an insert, with the flusher's share.
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration, time::Instant};
 
@@ -41,33 +40,33 @@ use crate::{
     },
 };
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The buffers to compare.
     pub buffers: Vec<LogBufferKind>,
-    /// Latches around allocation, in buffers that have one: each is measured with each.
+    /// Allocation latches, in buffers that have one; each buffer is measured with each.
     pub latches: Vec<latch::Kind>,
     /// Lengths of records; each is measured.
     pub lengths: Vec<Length>,
-    /// With how many threads, how often, for how long.
+    /// Numbers of threads, repetitions and times.
     pub pace: Pace,
 }
 
-/// Records that a client inserts between two looks at the clock, if they are small.
+/// Small records that a client inserts between two readings of the clock.
 const BATCH: u64 = 100;
-/// Bytes after which it looks at the clock, if they are large.
+/// Bytes of large records between two readings of the clock.
 const BATCH_BYTES: u64 = 1 << 20;
 const IDENTITY: [u8; 16] = *b"the log measured";
 const KIND: u8 = 1;
-/// What a small record is: the document's average.
+/// Length of a small record: the document's average.
 pub(crate) const SMALL: u32 = 120;
 
-/// Checks every buffer, measures, and tells.
+/// Checks every buffer, measures, and reports.
 ///
 /// # Errors
 ///
-/// If the settings contradict each other, or a stream that was read back is not what was inserted.
+/// If the settings contradict each other, or a stream read back differs from the records inserted.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
     let sweep = settings.pace.sweep()?;
     let mut checked = 0;
@@ -103,15 +102,15 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         workload: "log-insert".to_owned(),
         variant: String::new(),
         title: "Inserting into the log buffer".to_owned(),
-        description: "Threads insert records into a log on a device that forgets what it \
-                      is given: the buffer is measured, and no disk. What the pictures call a \
-                      transaction is some 100 inserts, or fewer where they make a megabyte."
+        description: "Threads insert records into a log on a device that discards the data, so that the \
+                      buffer is measured and no disk. A transaction in the pictures is some 100 inserts, \
+                      or fewer if they are a megabyte."
             .to_owned(),
         checked: format!(
-            "before, each buffer took records of 0 to 20,000 bytes from 16 threads, {checked} in all, \
-             onto a device in memory, and the stream was read back: every record once, whole, at the \
-             place its insert returned, none between. After each run the records and bytes that the \
-             log counts are those inserted."
+            "before, each buffer took records of 0 to 20,000 bytes from 16 threads, {checked} in all, onto a \
+             device in memory, and the stream was read back: every record must be there once, complete, at \
+             the place that its insert returned, and no other. After each run the log's counts of records \
+             and bytes must be those inserted."
         ),
         command: settings.pace.command.clone(),
         settings: [
@@ -134,11 +133,11 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     })
 }
 
-/// Inserts `inserts` small records with one thread, and nothing else: what callgrind watches.
+/// Inserts `inserts` small records with one thread, for callgrind to count.
 ///
 /// # Panics
 ///
-/// If the log cannot be opened, which does not happen on a device that does nothing.
+/// If the log cannot be opened, which this device does not cause.
 pub fn bare(buffer: LogBufferKind, inserts: u64) {
     let workers = Workers::new();
     let worker = workers.worker();
@@ -151,11 +150,11 @@ pub fn bare(buffer: LogBufferKind, inserts: u64) {
     let payload = vec![7; SMALL as usize];
     for _ in 0..inserts {
         log.insert(&worker, KIND, &[&payload])
-            .expect("nothing fails here");
+            .expect("this device does not fail");
     }
 }
 
-/// Each buffer with each latch, or with none if it takes none to allocate.
+/// Each buffer with each latch, or without one if it allocates without a latch.
 fn kinds(settings: &Settings) -> Vec<(LogBufferKind, Option<latch::Kind>)> {
     let latches = |buffer| match buffer {
         LogBufferKind::Hybrid | LogBufferKind::HybridInOrder => vec![None],
@@ -181,14 +180,14 @@ fn open(
     options.buffer = buffer;
     options.latch = latch;
     options.workers = Some(workers.clone());
-    // One file: ending one is not what is measured.
+    // One segment, so that the end of a segment is not measured.
     options.segment_bytes = 1 << 40;
     let visit = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
     let (log, _) = Log::open(device, options, IDENTITY, visit).expect("an empty device opens");
     log
 }
 
-/// Inserts records of all sizes from many threads and reads the stream back. Returns how many.
+/// Inserts records of all sizes from many threads and reads the stream back. Returns their number.
 fn check_stream(buffer: LogBufferKind) -> Result<u64, String> {
     const THREADS: u64 = 16;
     const EACH: u64 = 400;
@@ -244,7 +243,7 @@ fn check_stream(buffer: LogBufferKind) -> Result<u64, String> {
     match (wrong, found.next()) {
         (None, None) => Ok(THREADS * EACH),
         (Some(lsn), _) => Err(format!(
-            "{buffer}: at LSN {lsn} is not what was inserted there"
+            "{buffer}: the record at LSN {lsn} is not the one inserted there"
         )),
         (None, Some((end, _))) => Err(format!("{buffer}: the record that ends at {end} is lost")),
     }
@@ -258,7 +257,7 @@ struct Inserting {
     run: Option<Arc<Shared>>,
 }
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 struct Shared {
     log: Log,
     workers: Workers,
@@ -280,7 +279,7 @@ impl Inserting {
         }
     }
 
-    /// Inserts that the driver counts as one.
+    /// Inserts that the driver counts as one transaction.
     fn batch(&self) -> u64 {
         let most = BATCH_BYTES / u64::from(self.length.longest());
         self.length.whole(most.clamp(1, BATCH))
@@ -297,7 +296,7 @@ impl Inserting {
 
 impl Subject for Inserting {
     fn names(&self) -> (String, String) {
-        // The usual latch goes without saying.
+        // The default latch is not shown.
         let latch = match self.latch {
             Some(latch) if latch != latch::Kind::default() => latch.to_string(),
             _ => "-".to_owned(),
@@ -419,7 +418,7 @@ fn table(length: Length, shown: &[(&Inserting, &Curve)]) -> Block {
         "min",
         "max",
         "of copying",
-        "CPU ns an insert",
+        "CPU ns per insert",
         "of the peak",
     ]);
     let copying = copying(bytes);
@@ -449,9 +448,9 @@ fn table(length: Length, shown: &[(&Inserting, &Curve)]) -> Block {
     Block {
         title: format!("Records of {}", length.words()),
         note: format!(
-            "Median and extremes of the repetitions. Copying alone, one thread, pieces of {bytes} bytes from \
-             one place to places all over 16 MiB: {} MB/s. CPU is what all threads of the process used, \
-             the flusher among them.",
+            "Median and extremes of the repetitions. One thread that only copies pieces of {bytes} bytes from \
+             one place to places all over 16 MiB does {} MB/s. CPU is the time of all threads of the process, \
+             with the flusher.",
             grouped(copying)
         ),
         table,
@@ -479,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_insert_is_what_the_log_counts() {
+    fn records_inserted_are_those_that_the_log_counts() {
         for length in [Length::Same(120), Length::Mixed] {
             let mut inserting = inserting(length);
             let mut clients = inserting.clients(2);

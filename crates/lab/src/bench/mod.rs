@@ -1,18 +1,18 @@
 //! The experiments behind `foxton bench`.
 
-/// Why an experiment could not be made.
+/// Errors of experiments.
 pub mod error;
 
-/// What every sweep over clients is told.
+/// Settings of every sweep over clients.
 pub mod runs;
 
 /// A database for one experiment.
 pub mod scratch;
 
-/// Points interleaved over everything compared.
+/// Points interleaved over all systems.
 pub mod sweep;
 
-/// The same for what is no database.
+/// Settings of sweeps without a database.
 pub mod pace;
 
 /// txbench loaded into a database, ready for clients.
@@ -27,44 +27,44 @@ pub mod txbench;
 /// Any workload over a sweep of clients.
 pub mod workload;
 
-/// How often a transaction passes a place where it could meet others.
+/// Counting the critical sections of a transaction.
 pub mod critical_sections;
 
-/// What a commit costs, and how many share a sync.
+/// Cost of a commit, and commits for each sync.
 pub mod commit;
 
 /// A lock manager alone.
 pub mod alone;
 
-/// The same by how many locks are held at once.
+/// A lock manager alone, by the number of locks held at once.
 pub(crate) mod by_held;
 
-/// Clients that have a database each.
+/// Clients with a database each.
 mod apart;
 
-/// What locking costs a transaction, and a lock alone.
+/// Cost of locking for a transaction, and of a lock alone.
 pub mod lock_cost;
 
-/// The lock manager alone, with many at it.
+/// The lock manager alone, with many threads.
 pub mod lock_only;
 
-/// Restarts, and what checkpoints cost.
+/// Restarts, and the cost of checkpoints.
 pub mod restart;
 
-/// A queue of jobs in a table, with locked ones passed over or waited for.
+/// A queue of jobs in a table, with locked jobs skipped or waited for.
 pub mod queue;
 
-/// Who is passed by whom, and how often.
+/// Readers granted before waiting writers, counted.
 pub mod fairness;
 
-/// Everybody at the same few names: progress, and whether each report of a deadlock is right.
+/// Many threads that want the same few names: progress, and whether reports of deadlocks are right.
 pub mod storm;
 
-/// How long records are.
+/// Lengths of records.
 pub mod lengths;
 
 /// The log buffer alone.
 pub mod log_insert;
 
-/// Small structures behind every latch, elided ones among them.
+/// Small structures behind every latch, also elided ones.
 pub mod latches;

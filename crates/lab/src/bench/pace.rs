@@ -1,5 +1,4 @@
-//! What a sweep over threads is told that measures no database: with how many, how often, for how
-//! long.
+//! Settings of a sweep over threads without a database: numbers of threads, repetitions, times.
 
 use std::time::Duration;
 
@@ -8,18 +7,18 @@ use serde_json::{Value, json};
 use super::{error::BenchError, runs::GRACE, sweep::Sweep};
 use crate::{driver::Plan, measure::timeline::slice_of};
 
-/// With how many threads, how often, for how long.
+/// Numbers of threads, repetitions and times.
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// Numbers of threads, in any order.
     pub threads: Vec<u32>,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     pub reps: u32,
     /// Time before each measurement.
     pub ramp: Duration,
     /// Time of each measurement.
     pub window: Duration,
-    /// The command that does this again.
+    /// The command that repeats it.
     pub command: String,
 }
 
@@ -27,7 +26,7 @@ impl Pace {
     /// The sweep, with its points in order.
     pub(super) fn sweep(&self) -> Result<Sweep, BenchError> {
         if self.window.is_zero() {
-            let what = "--seconds 0 measures nothing: say 0.01 or more";
+            let what = "--seconds 0 measures nothing; give 0.01 or more";
             return Err(BenchError::Settings(what.to_owned()));
         }
         let mut mpls = self.threads.clone();

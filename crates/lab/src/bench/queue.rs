@@ -1,17 +1,16 @@
-//! A queue of jobs in a table: many workers, each taking the first job that nobody else has.
+//! A queue of jobs in a table: many workers, each taking the first job that is not locked.
 //!
-//! A worker claims the first job, does it, deletes it, notes it as done and puts a new one at the
-//! end, all in one transaction. The claim is a read of the first row, locked exclusively: with
-//! *skip*, locked rows are passed over; without, the worker waits for the first one. Doing a job is
-//! sleeping, as a worker does that waits for somebody else's answer; a job of no time at all
-//! measures the claims alone.
+//! In one transaction a worker claims the first job, does it, deletes it, records it as done and
+//! adds a new one at the end. The claim is a read of the first row with an exclusive lock. With
+//! *skip* it skips locked rows; without, the worker waits for the first row. A job is a sleep, like
+//! the wait of a worker for another service; a job of no time measures the claims alone.
 //!
 //! # What is checked
 //!
 //! Job `k` of a queue that began with `n` is followed by job `k + n`. So at any moment each
-//! remainder of `n` has one job in the queue, and those before it are done: a job that was lost,
-//! done twice or done without being noted leaves another picture. After each run every row is
-//! compared with that.
+//! remainder of `n` has one job in the queue, and those before it are done. A job that was lost,
+//! done twice or done without being recorded breaks this. After each run every row is compared with
+//! it.
 
 use std::{
     path::PathBuf,
@@ -32,47 +31,48 @@ use crate::{
 const JOBS: Table<u64, u64> = Table::new("jobs");
 const DONE: Table<u64, u32> = Table::new("done");
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is compared.
+    /// The systems to compare.
     pub systems: Vec<System>,
-    /// Threads that take jobs.
+    /// Number of threads that take jobs.
     pub workers: u32,
     /// Jobs in the queue, more than there are workers.
     pub jobs: u64,
-    /// How long a job takes.
+    /// Times of a job.
     pub work: Vec<Duration>,
     /// Time of each measurement.
     pub window: Duration,
-    /// Times each point is measured, with and without passing over.
+    /// Number of times each point is measured, with and without skipping.
     pub reps: u32,
-    /// What a commit waits for.
+    /// Durability of commits.
     pub durability: Durability,
-    /// Where the databases are made; the system's place for temporary files if `None`.
+    /// Parent directory of the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Whether they agree with each other.
+    /// Checks that they agree with each other.
     fn sound(&self) -> Result<(), String> {
         if self.workers == 0 {
-            return Err("nobody works: say 1 or more with --workers".to_owned());
+            return Err("there are no workers; give 1 or more with --workers".to_owned());
         }
         if self.jobs <= self.workers.into() {
-            let what = "more jobs than workers are needed, or some find none: say more with --jobs";
+            let what =
+                "with so few jobs some workers find none; give more jobs than workers with --jobs";
             return Err(what.to_owned());
         }
         if !self.systems.iter().all(System::is_locking) {
-            return Err("--locks none has nobody claim a job: name lock managers".to_owned());
+            return Err("--locks none cannot claim jobs; name lock managers".to_owned());
         }
-        // Who waits for the first job comes after all others who do.
+        // The last worker waits for the jobs of all others.
         let longest = self.work.iter().max().copied().unwrap_or_default();
         match longest.saturating_mul(self.workers) < LOCK_WAIT {
             true => Ok(()),
             false => Err(format!(
-                "the last of {} workers would wait longer for a job than the {} minutes after which a \
-                 lock is given up: say fewer with --workers, or shorter jobs with --work",
+                "the last of {} workers would wait for a job longer than the {} minutes after which a lock \
+                 request times out; give fewer with --workers, or shorter jobs with --work",
                 self.workers,
                 LOCK_WAIT.as_secs() / 60
             )),
@@ -80,28 +80,28 @@ impl Settings {
     }
 }
 
-/// One lock manager, and jobs of one length.
+/// Results of one lock manager with jobs of one length.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// What it was.
+    /// The lock manager.
     pub system: String,
-    /// How long a job took.
+    /// The time of a job.
     pub work: Duration,
-    /// Jobs a second, passing over locked ones.
+    /// Jobs a second, with locked jobs skipped.
     pub skipping: Spread,
-    /// The same, waiting for the first.
+    /// Jobs a second, with the first job waited for.
     pub waiting: Spread,
     /// The first divided by the second, pass by pass.
     pub ratio: Spread,
-    /// Jobs that were compared with what should be there.
+    /// Number of jobs that were checked.
     pub checked: u64,
 }
 
-/// Measures every system with jobs of every length, in turn with and without passing over.
+/// Measures every system with jobs of every length, with and without skipping in turn.
 ///
 /// # Errors
 ///
-/// If the settings make no sense, the engine refuses, or a job was lost or done twice.
+/// If the settings contradict each other, the engine refuses, or a job was lost or done twice.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
     settings.sound().map_err(BenchError::Settings)?;
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ fn point(settings: &Settings, system: &System, work: Duration) -> Result<Found, 
             Ok::<f64, BenchError>(one.done as f64 / one.took.as_secs_f64())
         };
         let (skip, wait) = (Lock::Exclusive.skip_locked(), Lock::Exclusive.into());
-        // In either order: a machine that gets slower favours neither.
+        // In alternating order, so that a machine that gets slower favours neither.
         let (skipped, waited) = match rep % 2 {
             0 => (rate(skip)?, rate(wait)?),
             _ => {
@@ -188,7 +188,7 @@ fn load(db: &Database, jobs: u64) -> Result<(), BenchError> {
     loaded.map_err(BenchError::engine("loading the queue"))
 }
 
-/// Takes one job and does it; whether there was one.
+/// Takes one job and does it; true if there was one.
 fn job(
     db: &Database,
     jobs: u64,
@@ -210,7 +210,7 @@ fn job(
     })
 }
 
-/// Whether the rows are those that `counts` jobs of each worker leave.
+/// Checks that the rows are those that `counts` jobs of each worker leave.
 fn check(db: &Database, jobs: u64, counts: &[u64]) -> Result<(), BenchError> {
     let read = db.run(|tx| {
         let queued = tx.range(&JOBS, ..).collect()?;
@@ -221,7 +221,7 @@ fn check(db: &Database, jobs: u64, counts: &[u64]) -> Result<(), BenchError> {
     picture(&queued, &done, jobs, counts).map_err(BenchError::Failed)
 }
 
-/// The check itself, on what was read.
+/// The check itself, on the rows read.
 fn picture(queued: &[u64], done: &[(u64, u32)], jobs: u64, counts: &[u64]) -> Result<(), String> {
     let mut expected: Vec<u64> = Vec::new();
     let mut remainders: Vec<u64> = queued.iter().map(|job| job % jobs).collect();
@@ -238,13 +238,15 @@ fn picture(queued: &[u64], done: &[(u64, u32)], jobs: u64, counts: &[u64]) -> Re
         .map(|&(job, _)| job)
         .eq(expected.iter().copied())
     {
-        return Err("a job left the queue and was not done, or was done and stayed".to_owned());
+        return Err(
+            "a job left the queue without being done, or was done without leaving it".to_owned(),
+        );
     }
     for (worker, &count) in (0..).zip(counts) {
         let noted = done.iter().filter(|(_, by)| *by == worker).count() as u64;
         if noted != count {
             return Err(format!(
-                "worker {worker} did {count} jobs, and {noted} are noted"
+                "worker {worker} did {count} jobs, but {noted} are recorded"
             ));
         }
     }
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_lost_done_twice_or_not_noted_is_seen() {
+    fn a_job_that_is_lost_done_twice_or_not_recorded_is_noticed() {
         let done = [(0, 7), (1, 7), (2, 8), (3, 7)];
         let counts = [0, 0, 0, 0, 0, 0, 0, 3, 1];
         assert_eq!(picture(&[4, 5, 6, 3 + 4], &done, 4, &counts), Ok(()));
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_contradict_each_other_are_refused_with_what_to_say_instead() {
+    fn settings_that_contradict_each_other_are_refused_with_the_option_to_change() {
         let sound = Settings {
             systems: System::all(&[Locks::Default], &[]),
             workers: 64,

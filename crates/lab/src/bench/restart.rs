@@ -1,11 +1,11 @@
-//! How long a restart takes, and what the checkpoints that keep it short cost.
+//! Time of a restart, and cost of the checkpoints that keep it short.
 //!
-//! For each size of the table and each length of log: the table is filled, a checkpoint is made,
-//! and rows are updated at random until the log behind the checkpoint is so long. The database is
-//! closed and opened some times, which loads the checkpoint and replays the log, each timed by
-//! itself: the first goes by the rows, the second by the log. Then a checkpoint is made once more,
-//! and what is left of the second is opened. Beside it: clients that update, without checkpoints
-//! and with many, each some seconds in turn, and the longest that any of their commits took.
+//! For each size of the table and each length of log, the table is filled, a checkpoint is made,
+//! and rows are updated at random until the log after the checkpoint has this length. The database
+//! is closed and opened several times. Opening loads the checkpoint and replays the log, and each
+//! is timed: loading depends on the rows, replaying on the log. Then another checkpoint is made,
+//! and the database is opened after it. Beside that, clients update without checkpoints and with
+//! many, some seconds each in turn, and the longest time of any commit is shown.
 
 use std::{
     path::Path,
@@ -26,20 +26,20 @@ const UPDATES: u64 = 4;
 /// Keys loaded by one transaction.
 const LOADED: u64 = 1_000;
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Lengths of log behind the checkpoint, in bytes.
+    /// Lengths of log after the checkpoint, in bytes.
     pub logs: Vec<u64>,
     /// Rows of the table; clients update a table of the first of these sizes.
     pub rows: Vec<u64>,
-    /// How often each database is opened; at least once.
+    /// Number of times each database is opened; at least one.
     pub opens: u32,
-    /// Threads that load and replay; 0 for as many as the machine runs at once.
+    /// Threads that load and replay; 0 for as many as the machine has cores.
     pub threads: usize,
     /// Clients that update while checkpoints are made.
     pub clients: u32,
-    /// Seconds of each measurement of the clients; 0 leaves them out.
+    /// Time of each measurement of the clients; 0 for none.
     pub window: Duration,
     /// Bytes of log between two checkpoints while they run.
     pub every: u64,
@@ -52,46 +52,46 @@ pub struct Settings {
 /// One opening.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// What was loaded and replayed, and how long each took.
+    /// What was loaded and replayed, and the time of each.
     pub recovered: Recovered,
-    /// The whole of it.
+    /// Time of the whole opening.
     pub took: Duration,
 }
 
 /// One size of table and one length of log.
 #[derive(Debug, Clone)]
 pub struct Restart {
-    /// With the log behind the first checkpoint, as often as was asked for.
+    /// Openings with the log after the first checkpoint.
     pub behind: Vec<Opened>,
-    /// The checkpoint then made.
+    /// The checkpoint made then.
     pub checkpoint: Checkpoint,
-    /// With nothing behind a checkpoint.
+    /// Opening directly after a checkpoint.
     pub at_once: Opened,
 }
 
-/// Some seconds of clients.
+/// A measurement of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// Checkpoints made meanwhile; `None` if there were to be none.
+    /// Number of checkpoints made meanwhile; `None` without checkpoints.
     pub checkpoints: Option<u64>,
-    /// Transactions in a second.
+    /// Transactions a second.
     pub rate: f64,
-    /// The 99.9th percentile of a transaction, in microseconds.
+    /// 99.9th percentile of a transaction's time, in microseconds.
     pub p999_us: u64,
     /// The longest transaction, in microseconds.
     pub longest_us: u64,
 }
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// In the order of the sizes, and of the lengths within each.
+    /// Restarts, by size of table and then by length of log.
     pub restarts: Vec<Restart>,
     /// Without and with checkpoints, in turn.
     pub windows: Vec<Window>,
 }
 
-/// Measures, in a directory inside `parent` or, if `None`, in the system's place for temporary
+/// Measures in a directory inside `parent`; if `None`, in the system's directory for temporary
 /// files.
 ///
 /// # Errors
@@ -137,10 +137,10 @@ fn open(settings: &Settings, every: u64, directory: &TempDir) -> Result<Database
     options.restart_threads = settings.threads;
     options.durability = Durability::Buffered;
     let opened = Database::open_with(directory.path().join("db"), options);
-    opened.map_err(told("opening the database"))
+    opened.map_err(engine("opening the database"))
 }
 
-fn told(doing: &str) -> impl Fn(foxton::Error) -> BenchError {
+fn engine(doing: &str) -> impl Fn(foxton::Error) -> BenchError {
     move |cause| BenchError::Engine {
         doing: doing.to_owned(),
         cause,
@@ -151,7 +151,7 @@ fn load(db: &Database, rows: u64) -> Result<(), BenchError> {
     for from in (0..rows).step_by(LOADED as usize) {
         let mut keys = from..rows.min(from + LOADED);
         let loaded = db.run(|tx| keys.try_for_each(|key| tx.put(&ROWS, &key, &[0; VALUE_BYTES])));
-        loaded.map_err(told("loading the rows"))?;
+        loaded.map_err(engine("loading the rows"))?;
     }
     Ok(())
 }
@@ -170,12 +170,12 @@ fn restart(
 ) -> Result<Restart, BenchError> {
     let db = open(settings, u64::MAX, directory)?;
     load(&db, rows)?;
-    db.checkpoint().map_err(told("making a checkpoint"))?;
+    db.checkpoint().map_err(engine("making a checkpoint"))?;
     let mut random = Random::seeded(&[settings.seed]);
     let before = db.stats().log.bytes;
     while db.stats().log.bytes - before < bytes {
         for _ in 0..1_000 {
-            update(&db, &mut random, rows).map_err(told("updating"))?;
+            update(&db, &mut random, rows).map_err(engine("updating"))?;
         }
     }
     drop(db);
@@ -188,7 +188,7 @@ fn restart(
     let behind = (0..settings.opens.max(1)).map(|_| Ok(timed()?.1));
     let behind = behind.collect::<Result<Vec<_>, BenchError>>()?;
     let (db, _) = timed()?;
-    let checkpoint = db.checkpoint().map_err(told("making a checkpoint"))?;
+    let checkpoint = db.checkpoint().map_err(engine("making a checkpoint"))?;
     drop(db);
     let (_, at_once) = timed()?;
     Ok(Restart {
@@ -219,8 +219,8 @@ fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window
     let clients = (0..settings.clients).map(|number| move || client(number));
     let (times, ()) = threads::together(clients.collect(), || ())?;
     for times in times {
-        let added = all.add(times.map_err(told("updating"))?);
-        added.expect("both grow as they must");
+        let added = all.add(times.map_err(engine("updating"))?);
+        added.expect("both histograms resize themselves");
     }
     let took = begun.elapsed().as_secs_f64();
     Ok(Window {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_leaves_nothing_to_replay_and_clients_run_beside_it() {
+    fn after_a_checkpoint_there_is_nothing_to_replay_and_clients_run_beside_it() {
         let settings = Settings {
             logs: vec![1 << 20],
             rows: vec![500, 800],

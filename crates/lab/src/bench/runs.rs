@@ -1,4 +1,4 @@
-//! What every sweep over clients is told: systems, points, times, durability, places.
+//! Settings of every sweep over clients: systems, points, times, durability, directories.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,45 +13,45 @@ use crate::{
     workload::contract::Size,
 };
 
-/// What is compared, at which points, for how long, where.
+/// Systems, points, times, durability and directories of a sweep.
 #[derive(Debug, Clone)]
 pub struct Runs {
-    /// What is compared.
+    /// The systems to compare.
     pub systems: Vec<System>,
     /// Numbers of clients.
     pub mpls: Vec<u32>,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     pub reps: u32,
     /// Time before each measurement.
     pub ramp: Duration,
     /// Time of each measurement.
     pub window: Duration,
-    /// What a commit waits for.
+    /// Durability of commits.
     pub durability: Durability,
-    /// Where the databases are made; the system's place for temporary files if `None`.
+    /// Parent directory of the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
-    /// Where others may look into the databases while they are measured, if they may.
+    /// Directory of the sockets by which the databases can be observed; `None` for none.
     pub observe: Option<PathBuf>,
-    /// Run each point once more, sampled, and tell where the time went.
+    /// Run each point once more with sampling, and report where the time went.
     pub split: bool,
-    /// Go on with what earlier points have left, even where a workload's data grow.
+    /// Keep the data of earlier points, even if a workload's data grow.
     pub keep: bool,
-    /// The command that does this again.
+    /// The command that repeats it.
     pub command: String,
 }
 
-// Generous: behind an over-saturated queue latch, a thousand clients on two cores take a minute for
-// the transactions they are in.
+// Generous: with an over-saturated queue latch, a thousand clients on two cores take a minute to
+// finish their transactions.
 pub(crate) const GRACE: Duration = Duration::from_secs(300);
-// A row beside its bytes: header, key, its share of the index, slack in the allocator.
+// Memory of a row in addition to its bytes: header, key, its share of the index, slack in the
+// allocator.
 const BYTES_BESIDE_A_ROW: u64 = 250;
 
-/// Whether so many databases, of so many rows of so many bytes each, fit into the memory that is
-/// `free`; where nobody knows that, they do.
+/// Checks that this many databases fit into the memory `free`; they do if that is unknown.
 ///
 /// # Errors
 ///
-/// If they do not.
+/// If they do not fit.
 pub(super) fn room(
     databases: usize,
     rows: u64,
@@ -69,16 +69,16 @@ pub(super) fn room(
     }
 }
 
-/// Whether databases of this size, one beside the other, fit into the memory that is free. `true`
-/// where nobody knows how much is free.
+/// True if this many databases of this size fit into the free memory at once, or if that is
+/// unknown.
 pub fn has_room(databases: usize, size: Size) -> bool {
     let free = memory::available_bytes();
     room(databases, size.rows, size.row_bytes, free).is_ok()
 }
 
 impl Runs {
-    /// The same with its points in order, or what is wrong with it. Each system's tables have so
-    /// many rows of so many bytes.
+    /// Returns the same runs with their points in order, or what is wrong with them. Each system's
+    /// tables have `rows` rows of `row_bytes` bytes.
     pub(super) fn tidied(&self, rows: u64, row_bytes: u64) -> Result<Runs, BenchError> {
         let mut runs = self.clone();
         runs.mpls.sort_unstable();
@@ -86,10 +86,10 @@ impl Runs {
         let refuse = |what: &str| Err(BenchError::Settings(what.to_owned()));
         let all_lock = runs.systems.iter().all(System::is_locking);
         if !all_lock && runs.mpls.first().is_none_or(|&least| least > 1) {
-            return refuse("--locks none runs one client only: add 1 to --mpl, or leave none out");
+            return refuse("--locks none runs one client only; add 1 to --mpl, or leave none out");
         }
         if runs.window.is_zero() {
-            return refuse("--seconds 0 measures nothing: say 0.1 or more");
+            return refuse("--seconds 0 measures nothing; give 0.1 or more");
         }
         room(
             runs.systems.len(),
@@ -100,8 +100,8 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The directory in which the socket of the database of `system` is, if others may look: one
-    /// for all if there is one system, or else one for each.
+    /// Directory of the socket of `system`'s database, if it can be observed: one for all if there
+    /// is one system, otherwise one for each.
     pub fn watched(&self, system: &System) -> Option<PathBuf> {
         let directory = self.observe.as_ref()?;
         if self.systems.len() == 1 {
@@ -118,7 +118,7 @@ impl Runs {
         Some(directory.join(name))
     }
 
-    /// How long each run takes.
+    /// Times of each run.
     pub(crate) fn plan(&self) -> Plan {
         Plan {
             ramp: self.ramp,
@@ -128,8 +128,7 @@ impl Runs {
         }
     }
 
-    /// The settings for results. Whether data that grow were kept is for those to say who have
-    /// some: [`Runs::kept`].
+    /// The settings for results. Workloads with growing data add [`Runs::kept`].
     pub(crate) fn listed(&self) -> Vec<(&'static str, Value)> {
         let directory = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         vec![
@@ -142,8 +141,8 @@ impl Runs {
         ]
     }
 
-    /// For results: whether a point began with what earlier ones had left, where a workload's data
-    /// grow.
+    /// For results of workloads whose data grow: whether a point began with the data of earlier
+    /// ones.
     pub(crate) fn kept(&self) -> (&'static str, Value) {
         ("keep", json!(self.keep))
     }
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn databases_that_do_not_fit_are_refused_together_and_nobody_overflows() {
+    fn databases_that_do_not_fit_are_refused_and_their_sum_does_not_overflow() {
         let each = 1_000 * (100 + BYTES_BESIDE_A_ROW);
         assert!(room(2, 1_000, 100, Some(2 * each)).is_ok());
         assert!(room(2, u64::MAX, 100, None).is_ok());

@@ -1,7 +1,7 @@
-//! A database for one experiment, in a directory that goes with it.
+//! A database for one experiment, in a directory that is removed with it.
 //!
-//! Control-C leaves the directory behind; the next experiment in the same place removes what nobody
-//! has locked any more.
+//! Control-C leaves the directory behind. The next experiment in the same place removes those that
+//! no process has locked.
 
 use std::{
     fs::{self, File},
@@ -24,15 +24,15 @@ const YOUNG: Duration = Duration::from_secs(60);
 pub struct Scratch {
     /// The database.
     pub db: Database,
-    /// How it was opened.
+    /// Its configuration.
     pub system: System,
-    // Last: the database is closed before its directory goes.
+    // Dropped last: the database is closed before its directory is removed.
     _directory: TempDir,
 }
 
 impl Scratch {
-    /// A new database for `system`, in a new directory inside `parent` or, if `None`, in the
-    /// system's place for temporary files. Others may look into it by a socket in `watched`.
+    /// A new database for `system`, in a new directory inside `parent`; if `None`, in the system's
+    /// directory for temporary files. It can be observed by a socket in `watched`.
     ///
     /// # Errors
     ///
@@ -49,11 +49,11 @@ impl Scratch {
         })
     }
 
-    /// As [`new`](Self::new), with options that `change` has changed.
+    /// Like [`new`](Self::new), with options changed by `change`.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for `new`.
     pub fn opened(
         system: System,
         parent: Option<&Path>,
@@ -102,7 +102,7 @@ impl Scratch {
         }
     }
 
-    /// Loading it, with as many threads as are worth it: one, if it does not lock.
+    /// Loads the database with as many threads as pay off: one if it does not lock.
     pub fn loading<'a>(&'a self, progress: &'a Progress) -> Loading<'a> {
         let threads = match self.system.is_locking() {
             true => std::thread::available_parallelism().map_or(1, usize::from),
@@ -111,7 +111,7 @@ impl Scratch {
         Loading::new(&self.db, threads, progress)
     }
 
-    /// What can be said about clients that do not come back.
+    /// Describes the state of clients that hang.
     pub fn diagnose(&self) -> String {
         let waits: Vec<String> = self
             .db
@@ -119,12 +119,12 @@ impl Scratch {
             .iter()
             .map(|wait| format!("  {wait}\n"))
             .collect();
-        format!("Who waits for whom:\n{}", waits.concat())
+        format!("Waits:\n{}", waits.concat())
     }
 }
 
-/// Removes what experiments that were cut short left in `parent`. What cannot be read or removed is
-/// left alone: it is somebody else's.
+/// Removes the directories of interrupted experiments in `parent`. Those that cannot be read or
+/// removed belong to another user and are left alone.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
@@ -134,8 +134,8 @@ fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// Whether there is a database in `directory` that no process has open. A young one is left alone:
-/// it may be between the making of its lock file and the locking.
+/// True if `directory` has a database that no process has open. A young one is left alone, because
+/// it may be between the creation of its lock file and the locking.
 fn is_abandoned(directory: &Path) -> bool {
     let modified = fs::metadata(directory).and_then(|about| about.modified());
     let age = modified.ok().and_then(|modified| modified.elapsed().ok());
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_experiment_left_behind_is_removed_and_what_is_in_use_is_not() {
+    fn the_directory_of_an_interrupted_experiment_is_removed_and_one_in_use_is_not() {
         let parent = tempfile::tempdir().unwrap();
         let system = || System::all(&["default".parse().unwrap()], &[]).remove(0);
         let open =

@@ -1,10 +1,10 @@
 //! txbench over time, while one transaction reads a row and then never ends.
 //!
-//! Two questions. *What happens over time?* One long window, sampled in slices; the transaction
-//! stalls after a tenth of it. *What does the stalled transaction cost?* Short windows by turns,
-//! with one and without, so that a machine that is faster in one minute than in the next does not
-//! answer instead: the throughput with one ÷ that of the window without right after it, the median
-//! of the pairs and both extremes.
+//! There are two questions. *What happens over time?* One long window is sampled in slices; the
+//! transaction stalls after a tenth of it. *What does the stalled transaction cost?* Short windows
+//! with and without one take turns, so that changes in the machine's speed do not distort the
+//! result. Each window with a stalled transaction is divided by the one without right after it; the
+//! median of the pairs and both extremes are shown.
 
 use std::time::Duration;
 
@@ -31,24 +31,24 @@ use crate::{
 
 /// Samples in the window.
 const SLICES: u32 = 20;
-/// At which part of the window the transaction stalls.
+/// Part of the window after which the transaction stalls.
 pub(crate) const STALL_AT: f64 = 0.1;
-/// Pairs of short windows, and how much shorter they are.
+/// Number of pairs of short windows, and how much shorter they are.
 const PAIRS: u32 = 5;
 const SHORTER: u32 = 25;
 
-/// What was found.
+/// Results of the measurement.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// A curve for each system, of the long windows.
     pub(crate) curves: Vec<Curve>,
     /// Their samples.
     pub(crate) timelines: Vec<Timeline>,
-    /// What the stalled transaction cost each.
+    /// The cost of the stalled transaction for each.
     pub(crate) effect: Block,
 }
 
-/// Each system in turn: the long window, then the pairs.
+/// Measures each system in turn: the long window, then the pairs.
 pub(crate) fn run(runs: &Runs, subjects: &mut [Loaded], cores: usize, audience: Audience) -> Found {
     let plan = Plan {
         slice: Some(runs.window / SLICES),
@@ -75,9 +75,9 @@ pub(crate) fn run(runs: &Runs, subjects: &mut [Loaded], cores: usize, audience: 
         "locks",
         "clients",
         "tps before the stall",
-        "after it",
-        "with one stalled ÷ without, by turns",
-        "memory when it stalls",
+        "tps after it",
+        "with a stalled one ÷ without",
+        "memory at the stall",
         "at the end",
         "growth",
     ]);
@@ -111,11 +111,11 @@ pub(crate) fn run(runs: &Runs, subjects: &mut [Loaded], cores: usize, audience: 
         curves.push(curve);
     }
     let effect = Block {
-        title: "What one stalled transaction costs".to_owned(),
+        title: "Cost of one stalled transaction".to_owned(),
         note: format!(
-            "The transaction stalls after a tenth of the window; growth is that of the process's \
-             memory from then to the end. By turns: {PAIRS} pairs of short windows, one with a \
-             stalled transaction and one without, the median of their ratio and both extremes."
+            "The transaction stalls after a tenth of the window; growth is that of the process's memory from \
+             the stall to the end. The ratio is the median, with both extremes, of {PAIRS} pairs of short \
+             windows, with a stalled transaction and without."
         ),
         table,
     };
@@ -126,7 +126,7 @@ pub(crate) fn run(runs: &Runs, subjects: &mut [Loaded], cores: usize, audience: 
     }
 }
 
-/// How far it is, over all runs.
+/// Progress over all runs.
 struct Watch {
     progress: Progress,
     past: Duration,
@@ -171,7 +171,7 @@ fn long(subject: &mut Loaded, mpl: u32, plan: &Plan, watch: &mut Watch) -> (Poin
     match sleeper {
         Some(Ok(tx)) => drop(tx),
         Some(Err(error)) => point.fail(format!("the stalled transaction was refused: {error}")),
-        // It was to begin later than that.
+        // It was planned to begin later than that.
         None if point.runs.iter().any(|run| run.cut.is_some()) => {}
         None => point.fail("the stalled transaction never began".to_owned()),
     }
@@ -209,7 +209,7 @@ fn once(
     let words = if stalled { "with" } else { "without" };
     watch
         .progress
-        .now(&format!("MPL {}, {words} one stalled", point.mpl));
+        .now(&format!("MPL {}, {words} a stalled transaction", point.mpl));
     let mut guard = Guard::new(memory::available_bytes);
     let result = driver::run(plan, subject.kinds(), clients, |elapsed| {
         watch.progress.at(watch.past + elapsed);
@@ -241,7 +241,7 @@ fn stall(db: &Database) -> foxton::Result<Transaction> {
     Ok(tx)
 }
 
-/// What the stalled transaction changed.
+/// Effect of the stalled transaction.
 #[derive(Debug)]
 struct Effect {
     before: f64,
@@ -254,7 +254,7 @@ struct Effect {
 impl Effect {
     fn of(samples: &[Sample], window: Duration, ratio: Spread) -> Effect {
         let at = window.mul_f64(STALL_AT);
-        // The sample that ends where the stall begins is still before it.
+        // The sample that ends where the stall begins is before the stall.
         let (before, after): (Vec<&Sample>, Vec<&Sample>) =
             samples.iter().partition(|sample| sample.at <= at);
         let mean = |samples: &[&Sample]| {

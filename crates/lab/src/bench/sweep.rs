@@ -1,8 +1,8 @@
-//! A sweep: every number of clients against everything compared, repeated and interleaved.
+//! A sweep: every number of clients with every system, repeated and interleaved.
 //!
-//! The order is repetition, then MPL, then what is compared: the systems take turns at each point,
-//! and a whole pass is done before it is repeated. So a slow minute of the machine falls on all of
-//! them, and shows as spread.
+//! The order is repetition, then MPL, then system: the systems take turns at each point, and each
+//! pass is complete before the next. So a slow minute of the machine affects all systems, and shows
+//! as spread.
 
 use std::{ops::ControlFlow, thread, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     progress::{Audience, Progress},
 };
 
-/// Something loaded that clients can run against.
+/// A loaded system that clients can run against.
 pub trait Subject {
     /// The lock manager's name and the latch's, for results.
     fn names(&self) -> (String, String);
-    /// What else sets it apart from others with the same names.
+    /// Distinguishes it from others with the same names.
     fn note(&self) -> String {
         String::new()
     }
@@ -31,38 +31,37 @@ pub trait Subject {
     }
     /// The types of transaction its clients run.
     fn kinds(&self) -> &'static [&'static str];
-    /// Makes ready for the next run. A subject that fails here is not asked anything again.
+    /// Prepares the next run. A subject that fails here is not used again.
     fn prepare(&mut self, _progress: &Progress) -> Result<(), String> {
         Ok(())
     }
-    /// So many clients for one run, each with a generator of its own.
+    /// Creates clients for one run, each with a generator of its own.
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
-    /// The workload's checks, on a quiet database after a run; what they found wrong, in words.
+    /// Runs the workload's checks on an idle database after a run; the error says what is wrong.
     fn check(&mut self) -> Result<(), String>;
-    /// Memory that programs could still have, or `None` where nobody knows: asked while clients
-    /// run.
+    /// Free memory, or `None` if unknown; called while clients run.
     fn free(&self) -> Option<u64> {
         memory::available_bytes()
     }
-    /// What can be said about clients that do not come back.
+    /// Describes the state of clients that hang.
     fn diagnose(&self) -> String;
 }
 
-/// Which points, how often, how long.
+/// Points, repetitions and times.
 #[derive(Debug, Clone)]
 pub struct Sweep {
     /// Numbers of clients, ascending.
     pub mpls: Vec<u32>,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     pub reps: u32,
-    /// How long each run takes.
+    /// Times of each run.
     pub plan: Plan,
-    /// Run each point once more, sampled, and tell where the time went.
+    /// Run each point once more with sampling, and report where the time went.
     pub split: bool,
 }
 
 impl Sweep {
-    /// The time the runs take for these subjects, without loading and checking.
+    /// Time of the runs for these subjects, without loading and checking.
     pub fn duration<S: Subject>(&self, subjects: &[S]) -> Duration {
         let points = |subject: &S| {
             self.mpls
@@ -74,14 +73,14 @@ impl Sweep {
         (self.plan.ramp + self.plan.window) * runs
     }
 
-    /// The repetitions, and one more to be sampled.
+    /// The repetitions, and one more if it is to be sampled.
     fn passes(&self) -> u32 {
         self.reps + u32::from(self.split)
     }
 
-    /// Runs every point and returns a curve for each subject. After clients that never came back
-    /// nothing more is run: the database they hang in cannot be trusted, or even closed. Nor is it
-    /// after a load that failed, or when there is too little memory left to go on.
+    /// Runs every point and returns a curve for each subject. The sweep ends early if clients hang,
+    /// because their database cannot be trusted or even closed; also if loading fails, or too
+    /// little memory is left.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
         let duration = self.duration(subjects);
         let progress = audience.clock(
@@ -92,7 +91,7 @@ impl Sweep {
         self.run_in(subjects, &progress, &mut past)
     }
 
-    /// The same as a part of something longer, of which `past` is over.
+    /// The same as a part of a longer measurement, of which `past` is done.
     pub fn run_in<S: Subject>(
         &self,
         subjects: &mut [S],
@@ -190,7 +189,7 @@ impl Sweep {
         if let Err(what) = subject.check() {
             point.fail(what);
         }
-        // After a run that was cut short for want of memory, the next would be, too.
+        // After a run that was cut short for want of memory, the next would be cut short too.
         match cut {
             None => ControlFlow::Continue(()),
             Some(_) => ControlFlow::Break(()),
@@ -208,15 +207,14 @@ mod tests {
     use super::*;
     use crate::measure::outcome::Ended;
 
-    /// Notes every run begun; `broken_at` is the MPL at which its check fails.
+    /// Records every run begun; `broken_at` is the MPL at which its check fails.
     struct Toy {
         name: &'static str,
         broken_at: u32,
         largest: u32,
         mpl: u32,
         runs: Sender<(&'static str, u32)>,
-        /// Whether there is no memory left when it is asked for the second time, the fourth and so
-        /// on.
+        /// True if no memory is left at every second query.
         fills: bool,
         asked: Cell<u32>,
     }
@@ -309,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_repetition_of_each_point_is_sampled_as_it_goes_on() {
+    fn the_last_repetition_of_each_point_is_sampled() {
         let (mut subjects, _noted) = toys();
         let mut sweep = sweep();
         sweep.plan.slice = Some(Duration::from_millis(5));
@@ -324,9 +322,9 @@ mod tests {
         }
     }
 
-    /// The windows are an hour: a run that is not ended is one that the test waits for.
+    /// The windows are an hour, so the test would hang if a run did not end early.
     #[test]
-    fn a_run_without_memory_left_is_kept_and_checked_and_is_the_last() {
+    fn a_run_without_memory_left_is_checked_and_is_the_last() {
         let (mut subjects, noted) = toys();
         subjects.truncate(1);
         subjects[0].fills = true;
@@ -339,7 +337,7 @@ mod tests {
         assert!(point.runs[0].tally.committed() > 0);
         let what = point.checks.clone().unwrap_err();
         assert!(what.contains("want of memory"), "{what}");
-        // What a check finds is said first: it is the engine's.
+        // The error of a check comes first, because it is the engine's.
         let (mut subjects, _noted) = toys();
         subjects[1].fills = true;
         sweep.mpls = vec![2];

@@ -19,23 +19,23 @@ use crate::{
     workload::txbench::{Shape, TABLES, row::ROW_BYTES},
 };
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The workload's variant.
     pub shape: Shape,
-    /// Let one transaction never end, and sample over time.
+    /// Add a transaction that never ends, and sample over time.
     pub stalled: bool,
     /// Keep stamps and check them.
     pub stamp: bool,
-    /// What is compared, and how it is run.
+    /// The systems to compare, and the runs.
     pub runs: Runs,
     /// Load one wrong value, so that the checks must fail.
     pub plant: bool,
 }
 
 impl Settings {
-    /// A sweep over clients with nothing planted, stamped or stalled.
+    /// A sweep over clients without a wrong value, stamps or a stalled transaction.
     pub(crate) fn plain(shape: Shape, runs: Runs) -> Settings {
         Settings {
             shape,
@@ -51,8 +51,8 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// If the settings contradict each other, or the databases cannot be made. A failed check is not
-/// an error here: it is in the findings.
+/// If the settings contradict each other, or the databases cannot be created. A failed check is
+/// part of the findings, not an error.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
     check(settings)?;
     let machine = Machine::here();
@@ -74,8 +74,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
 }
 
 /// Loads a database for each system once, and sweeps over the clients with each of the variants,
-/// which must have the same rows. With stamps, what one variant wrote is checked with that of all
-/// before.
+/// which must have the same rows. With stamps, each check covers the writes of all variants so far.
 ///
 /// # Errors
 ///
@@ -147,19 +146,19 @@ fn sweep(runs: &Runs) -> Sweep {
     }
 }
 
-/// What of the settings contradicts the rest.
+/// Checks that the settings agree with each other.
 fn check(settings: &Settings) -> Result<(), BenchError> {
     let refuse = |what: &str| Err(BenchError::Settings(what.to_owned()));
     if settings.stalled && settings.shape.updates > 0 {
         return refuse(
-            "--stalled goes with read-only transactions: an update of the row that the stalled \
-             transaction read would wait for ever. Leave --updates out",
+            "--stalled needs read-only transactions, because an update of the row that the stalled \
+             transaction read would wait forever; leave --updates out",
         );
     }
     if settings.stalled && !settings.runs.systems.iter().all(System::is_locking) {
         return refuse(
-            "--stalled needs locking: without it only one transaction may be open. Leave none out \
-             of --locks",
+            "--stalled needs locking, because without it only one transaction can be open; leave none \
+             out of --locks",
         );
     }
     Ok(())
@@ -194,15 +193,15 @@ pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>
 fn description(shape: &Shape) -> String {
     let mut text = format!(
         "Three tables of {} rows of 1,784 bytes, in memory. A transaction picks a table, reads {} \
-         consecutive rows, adds up one column and commits; transactions are {}.",
+         consecutive rows, sums a column and commits; transactions are {}.",
         grouped(f64::from(shape.rows)),
         shape.size,
         shape.isolation
     );
     if shape.updates > 0 {
         text += &format!(
-            " In {} of 100 it also changes one string in {} rows of the next table before it \
-             commits; after a deadlock it runs again with the same inputs.",
+            " In {} of 100 it also changes one string in {} rows of the next table before it commits; \
+             after a deadlock it is retried with the same inputs.",
             shape.updates,
             shape.written()
         );
@@ -211,11 +210,12 @@ fn description(shape: &Shape) -> String {
 }
 
 fn checked(stamp: bool) -> String {
-    let mut text = "every sum read is compared with the one known from the load, while running; \
-                    after each run the rows, the keys and the values of all tables."
-        .to_owned();
+    let mut text =
+        "every sum read is compared with the one known from the load, and after each run the \
+                    rows, the keys and the values of all tables are too."
+            .to_owned();
     if stamp {
-        text += " Every string carries who wrote it: no write was lost, none was dirty.";
+        text += " Every string names its writer: no write was lost, none was dirty.";
     }
     text
 }

@@ -30,8 +30,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// If the settings contradict each other, or the databases cannot be made. A failed check is not an
-/// error here: it is in the findings.
+/// If the settings contradict each other, or the databases cannot be created. A failed check is
+/// part of the findings, not an error.
 pub fn run(
     workload: &dyn Workload,
     runs: &Runs,
@@ -74,8 +74,8 @@ pub fn run(
     })
 }
 
-/// The runs with their points in order, if they and the workload are sound and there is memory for
-/// its databases.
+/// Returns the runs with their points in order, if they and the workload are valid and there is
+/// memory for the databases.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ pub struct Prepared<'a> {
     workload: &'a dyn Workload,
     runs: &'a Runs,
     system: System,
-    // None only while it is loaded anew.
+    // `None` only while it is loaded again.
     place: Option<Place>,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Debug for Prepared<'_> {
     }
 }
 
-/// A database and what is in it.
+/// A database and its data.
 struct Place {
     loaded: Box<dyn Loaded>,
     ended: Arc<Mutex<Tally>>,
@@ -121,7 +121,7 @@ struct Place {
 }
 
 impl<'a> Prepared<'a> {
-    /// Makes a database for `system` and loads it.
+    /// Creates a database for `system` and loads it.
     ///
     /// # Errors
     ///
@@ -149,7 +149,9 @@ impl<'a> Prepared<'a> {
     }
 
     fn place(&self) -> &Place {
-        self.place.as_ref().expect("a load that failed is the end")
+        self.place
+            .as_ref()
+            .expect("after a failed load nothing is run")
     }
 }
 
@@ -197,8 +199,8 @@ impl Subject for Prepared<'_> {
         if !used || self.runs.keep || !self.workload.grows() {
             return Ok(());
         }
-        progress.now(&format!("loading {} anew", self.system));
-        // The old one goes first: two at once may be more than there is memory for.
+        progress.now(&format!("loading {} again", self.system));
+        // The old database is dropped first, because two at once may not fit into memory.
         self.place = None;
         let nobody = Audience::Nobody.count("", 0, "");
         let place = place(self.workload, &self.system, self.runs, &nobody);
@@ -208,7 +210,10 @@ impl Subject for Prepared<'_> {
 
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
         let kinds = self.workload.kinds();
-        let place = self.place.as_mut().expect("a load that failed is the end");
+        let place = self
+            .place
+            .as_mut()
+            .expect("after a failed load nothing is run");
         let first = place.clients;
         place.clients += mpl;
         let client = |number: u32| {
@@ -223,7 +228,10 @@ impl Subject for Prepared<'_> {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        let place = self.place.as_mut().expect("a load that failed is the end");
+        let place = self
+            .place
+            .as_mut()
+            .expect("after a failed load nothing is run");
         let ended = place
             .ended
             .lock()
@@ -237,8 +245,8 @@ impl Subject for Prepared<'_> {
     }
 }
 
-/// A client, and what has become of all its transactions, the ramp's among them. Added to what the
-/// others report when it is dropped.
+/// A client, and the results of all its transactions, those of the ramp included. Dropping it adds
+/// them to those of the other clients.
 struct Counted {
     client: Box<dyn Client>,
     mine: Tally,
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn results_say_where_the_data_lay_and_what_grows_says_whether_it_was_kept() {
+    fn results_name_the_directory_of_the_data_and_whether_growing_data_was_kept() {
         let said = |workload: &dyn Workload, runs: &Runs, name: &str| {
             let listed = listed(workload, runs);
             let found = listed.into_iter().find(|(other, _)| *other == name);
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_loaded_anew_for_each_run_unless_it_is_kept() {
+    fn data_that_grow_are_loaded_again_for_each_run_unless_they_are_kept() {
         for keep in [false, true] {
             let runs = runs(keep);
             let system = System::new(Locks::Default, None);
@@ -357,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_hears_of_every_transaction_and_notices_one_that_is_missing() {
+    fn the_check_covers_every_transaction_and_notices_a_missing_one() {
         let db = foxton::Database::in_memory(Options::tiny()).unwrap();
         let scale = Scale {
             branches: 1,

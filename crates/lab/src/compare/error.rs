@@ -1,4 +1,4 @@
-//! Why two runs cannot be compared, and what to do about it.
+//! Errors of comparisons, and what to do about them.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -8,37 +8,37 @@ use std::{fmt, io, path::PathBuf};
 pub enum CompareError {
     /// A file could not be read.
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A file is not what a run writes.
+    /// A file was not written by a run.
     Damaged {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
-    /// A file has no throughput over clients in it.
+    /// A file has no throughput over clients.
     Nothing {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// The two ran different experiments.
     Experiments {
-        /// What each ran.
+        /// The experiments of each.
         ran: [Vec<String>; 2],
     },
     /// The two ran the same experiment, but no system with the same number of clients in both.
     NoCommonPoint,
-    /// A point of the two was asked differently.
+    /// A point has different settings in the two.
     Settings {
-        /// Which point.
+        /// The point.
         point: String,
         /// The setting that differs.
         name: String,
-        /// What it is in each.
+        /// Its values.
         values: [String; 2],
     },
 }
@@ -48,16 +48,16 @@ impl fmt::Display for CompareError {
         match self {
             CompareError::File { path, cause } => write!(
                 f,
-                "{} cannot be read ({cause}): name a directory that `foxton bench`, `foxton figure` or \
-                 `foxton reproduce` wrote, or its results.json",
+                "{} cannot be read ({cause}); name a directory of `foxton bench`, `foxton figure` or \
+                 `foxton reproduce`, or its results.json",
                 path.display()
             ),
             CompareError::Damaged { path, what } => {
-                write!(f, "{} is not what a run writes: {what}", path.display())
+                write!(f, "{} is not a results.json of a run: {what}", path.display())
             }
             CompareError::Nothing { path } => write!(
                 f,
-                "{} has no throughput over clients, which is what is compared",
+                "{} has no throughput over clients, and only that can be compared",
                 path.display()
             ),
             CompareError::Experiments { ran: [first, second] } => write!(
@@ -67,7 +67,7 @@ impl fmt::Display for CompareError {
                 second.join("; ")
             ),
             CompareError::NoCommonPoint => f.write_str(
-                "the two have no point in common: repeat one with the --locks, --latch and --mpl of the other",
+                "the two have no point in common; repeat one with the --locks, --latch and --mpl of the other",
             ),
             CompareError::Settings {
                 point,
@@ -75,8 +75,8 @@ impl fmt::Display for CompareError {
                 values: [first, second],
             } => write!(
                 f,
-                "the two were asked differently: {point} has {name} {first} in the first and {second} in \
-                 the second"
+                "the two had different settings: {point} has {name} {first} in the first and {second} in \
+                 the second",
             ),
         }
     }

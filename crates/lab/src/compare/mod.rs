@@ -1,18 +1,18 @@
-//! Two runs held against each other, point by point: medians, ratio, interval, a word for the eye.
+//! Comparison of two runs, point by point: medians, ratio, interval, and a verdict.
 //!
-//! What is compared is committed transactions per second. Points belong together if experiment,
-//! system and number of clients are the same; then everything they were asked must be the same too,
-//! but for how long and how often it was measured. Machine and program may differ: that is what one
-//! compares for, and the comparison says so.
+//! Committed transactions per second are compared. Points are paired if experiment, system and
+//! number of clients are the same. All their settings must be the same too, except the time and the
+//! number of measurements. Machine and program may differ, because such comparisons are useful; the
+//! comparison names the differences.
 
-/// Why not.
+/// Errors of comparisons.
 pub mod error;
 
-/// Runs as they lie on the disk.
+/// Runs as they are on disk.
 pub mod recorded;
 
 /// On a terminal and as a page.
-pub mod tell;
+pub mod tables;
 
 use error::CompareError;
 use recorded::{Key, Point, Recorded};
@@ -23,23 +23,23 @@ use crate::measure::{
     spread::Spread,
 };
 
-/// Two runs held against each other.
+/// A comparison of two runs.
 #[derive(Debug)]
 pub struct Comparison {
     /// Where each was read.
     pub places: [String; 2],
     /// The points both have, in the order of the first.
     pub pairs: Vec<Pair>,
-    /// How many points each has alone.
+    /// Number of points that only one run has.
     pub alone: [usize; 2],
-    /// What machines or programs differ in, by name.
+    /// Differences of machines and programs, by name.
     pub differences: Vec<(String, [String; 2])>,
 }
 
 /// One point of both.
 #[derive(Debug)]
 pub struct Pair {
-    /// Which.
+    /// The point.
     pub key: Key,
     /// The repetitions of each.
     pub passes: [Spread; 2],
@@ -50,7 +50,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The word for the eye.
+    /// The verdict.
     pub fn words(&self) -> &'static str {
         match (&self.failed, &self.ratio) {
             (Some(_), _) => "void",
@@ -61,11 +61,11 @@ impl Pair {
 }
 
 impl Comparison {
-    /// The second run against the first.
+    /// Compares the second run with the first.
     ///
     /// # Errors
     ///
-    /// If they ran different experiments, have no point in common, or were asked differently.
+    /// If they ran different experiments, have no point in common, or had different settings.
     pub fn of(first: &Recorded, second: &Recorded) -> Result<Comparison, CompareError> {
         let both = [first, second];
         let ran = both.map(experiments);
@@ -91,7 +91,7 @@ impl Comparison {
         })
     }
 
-    /// How many points came to this.
+    /// Number of points with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let ratios = self.pairs.iter().filter(|pair| pair.failed.is_none());
         let verdicts = ratios
@@ -125,10 +125,10 @@ fn same_settings(one: &Point, other: &Point) -> Result<(), CompareError> {
     }
 }
 
-/// What two maps do not agree on.
+/// Entries in which two maps differ.
 fn differing(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<(String, [String; 2])> {
     let told =
-        |value: Option<&Value>| value.map_or("not said".to_owned(), crate::report::data::plain);
+        |value: Option<&Value>| value.map_or("not given".to_owned(), crate::report::data::plain);
     let more = other.keys().filter(|name| !one.contains_key(*name));
     let names = one.keys().chain(more);
     let differ = names.filter(|name| one.get(*name) != other.get(*name));
@@ -184,7 +184,7 @@ mod tests {
     const STEADY: [f64; 5] = [100.0, 101.0, 99.0, 100.0, 102.0];
 
     #[test]
-    fn points_are_matched_by_what_they_are_and_not_by_their_order() {
+    fn points_are_paired_by_their_key_and_not_by_their_order() {
         let doubled = STEADY.map(|value| value * 2.0);
         let first = run(vec![
             point("a", 1, &STEADY),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_differently_is_refused_and_what_ran_elsewhere_is_told() {
+    fn different_settings_are_refused_and_different_machines_are_named() {
         let first = run(vec![point("a", 1, &STEADY)]);
         let mut second = run(vec![point("a", 1, &STEADY)]);
         second.points[0]
@@ -229,7 +229,7 @@ mod tests {
         );
         second.points[0].settings.clear();
         let refused = Comparison::of(&first, &second).unwrap_err().to_string();
-        assert!(refused.contains("not said"), "{refused}");
+        assert!(refused.contains("not given"), "{refused}");
     }
 
     #[test]

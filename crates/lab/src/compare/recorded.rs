@@ -1,4 +1,4 @@
-//! A run as it lies on the disk: what `results.json` says of its points.
+//! A run as it is on disk: the points of `results.json`.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use super::error::CompareError;
 
 /// The file of a directory of results.
 const FILE: &str = "results.json";
-/// Settings that say how long and how often was measured, and not what.
+/// Settings of the time and the number of measurements.
 const EFFORT: [&str; 4] = ["seconds", "ramp_seconds", "reps", "form"];
-/// The setting that is a matter of the machine: where the databases lay.
+/// The setting that belongs to the machine: the directory of the databases.
 const PLACE: &str = "directory";
 
 /// The points of one run.
@@ -28,24 +28,24 @@ pub struct Recorded {
 /// One point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// What sets it apart from the others of its run.
+    /// Distinguishes it from the other points of its run.
     pub key: Key,
     /// Committed transactions per second, by repetition.
     pub passes: Vec<f64>,
-    /// What a check found wrong, if one did.
+    /// The error of a failed check.
     pub failed: Option<String>,
-    /// Everything it was asked that makes a difference to what is measured.
+    /// All settings that make a difference to the measurement.
     pub settings: Map<String, Value>,
-    /// The machine and the program, as recorded, and where on it the databases lay.
+    /// The machine and the program, as recorded, and the directory of the databases.
     pub machine: Map<String, Value>,
 }
 
-/// What sets a point apart.
+/// The identity of a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Figure, workload and variant.
     pub experiment: String,
-    /// Lock manager, latch, and what else is said of it.
+    /// Lock manager, latch, and the note.
     pub system: String,
     /// Clients.
     pub mpl: u64,
@@ -56,7 +56,7 @@ impl Recorded {
     ///
     /// # Errors
     ///
-    /// If it is not there, cannot be read, is not what a run writes, or has no throughput in it.
+    /// If it does not exist, cannot be read, was not written by a run, or has no throughput.
     pub fn read(place: &Path) -> Result<Recorded, CompareError> {
         let path = match place.is_dir() {
             true => place.join(FILE),
@@ -81,14 +81,14 @@ impl Recorded {
 fn points(text: &str) -> Result<Vec<Point>, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Value::Array(all) = value else {
-        return Err("it is no array of records".to_owned());
+        return Err("it is not an array of records".to_owned());
     };
     let mut found = Vec::new();
     for (at, record) in all.iter().enumerate() {
         let record = record
             .as_object()
-            .ok_or(format!("record {at} is no object"))?;
-        // A report of many figures has an object for each, and their points in it.
+            .ok_or(format!("record {at} is not an object"))?;
+        // A report of many figures has an object for each, with their points in it.
         let nested = record.get("points").and_then(Value::as_array);
         let records = nested.map_or(vec![record], |inner| {
             inner.iter().filter_map(Value::as_object).collect()
@@ -106,12 +106,12 @@ fn points(text: &str) -> Result<Vec<Point>, String> {
 fn point(record: &Map<String, Value>) -> Result<Point, String> {
     let word = |name: &str| {
         let word = record.get(name).and_then(Value::as_str);
-        word.ok_or(format!("`{name}` is missing or no text"))
+        word.ok_or(format!("`{name}` is missing or not text"))
     };
     let under = |name: &str| {
         let map = record.get(name).and_then(Value::as_object);
         map.cloned()
-            .ok_or(format!("`{name}` is missing or no object"))
+            .ok_or(format!("`{name}` is missing or not an object"))
     };
     let passes = record.get("tps_by_pass").and_then(Value::as_array);
     let passes = passes.ok_or("`tps_by_pass` is missing: an older program wrote this")?;
@@ -119,7 +119,7 @@ fn point(record: &Map<String, Value>) -> Result<Point, String> {
         let number = value
             .as_f64()
             .filter(|number| number.is_finite() && *number >= 0.0);
-        number.ok_or(format!("{value} in `tps_by_pass` is no throughput"))
+        number.ok_or(format!("{value} in `tps_by_pass` is not a throughput"))
     };
     let figure = record.get("figure").and_then(Value::as_str);
     let experiment = [figure.unwrap_or(""), word("workload")?, word("variant")?];
@@ -144,7 +144,7 @@ fn point(record: &Map<String, Value>) -> Result<Point, String> {
             mpl: record
                 .get("mpl")
                 .and_then(Value::as_u64)
-                .ok_or("`mpl` is missing or no number")?,
+                .ok_or("`mpl` is missing or not a number")?,
         },
         passes: passes.iter().map(number).collect::<Result<_, _>>()?,
         failed: match word("checks")? {
@@ -167,7 +167,7 @@ mod tests {
     use crate::report::{data, synthetic};
 
     #[test]
-    fn what_a_run_writes_is_read_as_it_was() {
+    fn a_written_run_is_read_as_it_was() {
         let findings = synthetic::findings();
         let read = points(&data::json(&findings)).unwrap();
         assert_eq!(read.len(), 20);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_databases_lay_is_a_matter_of_the_machine() {
+    fn the_directory_of_the_databases_belongs_to_the_machine() {
         let mut findings = synthetic::findings();
         findings.settings = vec![("rows", 10.into()), ("directory", "/disk".into())];
         for point in points(&data::json(&findings)).unwrap() {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_with_what_it_lacks() {
+    fn an_incomplete_record_is_refused_with_what_it_lacks() {
         let one = serde_json::json!([{"tps": 1.0, "tps_by_pass": [1.0], "workload": "w", "variant": "v",
             "lock_manager": "l", "latch": "-", "note": "", "mpl": 1, "checks": "ok", "settings": {},
             "machine": {}}]);
@@ -219,8 +219,8 @@ mod tests {
             assert!(points(text).is_err(), "{text}");
         }
         let negative = one.to_string().replace("[1.0]", "[-1.0]");
-        assert!(points(&negative).unwrap_err().contains("no throughput"));
-        // A record of something else is none of ours.
+        assert!(points(&negative).unwrap_err().contains("not a throughput"));
+        // A record of another kind is ignored.
         assert_eq!(
             points("[{\"design\": \"default\"}]").map(|points| points.len()),
             Ok(0)

@@ -12,7 +12,7 @@ use crate::{
         critical_sections::{
             self, Case, Counted, Settings,
             design::{DEFAULT, Design},
-            tell,
+            tables,
         },
         error::BenchError,
     },
@@ -98,7 +98,7 @@ fn sheet(
     request: &Request,
 ) -> Sheet {
     let mut beside = vec![figure.document, steps(counted)];
-    beside.extend(tell::blocks(counted));
+    beside.extend(tables::blocks(counted));
     Sheet {
         id: figure.id,
         title: figure.title.to_owned(),
@@ -107,9 +107,9 @@ fn sheet(
         shape: figure.shape,
         notes: vec![WHY_FEWER.to_owned()],
         beside,
-        pictures: tell::pictures(counted),
+        pictures: tables::pictures(counted),
         panels: Vec::new(),
-        settings: tell::listed(settings),
+        settings: tables::listed(settings),
         machine: Machine::here(),
         command: request.command.clone(),
     }
@@ -208,7 +208,7 @@ fn divided() -> [Claim; 2] {
 /// Judges each step of the document for each transaction.
 fn steps_of(counted: &[Counted]) -> Vec<Claim> {
     let mut claims = Vec::new();
-    for name in tell::transactions(counted) {
+    for name in tables::transactions(counted) {
         let Some([baseline, inherited, combined, _]) = unbounded(counted, &name) else {
             continue;
         };
@@ -326,7 +326,7 @@ fn steps(counted: &[Counted]) -> Block {
         "of these, locks",
         "shape",
     ]);
-    for name in tell::transactions(counted) {
+    for name in tables::transactions(counted) {
         let baseline = counted
             .iter()
             .find(|one| one.design.name == "baseline" && one.name() == name);

@@ -9,14 +9,14 @@ use crate::system::{Locks, System};
 pub struct Design {
     /// Its name in results.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub is: &'static str,
     /// The configuration.
     pub system: System,
 }
 
 impl Design {
-    /// All that are built, from the least scalable to the default.
+    /// All designs that are built, from the least scalable to the default.
     pub fn all() -> Vec<Design> {
         use LockManagerKind::{Bucket, Direct, Global, Sharded, Staged};
         use LogBufferKind::{Baseline, Hybrid};
@@ -40,48 +40,48 @@ impl Design {
             ),
             design(
                 "inheritance",
-                "the same, and locks on tables go to the next transaction",
+                "the same, and the next transaction inherits locks on tables",
                 over(Locks::Inheriting(Bucket), queue, Baseline).always_inheriting(),
             ),
             design(
                 "consolidated",
-                "the same, and who meets at the log inserts together",
+                "the same, and threads that contend for the log insert together",
                 over(Locks::Inheriting(Bucket), queue, Hybrid).always_inheriting(),
             ),
             design(
                 "staged",
-                "locks without latches; who meets at the log inserts together",
+                "locks without latches; threads that contend for the log insert together",
                 over(manager(Staged), None, Hybrid),
             ),
             design(
                 "sharded",
-                "two levels of latches over locks; who meets at the log inserts together",
+                "two levels of latches over locks; threads that contend for the log insert together",
                 over(manager(Sharded), None, Hybrid),
             ),
             design(
                 "direct",
-                "locks are remembered until somebody conflicts; who meets at the log inserts together",
+                "locks are remembered until there is a conflict; threads that contend for the log insert together",
                 over(manager(Direct), None, Hybrid),
             ),
             design(
                 DEFAULT,
-                "what a program gets that asks for nothing",
+                "the engine's default configuration",
                 System::new(Locks::Default, None),
             ),
         ]
     }
 
-    /// The design of this name.
+    /// Returns the design of this name.
     ///
     /// # Errors
     ///
-    /// If there is none; the text names them all.
+    /// If there is none; the text lists all names.
     pub fn find(name: &str) -> Result<Design, String> {
         let all = Design::all();
         let names: Vec<&str> = all.iter().map(|design| design.name).collect();
         let names = names.join(", ");
         let found = all.into_iter().find(|design| design.name == name);
-        found.ok_or_else(|| format!("\"{name}\" is no design: say one of {names}"))
+        found.ok_or_else(|| format!("\"{name}\" is not a design; choose one of {names}"))
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found_by_its_name_and_a_wrong_one_is_answered_with_all() {
+    fn each_is_found_by_its_name_and_a_wrong_name_is_answered_with_all() {
         for design in Design::all() {
             assert_eq!(
                 Design::find(design.name).map(|found| found.system),

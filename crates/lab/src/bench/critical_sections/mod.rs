@@ -1,22 +1,21 @@
-//! How often a transaction passes a place where it could meet others, for each design of the
-//! engine.
+//! Critical sections that a transaction passes, counted for each design of the engine.
 //!
-//! Each transaction is run over each design until so many have committed, and what its client's own
-//! workers passed meanwhile is divided by that number. An attempt that did not commit (it fell to a
-//! deadlock, or the workload rolls it back) is no execution, and what it passed is on the account
-//! of those that did: it makes the average larger, never smaller, and how many there were stands
-//! beside it. The engine's threads are counted apart: what they pass is shared by all transactions
-//! that come meanwhile, and depends on how many that are. Before it counts, each client runs a
-//! while, so that tables were met, buffers have their size, and locks that only the load made real
+//! Each transaction runs over each design until a given number have committed. The critical
+//! sections that its client's workers passed meanwhile are divided by that number. An attempt that
+//! did not commit, because of a deadlock or a rollback of the workload, is not an execution. Its
+//! critical sections count for those that committed, so they make the average larger, never
+//! smaller; the number of such attempts is shown. The engine's own threads are counted separately,
+//! because all concurrent transactions share their critical sections. Each client first runs for a
+//! while, so that tables are known, buffers have their size, and locks that only the load made real
 //! are remembered again.
 //!
 //! Only a program built with the feature `account` counts.
 
-/// What is compared.
+/// The designs to compare.
 pub mod design;
 
 /// Tables, pictures and records.
-pub mod tell;
+pub mod tables;
 
 use std::{
     path::PathBuf,
@@ -49,23 +48,23 @@ use crate::{
     },
 };
 
-/// What to count.
+/// Settings of the count.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The designs.
     pub designs: Vec<Design>,
-    /// The workloads: every one that is known if empty.
+    /// The workloads; if empty, all.
     pub workloads: Vec<Case>,
-    /// Executions counted, by all clients together.
+    /// Executions to count, by all clients together.
     pub executions: u32,
     /// Numbers of clients.
     pub mpls: Vec<u32>,
-    /// Rows of each table of txbench, and about as many items of tpcc; tpcb has a tenth of that in
-    /// accounts of each branch, and tpcc in customers of each district.
+    /// Rows of each table of txbench, and approximate items of tpcc. Accounts of each tpcb branch
+    /// and customers of each tpcc district are a tenth of that.
     pub rows: u32,
-    /// What a commit waits for.
+    /// Durability of commits.
     pub durability: Durability,
-    /// Where the databases are made; the system's place for temporary files if `None`.
+    /// Parent directory of the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
     /// Seed of loads and clients.
     pub seed: u64,
@@ -76,12 +75,11 @@ pub struct Settings {
 pub enum Case {
     /// Ten rows read; the same, and then two rows updated.
     Txbench,
-    /// The update of a subscriber's location alone; then all seven transactions, as often as they
-    /// are run.
+    /// The update of a subscriber's location alone; then all seven transactions in their usual mix.
     Tatp,
     /// Three balances and a row of history.
     Tpcb,
-    /// An order or a payment, each as often.
+    /// An order or a payment, equally often.
     Tpcc,
 }
 
@@ -100,24 +98,24 @@ pub struct Counted {
     pub design: Design,
     /// The workload.
     pub workload: Case,
-    /// The transaction, or what mix of them.
+    /// The transaction, or the mix.
     pub transaction: &'static str,
-    /// Clients that ran it side by side.
+    /// Number of concurrent clients.
     pub mpl: u32,
-    /// How many committed.
+    /// Number of executions that committed.
     pub executions: u64,
-    /// Attempts beside these that fell to a deadlock or to a wait that was too long.
+    /// Further attempts that ended with a deadlock or a timeout.
     pub repeated: u64,
-    /// Attempts beside these that the workload rolled back.
+    /// Further attempts that the workload rolled back.
     pub refused: u64,
-    /// What one of them passed on average.
+    /// Critical sections of one execution, on average.
     pub own: Anatomy,
-    /// What the engine's threads passed meanwhile, divided alike.
+    /// Critical sections of the engine's threads meanwhile, divided by the executions.
     pub background: Anatomy,
 }
 
 impl Counted {
-    /// The workload and the transaction, for people.
+    /// The workload and the transaction, for a person.
     pub fn name(&self) -> String {
         format!("{} {}", self.workload, self.transaction)
     }
@@ -148,9 +146,9 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Counted>, Benc
     Ok(counted)
 }
 
-/// What somebody reads whose program does not count.
-const NOT_COUNTING: &str = "this program does not count the critical sections it passes: counting is left \
-    out of it, so that it costs nothing. In a clone, say this instead of foxton: \
+/// Message for a program that does not count.
+const NOT_COUNTING: &str = "this program does not count critical sections, because counting is compiled out \
+    to cost nothing. In a clone, use this command instead of foxton: \
     cargo run --release --features account --";
 
 fn count_case(
@@ -201,8 +199,8 @@ fn count_case(
 }
 
 impl Case {
-    /// Its transactions, each with the workload that runs nothing else. Those of txbench share
-    /// their tables, and are not among these.
+    /// Its transactions, each with a workload that runs only it. Those of txbench share their
+    /// tables, and are not among these.
     fn workloads(self, settings: &Settings) -> Vec<(&'static str, Box<dyn Workload>)> {
         let (seed, tenth) = (settings.seed, (settings.rows / 10).max(1));
         match self {
@@ -253,7 +251,7 @@ impl Case {
 }
 
 impl Settings {
-    /// The workloads asked for.
+    /// The workloads of the settings.
     fn cases(&self) -> Vec<Case> {
         match self.workloads.as_slice() {
             [] => Case::ALL.to_vec(),
@@ -261,21 +259,21 @@ impl Settings {
         }
     }
 
-    /// Whether they agree with each other.
+    /// Checks that they agree with each other.
     fn sound(&self) -> Result<(), String> {
         if self.executions == 0 || self.mpls.is_empty() || self.mpls.contains(&0) {
-            let what = "nothing is counted without an execution and a client: say 1 or more";
+            let what = "without an execution and a client nothing is counted; give 1 or more";
             return Err(what.to_owned());
         }
         match self.designs.iter().all(|design| design.system.is_locking()) {
             true => Ok(()),
             false => {
-                Err("without locks there is nothing to compare: name designs that lock".to_owned())
+                Err("without locks there is nothing to compare; name designs that lock".to_owned())
             }
         }
     }
 
-    /// Whether each database fits into the memory that is free. There is one at a time.
+    /// Checks that each database fits into the free memory. There is one at a time.
     fn room(&self, free: Option<u64>) -> Result<(), BenchError> {
         for case in self.cases() {
             if case == Case::Txbench {
@@ -311,7 +309,7 @@ fn count_workload(
     )
 }
 
-/// How the databases are made; nothing here goes by time.
+/// The settings of the databases; nothing here is timed.
 fn runs(settings: &Settings, design: &Design) -> Runs {
     Runs {
         systems: vec![design.system.clone()],
@@ -362,7 +360,7 @@ fn count(
     Ok(())
 }
 
-/// One run, between two looks at the accounts.
+/// One run, between two readings of the counters.
 struct Ran {
     executions: u64,
     besides: Besides,
@@ -377,12 +375,12 @@ struct Besides {
     refused: u64,
 }
 
-/// How long each client runs before it counts, at least: several times as long as locks that the
-/// load made real stay real.
+/// Least time that each client runs before it counts: several times as long as locks that the load
+/// made real stay real.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Every client runs a while, then all of them together run until `executions` have committed. Each
-/// runs in one thread from beginning to end, since a thread finds again what it left.
+/// Every client runs for a while; then all run until `executions` have committed. Each client runs
+/// in one thread, because a thread's state is reused.
 fn run_clients(
     clients: Vec<Box<dyn Client>>,
     db: &Database,
@@ -430,7 +428,7 @@ fn run_clients(
     }))
 }
 
-/// Runs transactions until so many have committed. Returns what did not.
+/// Runs transactions until enough have committed. Returns the attempts that did not.
 fn run_until(client: &mut dyn Client, is_enough: impl Fn(u64) -> bool) -> Result<Besides, String> {
     let (mut done, mut besides) = (0, Besides::default());
     while !is_enough(done) {
@@ -466,7 +464,7 @@ mod tests {
         }
     }
 
-    /// Of four attempts one commits; the last of four was made twice before.
+    /// Of four attempts one commits; the last of four was retried twice before.
     struct Unlucky(u32);
     impl Client for Unlucky {
         fn transaction(&mut self) -> Ended {
@@ -488,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_commits_is_an_execution_and_what_does_not_is_told() {
+    fn only_a_commit_is_an_execution_and_other_attempts_are_counted_apart() {
         let besides = run_until(&mut Unlucky(0), |done| done >= 10);
         let expected = Besides {
             repeated: 10 * (2 + 2),
@@ -499,7 +497,7 @@ mod tests {
         let clients = (0..3).map(|_| Box::new(Unlucky(0)) as Box<dyn Client>);
         let ran = run_clients(clients.collect(), &db, 10).unwrap().unwrap();
         assert_eq!(ran.executions, 12);
-        // Warm, a client may have any of four attempts before it.
+        // After the warm-up, a client may be at any of the four attempts.
         assert!((9..=12).contains(&ran.besides.refused));
         assert!((42..=48).contains(&ran.besides.repeated));
     }

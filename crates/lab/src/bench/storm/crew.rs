@@ -29,7 +29,7 @@ use crate::{
     threads::{Gate, NotStarted},
 };
 
-/// Who is sent into the storm.
+/// Settings of the threads.
 #[derive(Debug, Clone)]
 pub(super) struct Crew {
     pub(super) storm: Storm,
@@ -41,7 +41,7 @@ pub(super) struct Crew {
     pub(super) seed: [u64; 2],
 }
 
-/// What came back.
+/// Results of all threads.
 pub(super) struct Came {
     pub(super) journals: Vec<Journal>,
     pub(super) took: Duration,
@@ -62,24 +62,25 @@ const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
 const READ_FOR_UPDATE: Mode = Mode::key(KeyPart::U, GapPart::None);
 const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
 
-/// The longest pause after the first time that a transaction gave way, doubled by each further one.
+/// The longest pause after a transaction was a victim for the first time, doubled each further
+/// time.
 const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 20_000;
-/// After the window, without anybody coming back: far longer than any machine needs.
+/// Time after the window without a thread returning; far longer than any machine needs.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// Those who are on their way.
+/// The threads that have not returned.
 pub(super) struct Out {
     world: Arc<World>,
     journals: Receiver<Result<Journal, Wrong>>,
     begun: Instant,
 }
 
-/// Sends the crew in.
+/// Starts the threads.
 ///
 /// # Errors
 ///
-/// If the system does not start so many threads; then nobody has gone.
+/// If the system does not start all threads; then none runs.
 pub(super) fn send(crew: Crew, locks: AnyManager) -> Result<Out, NotStarted> {
     let workers = Workers::with_seed(crew.seed[0]);
     let world = Arc::new(World {
@@ -95,11 +96,11 @@ pub(super) fn send(crew: Crew, locks: AnyManager) -> Result<Out, NotStarted> {
     for number in 0..wanted {
         let (world, send, worker) = (world.clone(), send.clone(), world.workers.worker());
         let own_gate = gate.clone();
-        // Not scoped: if one hangs, the others' run ends nevertheless, and tells.
+        // Not scoped, so that a thread that hangs does not keep the run from ending with a report.
         let body = move || {
             if own_gate.wait() {
                 let journal = world.client(&worker, number, Instant::now() + world.crew.window);
-                // Nobody listens any more only after somebody else hung.
+                // The receiver is gone only after another thread hung.
                 let _ = send.send(journal);
             }
         };
@@ -122,7 +123,7 @@ pub(super) fn send(crew: Crew, locks: AnyManager) -> Result<Out, NotStarted> {
 }
 
 impl Out {
-    /// Waits for all.
+    /// Waits for all threads.
     pub(super) fn come_back(self) -> Result<Came, Wrong> {
         let world = self.world;
         let mut journals = Vec::new();
@@ -141,7 +142,7 @@ impl Out {
         let left = world.locks.inspect(&worker);
         if !left.queues.is_empty() {
             return Err(Wrong(format!(
-                "after all have ended there is left:\n{left}"
+                "after all threads have ended, locks are left:\n{left}"
             )));
         }
         Ok(Came {
@@ -156,11 +157,11 @@ impl World {
     fn hangs(&self) -> Wrong {
         let seen = self.locks.inspect(&self.workers.worker());
         Wrong(format!(
-            "nobody came back for {GRACE:?}; who waits:\n{seen}"
+            "no thread returned for {GRACE:?}; the waits are:\n{seen}"
         ))
     }
 
-    /// What a transaction locks, in order.
+    /// The locks of a transaction, in order.
     fn plan(&self, random: &mut Random) -> Vec<(Name, Mode)> {
         let first = self.names[0];
         match self.crew.storm {
@@ -207,7 +208,7 @@ impl World {
         Ok(journal)
     }
 
-    /// Whether it got all of its locks; if not, it had to give way.
+    /// True if it got all of its locks; otherwise it was a victim.
     fn attempt(
         &self,
         worker: &Worker,
@@ -224,7 +225,7 @@ impl World {
                 .request(worker, owner, name, mode, WaitMode::Wait);
             match reply {
                 Reply::Granted | Reply::Held => {}
-                Reply::Skipped => return Err(Wrong("passed over, and was to wait".to_owned())),
+                Reply::Skipped => return Err(Wrong("skipped, although it was to wait".to_owned())),
                 Reply::Refused(refusal) => return Err(Wrong(format!("without a wait: {refusal}"))),
                 Reply::Waiting => {
                     let begun = Begun::new(attempt, (name, wanted), asked, self.clock.now());
@@ -234,7 +235,9 @@ impl World {
                             Some(refusal.cycle)
                         }
                         Outcome::Refused(refusal) => {
-                            return Err(Wrong(format!("nobody asked for that: {refusal}")));
+                            return Err(Wrong(format!(
+                                "refused without a request for that: {refusal}"
+                            )));
                         }
                     };
                     let gave_way = cycle.is_some();

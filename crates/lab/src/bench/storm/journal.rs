@@ -1,4 +1,4 @@
-//! What each transaction of a storm held and awaited, and when.
+//! Locks that each transaction of a storm held and requested, and when.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use foxton_lock::{
 };
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
-/// Numbers moments: each look is one later than every look that was over when it began.
+/// Numbers moments: each reading is later than every reading that ended before it began.
 #[derive(Debug, Default)]
 pub(super) struct Clock(AtomicU64);
 
 impl Clock {
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: changes of one word are in one order, which agrees with whatever else put two of
-        // them in order.
+        // Relaxed: changes of one word have one order, which agrees with every other order of two
+        // of them.
         self.0.fetch_add(1, Relaxed)
     }
 }
@@ -24,17 +24,17 @@ impl Clock {
 /// A request that had to wait.
 #[derive(Debug, Clone)]
 pub(super) struct Wait {
-    /// What for: the name, and the mode in which it would be held.
+    /// The name, and the mode in which it would be held.
     pub(super) awaited: (Name, Mode),
-    /// How many of the attempt's acquisitions came before.
+    /// The number of acquisitions of the attempt before it.
     pub(super) acquired: usize,
-    /// Before it was asked for, once it stood in its queue, and after the wait.
+    /// Moments before the request, once it was queued, and after the wait.
     pub(super) asked: u64,
     pub(super) stood: u64,
     pub(super) ended: u64,
-    /// How long the thread slept.
+    /// The time that the thread slept.
     pub(super) slept: Duration,
-    /// The cycle, if it was chosen to give way.
+    /// The cycle, if it was the victim.
     pub(super) cycle: Option<Vec<CycleMember>>,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Wait {
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     pub(super) owner: OwnerId,
-    /// How often the transaction had given way before.
+    /// The number of times the transaction had been a victim before.
     pub(super) defeats: u32,
-    /// What it got, in order; a conversion is there with the mode it led to.
+    /// Its locks in order; a conversion has the mode it led to.
     pub(super) acquired: Vec<(Name, Mode)>,
     /// Its waits, in order.
     pub(super) waits: Vec<Wait>,
@@ -60,14 +60,14 @@ impl Attempt {
         }
     }
 
-    /// In which mode it held `name` while it waited.
+    /// The mode in which it held `name` while it waited.
     pub(super) fn held_during(&self, wait: &Wait, name: Name) -> Option<Mode> {
         let before = &self.acquired[..wait.acquired];
         let last = before.iter().rev().find(|(held, _)| *held == name);
         last.map(|&(_, mode)| mode)
     }
 
-    /// How many names it held while it waited.
+    /// The number of names it held while it waited.
     pub(super) fn count_during(&self, wait: &Wait) -> usize {
         let before = &self.acquired[..wait.acquired];
         let first = |at: &usize| !before[..*at].iter().any(|held| held.0 == before[*at].0);
@@ -80,11 +80,11 @@ impl Attempt {
     }
 }
 
-/// What one thread did.
+/// Record of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) commits: u64,
-    /// Attempts that had to wait: others are in no cycle.
+    /// Attempts that had to wait; others are in no cycle.
     pub(super) attempts: Vec<Attempt>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Stands in its queue since `stood`, or shortly before.
+    /// It has been queued since `stood`, or shortly before.
     pub(super) fn new(attempt: &Attempt, awaited: (Name, Mode), asked: u64, stood: u64) -> Begun {
         let wait = Wait {
             awaited,
@@ -112,7 +112,7 @@ impl Begun {
         }
     }
 
-    /// Has ended, granted or not.
+    /// It has ended, granted or not.
     pub(super) fn ended(self, ended: u64, cycle: Option<Vec<CycleMember>>) -> Wait {
         Wait {
             ended,

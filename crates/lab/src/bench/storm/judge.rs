@@ -1,18 +1,19 @@
-//! Compares each report of a deadlock with what its members wrote down.
+//! Compares each report of a deadlock with the records of its members.
 //!
 //! A report is right if
 //!
-//! * J1  one of its members gave way, and that is who got the report;
-//! * J2  each member did wait for what the report says, and held so many locks meanwhile;
-//! * J3  each held, or awaited earlier, what the one before it in the cycle awaited, in the mode
-//!   that is told, and the two modes conflict;
+//! * J1  one of its members was the victim, and got the report;
+//! * J2  each member waited for the lock in the report, and held the reported number of locks
+//!   meanwhile;
+//! * J3  each held, or requested earlier, the lock that the one before it in the cycle requested,
+//!   in the reported mode, and the two modes conflict;
 //! * J4  there was a moment at which all of them waited;
-//! * J5  the victim is the one that the policy means;
-//! * J6  no other report is of the same waits.
+//! * J5  the victim is the one that the policy selects;
+//! * J6  no other report is about the same waits.
 //!
-//! A thread that waits does nothing else, so what it held during a wait is exactly what it had
-//! written down before. When a wait began is known to lie between two moments, so J4 takes the
-//! longest it can have been: no right report is called wrong.
+//! A thread that waits does nothing else, so the locks it held during a wait are exactly those
+//! recorded before. The beginning of a wait is known to be between two moments. J4 assumes the
+//! longest possible wait, so that no right report is called wrong.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +28,7 @@ use super::{
     journal::{Attempt, Journal, Wait},
 };
 
-/// What all reports together say.
+/// Sums over all reports.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) commits: u64,
@@ -36,10 +37,10 @@ pub(super) struct Judged {
     pub(super) longest_wait: Duration,
 }
 
-/// A wait, by who waited and when it was asked for.
+/// A wait, by its owner and the moment of its request.
 type WaitId = (OwnerId, u64);
 
-/// Looks at every report. `in_order`: who came first stands first.
+/// Checks every report. `in_order`: requests are granted in order of arrival.
 pub(super) fn judge(
     journals: &[Journal],
     policy: VictimPolicy,
@@ -61,24 +62,24 @@ pub(super) fn judge(
             let Some(cycle) = &wait.cycle else {
                 continue;
             };
-            let told = |what: String| {
+            let words = |what: String| {
                 let members: String = cycle.iter().map(|member| format!("\n  {member}")).collect();
                 Wrong(format!("a report is wrong: {what}:{members}"))
             };
             let mut waits =
-                report(cycle, (attempt, wait), &by_owner, (policy, in_order)).map_err(told)?;
+                report(cycle, (attempt, wait), &by_owner, (policy, in_order)).map_err(words)?;
             waits.sort_unstable();
             judged.reports += 1;
             judged.longest_cycle = judged.longest_cycle.max(cycle.len());
             if !cycles.insert(waits) {
-                return Err(told("another one is of the same waits".to_owned()));
+                return Err(words("another report is about the same waits".to_owned()));
             }
         }
     }
     Ok(judged)
 }
 
-/// The waits of a report that is right; or what is wrong.
+/// Returns the waits of a right report, or what is wrong.
 fn report(
     cycle: &[CycleMember],
     (victim, wait): (&Attempt, &Wait),
@@ -87,10 +88,10 @@ fn report(
 ) -> Result<Vec<WaitId>, String> {
     let chosen: Vec<&CycleMember> = cycle.iter().filter(|member| member.victim).collect();
     let [chosen] = chosen[..] else {
-        return Err(format!("{} gave way", chosen.len()));
+        return Err(format!("{} members are victims", chosen.len()));
     };
     if (chosen.owner, chosen.waits_for) != (victim.owner, wait.awaited) {
-        return Err("it came to another one than gave way".to_owned());
+        return Err("the report went to another member than the victim".to_owned());
     }
     let members: Vec<(&Attempt, &Wait)> = cycle
         .iter()
@@ -98,7 +99,7 @@ fn report(
         .collect::<Result<_, _>>()?;
     let distinct: HashSet<OwnerId> = cycle.iter().map(|member| member.owner).collect();
     if distinct.len() != cycle.len() || cycle.len() < 2 {
-        return Err("somebody stands in it twice".to_owned());
+        return Err("a transaction is in it twice".to_owned());
     }
     for (at, member) in cycle.iter().enumerate() {
         let next = (at + 1) % cycle.len();
@@ -107,7 +108,7 @@ fn report(
     let began = members.iter().map(|(_, wait)| wait.asked).max();
     let ended = members.iter().map(|(_, wait)| wait.ended).min();
     if began >= ended {
-        return Err("they did not all wait at one moment".to_owned());
+        return Err("the members did not all wait at one moment".to_owned());
     }
     by_policy(policy, cycle, &members)?;
     Ok(members
@@ -116,7 +117,7 @@ fn report(
         .collect())
 }
 
-/// What a member wrote down of its wait (J2).
+/// The recorded wait of a member (J2).
 fn known<'a>(
     member: &CycleMember,
     by_owner: &HashMap<OwnerId, &'a Attempt>,
@@ -150,9 +151,9 @@ fn edge(
         };
     }
     if next_wait.awaited != (name, member.blocking_mode) {
-        return Err(format!("{} did not await that", next.owner));
+        return Err(format!("{} did not request that", next.owner));
     }
-    // A conversion goes before those that came earlier.
+    // A conversion goes before earlier requests.
     let converts = next.held_during(next_wait, name).is_some();
     match in_order && !converts && next_wait.asked > wait.stood {
         false => Ok(()),
@@ -160,7 +161,7 @@ fn edge(
     }
 }
 
-/// Whether the right one gave way (J5).
+/// Checks that the victim is that of the policy (J5).
 fn by_policy(
     policy: VictimPolicy,
     cycle: &[CycleMember],
@@ -168,8 +169,8 @@ fn by_policy(
 ) -> Result<(), String> {
     let all = || cycle.iter().zip(members);
     let chosen = all().find(|(member, _)| member.victim);
-    let (victim, (attempt, wait)) = chosen.expect("looked at before");
-    // What there is to lose, as `VictimPolicy` says: doubled for each time it gave way.
+    let (victim, (attempt, wait)) = chosen.expect("there is one, checked before");
+    // The lost work, as `VictimPolicy` defines it: doubled for each time it was a victim.
     let worth = |member: &CycleMember, attempt: &Attempt| {
         let factor = 1u64 << attempt.defeats.min(63);
         (member.lock_count as u64 + 1).saturating_mul(factor)
@@ -185,7 +186,7 @@ fn by_policy(
     };
     match suits {
         true => Ok(()),
-        false => Err(format!("by {policy} another one gives way")),
+        false => Err(format!("the victim of {policy} is another one")),
     }
 }
 
@@ -202,8 +203,8 @@ mod tests {
     use foxton_sync::worker::Workers;
     use std::task::{Context, Poll, Waker};
 
-    /// Two transactions that each have what the other wants, as they wrote it down: the one that
-    /// gave way, and the other.
+    /// Two transactions that each hold the lock that the other wants, as recorded: the victim and
+    /// the other.
     fn deadlock() -> [Attempt; 2] {
         let (locks, workers) = (AnyManager::new(&Options::default()), Workers::with_seed(1));
         let (worker, names) = (workers.worker(), names(0, 2));
@@ -257,22 +258,25 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_as_it_was_is_right() {
+    fn a_right_report_of_a_deadlock_is_right() {
         let judged = judged(&deadlock()).unwrap();
         assert_eq!((judged.reports, judged.longest_cycle), (1, 2));
     }
 
-    /// Each lie is seen, and told as what it is.
+    /// Each false report is noticed, with the right reason.
     #[test]
-    fn a_report_that_differs_from_what_was_is_wrong() {
+    fn a_false_report_is_wrong() {
         let wrong = |change: &dyn Fn(&mut [Attempt; 2]), what: &str| {
             let mut attempts = deadlock();
             change(&mut attempts);
-            let told = judged(&attempts).unwrap_err().to_string();
-            assert!(told.contains(what), "{told}\nbut not: {what}");
+            let words = judged(&attempts).unwrap_err().to_string();
+            assert!(words.contains(what), "{words}\nbut not: {what}");
         };
         fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<CycleMember> {
-            attempts[0].waits[0].cycle.as_mut().expect("it gave way")
+            attempts[0].waits[0]
+                .cycle
+                .as_mut()
+                .expect("it is the victim")
         }
         wrong(
             &|all| {
@@ -280,7 +284,7 @@ mod tests {
                     .iter_mut()
                     .for_each(|member| member.victim = true)
             },
-            "2 gave way",
+            "2 members are victims",
         );
         wrong(
             &|all| {
@@ -288,14 +292,14 @@ mod tests {
                     .iter_mut()
                     .for_each(|member| member.victim = false)
             },
-            "0 gave way",
+            "0 members are victims",
         );
         let other = |all: &mut [Attempt; 2]| {
             report(all)
                 .iter_mut()
                 .for_each(|member| member.victim = !member.victim);
         };
-        wrong(&other, "it came to another one");
+        wrong(&other, "went to another member");
         wrong(&|all| all[1].waits.clear(), "did not wait for that");
         wrong(
             &|all| report(all)[1].waits_for.1 = Mode::S,
@@ -316,18 +320,18 @@ mod tests {
         );
         wrong(
             &|all| report(all)[0].blocked_by_holder = false,
-            "did not await that",
+            "did not request that",
         );
         wrong(&|all| all[1].waits[0].asked = 10, "at one moment");
         wrong(&|all| all[0].waits[0].ended = 0, "at one moment");
         wrong(
             &|all| all[0].defeats = 3,
-            "by least-work another one gives way",
+            "the victim of least-work is another one",
         );
         let twice = |all: &mut [Attempt; 2]| {
             let wait = all[0].waits[0].clone();
             all[0].waits.push(wait);
         };
-        wrong(&twice, "another one is of the same waits");
+        wrong(&twice, "another report is about the same waits");
     }
 }

@@ -1,30 +1,29 @@
-//! Storms: everybody at the same few names, so that deadlocks are the rule.
+//! Storms: many threads that want the same few names, so that deadlocks are the rule.
 //!
 //! | storm | a transaction |
 //! | --- | --- |
-//! | `convert` | reads one row shared, which all others do too, and then wants it exclusively |
-//! | `update` | the same, but reads it for update: then there is nothing to deadlock over |
-//! | `every-row` | wants each of a few rows exclusively, in random order |
+//! | `convert` | reads one row shared, as all others do, and then writes it |
+//! | `update` | the same, but reads it for update, so that there are no deadlocks |
+//! | `every-row` | writes each of a few rows, in random order |
 //!
-//! A transaction that was chosen to give way is run again with the same rows, and knows how often
-//! it was chosen; at once, or after a short random pause that grows, as `Database::run` has it.
-//! Between two locks the thread gives its processor away, so that few processors see what many
-//! would.
+//! A victim is retried with the same rows, and knows how often it was a victim; at once, or after a
+//! short random pause that grows, as in `Database::run`. Between two locks a thread yields its
+//! processor, so that few processors show what many would.
 //!
-//! # What is checked
+//! # Checks
 //!
-//! Each thread writes down what it held and awaited, and when by a clock that all share. Afterwards
-//! each report of a deadlock is compared with that. Then: all transactions were done, nobody is
-//! left in the manager, and it counted as many deadlocks as there were victims. Threads that do not
-//! come back are told of with who waits for whom.
+//! Each thread records the locks it held and requested, with moments of a shared clock. Afterwards
+//! each report of a deadlock is compared with these records. Also, all transactions must be done,
+//! no lock may be left in the manager, and it must have counted as many deadlocks as there were
+//! victims. If threads hang, the error lists the waits.
 
-/// What each transaction held and awaited.
+/// Records of the locks that each transaction held and requested.
 mod journal;
 
 /// The threads.
 mod crew;
 
-/// Whether reports are right.
+/// Checks of the reports.
 mod judge;
 
 use std::{fmt, time::Duration};
@@ -38,7 +37,7 @@ use crate::{
     system::{Locks, System},
 };
 
-/// What all transactions do.
+/// The transactions of a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Storm {
     /// Read one row shared, then write it.
@@ -56,53 +55,53 @@ foxton_sync::named_enum! {
     EveryRow = "every-row",
 }
 
-/// What is measured.
+/// Settings of the storms.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Lock managers, by the names of the command line.
     pub locks: Vec<Locks>,
-    /// Who gives way.
+    /// The victim policies.
     pub victims: Vec<VictimPolicy>,
-    /// Which storms.
+    /// The storms.
     pub storms: Vec<Storm>,
     /// Threads, each with one transaction after another.
     pub threads: u32,
-    /// Rows that `every-row` wants.
+    /// Rows that `every-row` writes.
     pub rows: u32,
     /// Time of each run.
     pub window: Duration,
-    /// Transactions of each thread at least, however long they take.
+    /// Least number of transactions of each thread, however long they take.
     pub least: u32,
     /// Runs of each kind.
     pub reps: u32,
-    /// Whether who gave way is run again at once, without a pause.
+    /// True to retry a victim at once, without a pause.
     pub at_once: bool,
     /// Seed of the orders.
     pub seed: u64,
 }
 
-/// What came of one storm over one manager under one policy.
+/// Results of one storm over one manager under one policy.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The lock manager.
     pub locks: String,
-    /// Who gave way.
+    /// The victim policy.
     pub victim: VictimPolicy,
-    /// Which storm.
+    /// The storm.
     pub storm: Storm,
     /// Commits a second over the runs.
     pub rate: Spread,
     /// Commits of all runs.
     pub commits: u64,
-    /// Deadlocks of all runs, each with one victim and a report that is right.
+    /// Deadlocks of all runs, each with one victim and a right report.
     pub deadlocks: u64,
-    /// The most members that a cycle had.
+    /// Largest number of members of a cycle.
     pub longest_cycle: usize,
     /// The longest wait.
     pub longest_wait: Duration,
 }
 
-/// What a check did not find as it should be.
+/// A failed check.
 #[derive(Debug)]
 pub struct Wrong(String);
 
@@ -112,7 +111,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// The managers that are compared if nobody says which: all.
+/// The managers that are compared by default: all.
 pub fn all_locks() -> Vec<Locks> {
     LockManagerKind::ALL.map(Locks::Manager).to_vec()
 }
@@ -121,7 +120,7 @@ pub fn all_locks() -> Vec<Locks> {
 ///
 /// # Errors
 ///
-/// If a check failed: then the text says which storm it was, and what was wrong.
+/// If a check failed; the text names the storm and what is wrong.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
     settings.sound().map_err(BenchError::Settings)?;
     let mut found: Vec<Found> = Vec::new();
@@ -164,24 +163,24 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchE
 pub const MOST_THREADS: u32 = 4_096;
 /// Rows of the largest storm: every transaction of `every-row` locks them all, one after the other.
 pub const MOST_ROWS: u32 = 10_000;
-/// The longest run: each thread keeps notes of all that it waited for.
+/// The longest run, because each thread records all its waits.
 pub const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl Settings {
-    /// How many runs that are.
+    /// Number of runs.
     fn runs(&self) -> u64 {
         let each = self.storms.len() * self.locks.len() * self.victims.len();
         each as u64 * u64::from(self.reps)
     }
 
-    /// Whether they agree with each other, and are within what a storm can be.
+    /// Checks that they agree with each other, and are within the limits.
     fn sound(&self) -> Result<(), String> {
         if self.locks.contains(&Locks::None) {
-            return Err("--locks none has no deadlocks: name lock managers".to_owned());
+            return Err("--locks none has no deadlocks; name lock managers".to_owned());
         }
         let within = |name: &str, number: u32, most: u32| match (1..=most).contains(&number) {
             true => Ok(()),
-            false => Err(format!("{name} {number} is no storm: say 1 to {most}")),
+            false => Err(format!("{name} {number} is out of range; give 1 to {most}")),
         };
         within("--threads", self.threads, MOST_THREADS)?;
         within("--rows", self.rows, MOST_ROWS)?;
@@ -189,17 +188,17 @@ impl Settings {
         if self.window > LONGEST {
             let seconds = LONGEST.as_secs();
             return Err(format!(
-                "a storm keeps notes of every wait: say {seconds} or less with --seconds"
+                "a storm records every wait; give {seconds} or less with --seconds"
             ));
         }
         match self.window.is_zero() && self.least == 0 {
-            true => Err("nobody runs anything: say more than 0 with --seconds".to_owned()),
+            true => Err("no transaction would run; give more than 0 with --seconds".to_owned()),
             false => Ok(()),
         }
     }
 }
 
-/// One run: commits a second, and the rest.
+/// One run: commits a second, and the other results.
 fn once(
     settings: &Settings,
     system: &System,
@@ -223,7 +222,7 @@ fn once(
     })
 }
 
-/// Whether what came back is right, and what it comes to.
+/// Checks the records, and returns the results.
 fn judged(
     system: &System,
     (storm, victim): (Storm, VictimPolicy),
@@ -232,7 +231,7 @@ fn judged(
     let judged = judge::judge(&came.journals, victim, !reorders(system))?;
     if judged.reports != came.counted {
         let (reports, counted) = (judged.reports, came.counted);
-        let what = format!("{reports} transactions gave way, and the manager counted {counted}");
+        let what = format!("there were {reports} victims, and the manager counted {counted}");
         return Err(Wrong(what));
     }
     if storm == Storm::Update && judged.reports > 0 {
@@ -252,7 +251,7 @@ fn judged(
     Ok((judged.commits as f64 / came.took.as_secs_f64(), found))
 }
 
-/// Whether later requests may be put before earlier ones.
+/// True if later requests may be granted before earlier ones.
 fn reorders(system: &System) -> bool {
     system.manager().kind().max_overtaken() > 0
 }
@@ -286,9 +285,9 @@ mod tests {
     }
 
     /// Every storm, over every manager and under every policy: all transactions are done, and each
-    /// report is right. The managers have their storms side by side: a storm spends most of its
-    /// time giving its processor away, and who has nothing but four threads waits long for it on a
-    /// busy machine.
+    /// report is right. The managers have their storms at the same time, because a storm spends
+    /// most of its time yielding its processor; one after the other, they would take long on a busy
+    /// machine.
     #[test]
     fn few_threads_get_through_every_storm() {
         let over = |locks: Locks| {
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_counts_other_deadlocks_than_there_were_is_told_of() {
+    fn a_manager_that_counts_another_number_of_deadlocks_is_noticed() {
         let system = System::new(all_locks()[0], None);
         let came = |counted| crew::Came {
             journals: Vec::new(),
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn storms_that_are_none_are_refused_with_what_to_say_instead() {
+    fn storms_out_of_range_are_refused_with_the_option_to_change() {
         let sound = settings(&[Storm::Convert], &[VictimPolicy::default()], 1, 1);
         assert_eq!(sound.sound(), Ok(()));
         let refused = |change: &dyn Fn(&mut Settings), words: &str| {
@@ -347,15 +346,15 @@ mod tests {
     }
 
     #[test]
-    fn readers_who_write_the_same_row_end_each_other_whatever_the_policy() {
+    fn readers_who_write_the_same_row_deadlock_under_every_policy() {
         let storms = [Storm::Convert, Storm::Update];
         let settings = settings(&storms, &VictimPolicy::ALL, 24, 1);
         let found = run(&settings, Audience::Nobody).unwrap();
         assert!(found.iter().all(|found| found.commits == 24));
     }
 
-    /// By the usual policy: who gave way often does so no more. `requester` has no such memory, and
-    /// with so many threads, run again at once, needs thousands of deadlocks for a commit.
+    /// Under the default policy: frequent victims are spared. `requester` has no such memory; with
+    /// so many threads that retry at once, it needs thousands of deadlocks for a commit.
     #[test]
     fn far_more_threads_than_processors_each_get_every_row() {
         let settings = settings(&[Storm::EveryRow], &[VictimPolicy::default()], 16, 1);

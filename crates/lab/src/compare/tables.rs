@@ -1,4 +1,4 @@
-//! A comparison for people: aligned on a terminal, and as a page.
+//! A comparison for people: on a terminal, and as a page.
 
 use super::{Comparison, Pair};
 use crate::{
@@ -22,21 +22,21 @@ pub fn text(comparison: &Comparison) -> String {
     text
 }
 
-/// The comparison as a page that reaches for nothing outside itself.
+/// The comparison as a page that loads nothing from outside.
 pub fn page(comparison: &Comparison) -> String {
     let mut page = Page::new("Two runs compared", "foxton report");
     let [first, second] = &comparison.places;
     page.soft(&format!("A is {first}, B is {second}."));
     page.list(&sentences(comparison));
     page.blocks(&blocks(comparison));
-    page.heading("How it is compared");
+    page.heading("Method");
     page.paragraph(&method());
     page.end()
 }
 
 const LETTERS: [char; 2] = ['A', 'B'];
 
-/// What it comes to, and what to bear in mind.
+/// The results, and cautions.
 fn sentences(comparison: &Comparison) -> Vec<String> {
     let count = |verdict| comparison.count(verdict);
     let mut all = vec![format!(
@@ -49,26 +49,26 @@ fn sentences(comparison: &Comparison) -> Vec<String> {
     let few = count(Verdict::TooFew);
     if few > 0 {
         all.push(format!(
-            "{few} were measured fewer than {ENOUGH} times in one of the runs, which is too few to tell: \
-             repeat with --reps {ENOUGH} or more."
+            "{few} points have fewer than {ENOUGH} measurements in one of the runs, too few to tell; repeat \
+             with --reps {ENOUGH} or more."
         ));
     }
     for pair in &comparison.pairs {
         if let Some(what) = &pair.failed {
             let Pair { key, .. } = pair;
             all.push(format!(
-                "{} at MPL {} is void, since a check failed: {what}",
+                "{} at MPL {} is void, because a check failed: {what}",
                 key.system, key.mpl
             ));
         }
     }
     for (letter, alone) in LETTERS.iter().zip(comparison.alone) {
         if alone > 0 {
-            all.push(format!("Points that {letter} has alone: {alone}."));
+            all.push(format!("Points only in {letter}: {alone}."));
         }
     }
     for (name, [first, second]) in &comparison.differences {
-        all.push(format!("Not the same {name}: {first} in A, {second} in B."));
+        all.push(format!("Different {name}: {first} in A, {second} in B."));
     }
     all
 }
@@ -85,7 +85,7 @@ fn blocks(comparison: &Comparison) -> Vec<Block> {
                 table: Table::new(HEADS),
             });
         }
-        let last = blocks.last_mut().expect("one was put there");
+        let last = blocks.last_mut().expect("a block was added");
         last.table.row(cells(pair));
     }
     if let Some(last) = blocks.last_mut() {
@@ -117,10 +117,10 @@ fn cells(pair: &Pair) -> [String; 8] {
 
 fn method() -> String {
     format!(
-        "The interval is a bootstrap of the repeated passes: from those of each run as many are drawn with \
-         replacement, their medians divided, {RESAMPLES} times, with a fixed seed; 95 % of the ratios lie in \
-         the interval. B is faster or slower where the interval leaves out 1 and both runs have {ENOUGH} \
-         passes or more. It tells how passes differ within the runs, and nothing of how a machine differs \
-         from one hour to the next: things that one run can measure by turns are better compared there."
+        "The interval is a bootstrap of the repeated passes. As many passes as each run has are drawn from it \
+         with replacement, and their medians divided, {RESAMPLES} times with a fixed seed; the interval has \
+         95 % of the ratios. B is faster or slower if the interval does not include 1 and both runs have \
+         {ENOUGH} passes or more. The interval shows how passes differ within the runs, not how a machine \
+         differs from one hour to the next. Compare systems within one run where that is possible."
     )
 }

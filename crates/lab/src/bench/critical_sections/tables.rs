@@ -1,4 +1,4 @@
-//! What was counted, for people and for programs.
+//! Counts of critical sections, for people and for programs.
 
 use foxton_sync::site::{Component, Pattern};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Patterns as they are drawn: what does not scale comes first, so that its lengths can be
+/// Patterns in the order they are drawn: unscalable ones first, so that their lengths can be
 /// compared.
 const DRAWN: [(Pattern, Fill); 3] = [
     (Pattern::Unbounded, Fill::Solid),
@@ -24,7 +24,7 @@ const DRAWN: [(Pattern, Fill); 3] = [
     (Pattern::Fixed, Fill::Light),
 ];
 
-/// Everything, as a page.
+/// All counts as a page.
 pub fn sheet(settings: &Settings, counted: &[Counted], command: &str) -> Sheet {
     Sheet {
         id: "critical-sections",
@@ -32,8 +32,9 @@ pub fn sheet(settings: &Settings, counted: &[Counted], command: &str) -> Sheet {
         source: "document 002, \"Eliminating unscalable communication in transaction processing\", \
                  Figures 3 and 11, sections 3.1 and 8.2"
             .to_owned(),
-        expect: "Fewer unbounded ones from design to design: inheritance takes those on locks of tables, \
-                 inserting together those of the log, remembered locks those of whatever is only read."
+        expect: "Fewer unbounded critical sections from design to design: inheritance removes those of locks \
+                 on tables, combined inserts those of the log, remembered locks those of rows that are only \
+                 read."
             .to_owned(),
         shape: Shape::default(),
         notes: vec![NOTE.to_owned()],
@@ -46,11 +47,11 @@ pub fn sheet(settings: &Settings, counted: &[Counted], command: &str) -> Sheet {
     }
 }
 
-const NOTE: &str = "A critical section is a latch taken, a read-modify-write of a shared word, or a queue. \
-    Unbounded: any number of threads can meet there. Fixed: a number that does not grow with the machine. \
-    Cooperative: who meets there combines the work. Counted is what the clients' own threads pass; reading \
-    rows and the index over them writes nothing shared, and so is nothing to count. Not counted are the \
-    operating system and the allocator of memory.";
+const NOTE: &str = "A critical section is a latch acquired, a read-modify-write of a shared word, or a queue. \
+    Unbounded: any number of threads can contend there. Fixed: a number that does not grow with the \
+    machine. Cooperative: contending threads combine their work. The counts are those of the clients' own \
+    threads. Reading rows and their index writes nothing shared, so it counts nothing. The operating system \
+    and the memory allocator are not counted.";
 
 /// The settings for results.
 pub fn listed(settings: &Settings) -> Vec<(&'static str, Value)> {
@@ -107,7 +108,9 @@ fn bars(transaction: &str, counted: &[&Counted]) -> Bars {
     let fills = DRAWN.into_iter();
     Bars {
         title: format!("Critical sections: {transaction}"),
-        subtitle: format!("average of {executions} commits; behind each bar the unbounded of all"),
+        subtitle: format!(
+            "average of {executions} commits; the number is that of unbounded ones of all"
+        ),
         colours: Component::ALL
             .map(|component| component.to_string())
             .to_vec(),
@@ -118,14 +121,15 @@ fn bars(transaction: &str, counted: &[&Counted]) -> Bars {
     }
 }
 
-/// The tables: all designs, then what is left with the default.
+/// The tables: all designs, then the critical sections that the default keeps.
 pub fn blocks(counted: &[Counted]) -> Vec<Block> {
     let mut blocks = vec![designs(counted)];
     let remains = remains(counted);
     if !remains.is_empty() {
         blocks.push(Block {
-            title: "What they are with the default".to_owned(),
-            note: "Each place that a transaction passes, and how often on average.".to_owned(),
+            title: "Critical sections of the default".to_owned(),
+            note: "Each critical section that a transaction passes, and how often on average."
+                .to_owned(),
             table: remains,
         });
     }
@@ -141,7 +145,7 @@ fn designs(counted: &[Counted]) -> Block {
         "unbounded",
         "cooperative",
         "fixed",
-        "of the unbounded",
+        "components of the unbounded",
         "by the engine",
         "repeated",
         "rolled back",
@@ -168,11 +172,11 @@ fn designs(counted: &[Counted]) -> Block {
         }
     }
     Block {
-        title: "Average passages of one transaction".to_owned(),
-        note: "By the engine: what its own threads passed meanwhile, on average for each transaction; it is \
-               in none of the other columns. Averages are over the transactions that committed. Repeated: \
-               attempts beside these that fell to a deadlock or waited too long; rolled back: such as the \
-               workload undoes. What they passed is on the account of those that committed."
+        title: "Critical sections of one transaction, on average".to_owned(),
+        note: "By the engine: those of the engine's own threads meanwhile, on average for each transaction, \
+               and in no other column. Averages are over the transactions that committed. Repeated: further \
+               attempts that ended with a deadlock or a timeout; rolled back: those that the workload \
+               undoes. Their critical sections count for those that committed."
             .to_owned(),
         table,
     }
@@ -213,8 +217,8 @@ fn remains(counted: &[Counted]) -> Table {
     table
 }
 
-/// One object for each design and transaction, with the fewest clients; what it is with more of
-/// them stands inside it.
+/// One object for each design and transaction, with the fewest clients; results with more clients
+/// are nested in it.
 pub fn records(settings: &Settings, counted: &[Counted], command: &str) -> Vec<Map<String, Value>> {
     let machine = Machine::here().to_json();
     let mut records: Vec<(&Counted, Map<String, Value>, Vec<Value>)> = Vec::new();
