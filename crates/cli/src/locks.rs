@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use foxton::{
     graph::WaitGraph,
     observe::Watcher,
-    picture::{Deadlock, Picture},
+    status::{Deadlock, Status},
 };
 
 use crate::{
@@ -19,7 +19,7 @@ const LISTED: usize = 50;
 
 /// Takes one snapshot, and shows it as the arguments say.
 pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
-    let picture = Watcher::connect(&what.directory).and_then(|mut watcher| watcher.picture());
+    let picture = Watcher::connect(&what.directory).and_then(|mut watcher| watcher.status());
     let picture = picture.map_err(|error| error.to_string())?;
     if what.json {
         let text = serde_json::to_string_pretty(&picture).map_err(|error| error.to_string())?;
@@ -46,12 +46,12 @@ pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn latest(picture: &Picture) -> Result<&Deadlock, String> {
+fn latest(picture: &Status) -> Result<&Deadlock, String> {
     let latest = picture.deadlocks.last();
     latest.ok_or_else(|| "there was no deadlock; leave --deadlock out to see the waits".to_owned())
 }
 
-fn print(picture: &Picture, most: usize) {
+fn print(picture: &Status, most: usize) {
     say!(
         "{}: process {}, {}, open for {}\n",
         tables::plain(&picture.database),

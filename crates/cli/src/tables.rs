@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use foxton::picture::{Behind, Checkpoints, Deadlock, HotName, Picture, Usage, called};
+use foxton::status::{Checkpoints, ConflictingOwner, Deadlock, HotName, Status, Usage, called};
 use foxton_lab::report::{
     number::{bytes, duration_us, grouped},
     table::Table,
 };
 
 /// Waiters with their obstacles, the longest wait first.
-pub(crate) fn waits(picture: &Picture) -> Table {
+pub(crate) fn waits(picture: &Status) -> Table {
     let mut table = Table::new(["waiter", "mode", "on", "for", "age", "behind"]);
     for (queue, waiter) in picture.waiters() {
         table.row([
@@ -25,7 +25,7 @@ pub(crate) fn waits(picture: &Picture) -> Table {
 }
 
 /// Holders, first of the names that others wait for; at most `most`.
-pub(crate) fn holders(picture: &Picture, most: usize) -> Table {
+pub(crate) fn holders(picture: &Status, most: usize) -> Table {
     let mut table = Table::new(["holder", "mode", "on", "age", "waiting"]);
     let holders = picture.queues.iter().flat_map(|queue| {
         let waiting = match queue.waiters.len() {
@@ -47,7 +47,7 @@ pub(crate) fn holders(picture: &Picture, most: usize) -> Table {
 }
 
 /// Number of locks held, of those in the snapshot.
-pub(crate) fn held_count(picture: &Picture) -> usize {
+pub(crate) fn held_count(picture: &Status) -> usize {
     picture.queues.iter().map(|queue| queue.holders.len()).sum()
 }
 

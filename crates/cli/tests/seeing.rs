@@ -176,7 +176,7 @@ fn what_nobody_lets_be_seen_is_refused_with_what_to_do() {
     fs::create_dir(&play).unwrap();
     let output = foxton(&["locks", place]);
     assert_eq!(output.status.code(), Some(1));
-    for words in ["did not opt in", "Observe::Beside", "--observe"] {
+    for words in ["did not opt in", "Observe::InDirectory", "--observe"] {
         assert!(said(&output).contains(words), "{}", said(&output));
     }
 }

@@ -42,7 +42,7 @@ fn main() -> foxton::Result<()> {
     };
     let (clients, sleep) = (number(100), Duration::from_micros(number(2_000)));
     let (cold, hot) = (number(1).max(1), number(0));
-    for admission in [Admission::All, Admission::Adaptive] {
+    for admission in [Admission::Unlimited, Admission::Adaptive] {
         let mut options = Options::default();
         options.durability = Durability::None;
         options.admission = admission;

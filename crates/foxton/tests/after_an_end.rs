@@ -114,7 +114,7 @@ const STEPS: &[Step] = &[
     }),
     ("lock_table", |tx, _| {
         let lock = TableLock::Exclusive;
-        tx.lock_table(&TABLE, lock, LockWait::Usual).map(drop)
+        tx.lock_table(&TABLE, lock, LockWait::Default).map(drop)
     }),
     ("lock_table, skip", |tx, _| {
         let lock = TableLock::IntentShared;
@@ -325,7 +325,7 @@ fn all_of_a_task(
     let take = |_, _, _| ControlFlow::Break(());
     note("range_by, try", now(by.try_for_each(take)));
     note("all_by", now(tx.all_by(&BY_VALUE, &10).collect()).map(drop));
-    let table = tx.lock_table(&TABLE, TableLock::Shared, LockWait::Usual);
+    let table = tx.lock_table(&TABLE, TableLock::Shared, LockWait::Default);
     note("lock_table", now(table).map(drop));
     note(
         "lock_advisory",

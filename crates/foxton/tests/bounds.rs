@@ -119,10 +119,10 @@ fn counts_and_sizes_may_be_the_least_and_the_most() {
     });
     lives_with("run_attempts", |options| options.run_attempts = u32::MAX);
     lives_with("one seat", |options| {
-        options.admission = Admission::Seats(NonZeroU32::MIN);
+        options.admission = Admission::Fixed(NonZeroU32::MIN);
     });
     lives_with("all seats", |options| {
-        options.admission = Admission::Seats(NonZeroU32::MAX);
+        options.admission = Admission::Fixed(NonZeroU32::MAX);
     });
 }
 

@@ -92,7 +92,7 @@ fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);
         let stats = db.stats();
         assert_eq!((stats.cancelled, stats.rollbacks), (1, 1));
-        assert_eq!(db.picture().locks.cancelled, 1);
+        assert_eq!(db.status().locks.cancelled, 1);
         nothing_is_left(&db);
     });
 }
@@ -386,7 +386,7 @@ fn a_dropped_operation_takes_its_wait_along() {
             Poll::Pending => panic!("it waits"),
         }
         drop(waits);
-        assert_eq!(db.picture().locks.cancelled, 1);
+        assert_eq!(db.status().locks.cancelled, 1);
         assert_eq!(holder.commit(), Done);
         nothing_is_left(&db);
     });
@@ -553,7 +553,7 @@ fn whoever_comes_first_each_transaction_ends_one_way() {
 #[cfg(feature = "hooks")]
 mod at_points {
     use super::*;
-    use foxton::point;
+    use foxton::failpoint;
 
     /// The request stands in its queue, and nobody has noted yet that it waits.
     #[test]
@@ -563,7 +563,8 @@ mod at_points {
             for is_task in [false, true] {
                 let canceller = CancelToken::new();
                 let by = canceller.clone();
-                db.hooks().once(&point::WAIT_BEGIN, move || by.cancel());
+                db.failpoints()
+                    .once(&point::WAIT_BEGIN, move || by.cancel());
                 let came_to = if is_task {
                     let mut task = db.begin_async().unwrap();
                     task.set_cancel_token(&canceller);
@@ -589,7 +590,7 @@ mod at_points {
         let mut tx = db.begin().unwrap();
         tx.set_cancel_token(&canceller);
         tx.put(&TABLE, &1, &11).unwrap();
-        db.hooks().once(&point::LOGGED, move || by.cancel());
+        db.failpoints().once(&point::LOGGED, move || by.cancel());
         tx.commit().unwrap();
         assert!(canceller.is_cancelled());
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);

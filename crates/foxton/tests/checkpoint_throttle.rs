@@ -131,7 +131,7 @@ fn tasks_wait_without_a_thread_each() {
 fn shut() -> (Database, Opener, u64) {
     let (device, opener) = Gate::shut();
     let mut options = options();
-    options.admission = Admission::Seats(1.try_into().unwrap());
+    options.admission = Admission::Fixed(1.try_into().unwrap());
     let db = Database::open_on(Arc::new(device), options).unwrap();
     let stands = || db.checkpoints().progress.is_some_and(|(done, _)| done > 0);
     let mut key = 0;
@@ -184,7 +184,7 @@ fn who_waits_holds_neither_locks_nor_a_seat_and_readers_do_not_wait() {
         assert!(!writing.is_finished());
         assert_eq!(ahead(&db), stood);
         // It is seen from inside and from outside.
-        let (stats, seen) = (db.checkpoints(), db.picture().checkpoints);
+        let (stats, seen) = (db.checkpoints(), db.status().checkpoints);
         assert_eq!(
             (stats.waiting, seen.waiting, seen.waits),
             (1, 1, stats.throttled)

@@ -58,13 +58,13 @@ fn lets_go(
     reached: impl FnOnce(),
     write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
 ) -> Writing {
-    let released = db.hooks().passages(&point::RELEASED);
+    let released = db.failpoints().passages(&point::RELEASED);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(write))
     };
     reached();
-    while db.hooks().passages(&point::RELEASED) == released {
+    while db.failpoints().passages(&point::RELEASED) == released {
         thread::yield_now();
     }
     writing
@@ -82,7 +82,7 @@ fn buffered(
 
 /// A *buffered* commit of row 9 that is stopped while it writes the log.
 fn writes(db: &Database) -> (FailpointStop, Writing) {
-    let stop = db.hooks().stop(&foxton_log::failpoint::WRITE);
+    let stop = db.failpoints().stop(&foxton_log::failpoint::WRITE);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(buffered(9, 1)))
@@ -108,7 +108,7 @@ impl Scene {
         let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
         db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
             .unwrap();
-        let stop = db.hooks().stop(&foxton_log::failpoint::SYNC);
+        let stop = db.failpoints().stop(&foxton_log::failpoint::SYNC);
         let writing = lets_go(&db, || stop.reached(), write);
         Scene {
             device,
@@ -342,7 +342,7 @@ fn switched_off_locks_are_held_until_it_is_durable() {
     options.early_release = false;
     let db = Database::in_memory(options).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
-    let stop = db.hooks().stop(&foxton_log::failpoint::SYNC);
+    let stop = db.failpoints().stop(&foxton_log::failpoint::SYNC);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &7)))
@@ -385,7 +385,7 @@ fn who_reads_what_is_buffered_waits_for_no_disk() {
     assert_eq!(now(tx.get(&ROWS, &1)).unwrap(), Some(7));
     let mut commit: Commit = Box::pin(tx.commit());
     assert!(poll(&mut commit).is_pending());
-    let syncs = scene.db.hooks().stop(&foxton_log::failpoint::SYNC);
+    let syncs = scene.db.failpoints().stop(&foxton_log::failpoint::SYNC);
     scene.stop.release();
     wait(commit).unwrap();
     scene.writing.join().unwrap().unwrap();
@@ -417,7 +417,7 @@ fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() 
 #[test]
 fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
     let scene = Scene::puts_one_buffered();
-    let logged = scene.db.hooks().passages(&point::LOGGED);
+    let logged = scene.db.failpoints().passages(&point::LOGGED);
     let removing = {
         let db = scene.db.clone();
         thread::spawn(move || {
@@ -427,7 +427,7 @@ fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
             })
         })
     };
-    while scene.db.hooks().passages(&point::LOGGED) == logged {
+    while scene.db.failpoints().passages(&point::LOGGED) == logged {
         thread::yield_now();
     }
     let mut tx = scene.db.begin().unwrap();

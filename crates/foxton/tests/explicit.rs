@@ -35,7 +35,7 @@ fn tables_are_shared_as_documented() {
             for (other, _) in BESIDE {
                 let mut t1 = Session::new(&db, "T1");
                 let mut t2 = Session::new(&db, "T2");
-                assert_eq!(t1.lock_table(one, LockWait::Usual), Done);
+                assert_eq!(t1.lock_table(one, LockWait::Default), Done);
                 let wanted = match beside.contains(&other) {
                     true => [Done, Done],
                     false => [Refused("passed over"), Refused("lock_busy")],
@@ -53,7 +53,7 @@ fn tables_are_shared_as_documented() {
 #[test]
 fn who_reads_a_whole_table_is_waited_for_by_who_writes_a_row() {
     two(TWO, |t1, t2| {
-        assert_eq!(t1.lock_table(Shared, LockWait::Usual), Done);
+        assert_eq!(t1.lock_table(Shared, LockWait::Default), Done);
         assert_eq!(t1.scan(..), Rows(TWO.to_vec()));
         assert_eq!(t2.get(1), Value(Some(10)));
         assert_eq!(t2.insert(3, 30), Waits);
@@ -69,7 +69,7 @@ fn who_reads_a_whole_table_is_waited_for_by_who_writes_a_row() {
 fn who_writes_a_row_is_waited_for_by_who_wants_the_table() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.put(1, 11), Done);
-        assert_eq!(t2.lock_table(Exclusive, LockWait::Usual), Waits);
+        assert_eq!(t2.lock_table(Exclusive, LockWait::Default), Waits);
         assert_eq!(t1.commit(), Done);
         assert_eq!(t2.resume(), Done);
         assert_eq!(t2.delete(2), Done);
@@ -82,7 +82,7 @@ fn who_writes_a_row_is_waited_for_by_who_wants_the_table() {
 fn a_wait_for_a_table_that_is_given_up_leaves_nothing() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.put(1, 11), Done);
-        assert_eq!(t2.lock_table(Shared, LockWait::Usual), Waits);
+        assert_eq!(t2.lock_table(Shared, LockWait::Default), Waits);
         t2.give_up();
         assert_eq!(t1.put(2, 21), Done);
         assert_eq!(t1.commit(), Done);
@@ -95,11 +95,11 @@ fn keys_of_a_whole_table_need_no_locks() {
     over_all_managers(|options| {
         let db = database(options, TWO);
         let mut tx = db.begin().unwrap();
-        tx.lock_table(&TABLE, Shared, LockWait::Usual).unwrap();
+        tx.lock_table(&TABLE, Shared, LockWait::Default).unwrap();
         assert_eq!(tx.range(&TABLE, ..).collect().unwrap(), TWO);
         assert_eq!(tx.get(&TABLE, &7).unwrap(), None);
         assert_eq!(locked_keys(&db), 0, "{:?}", db.locks());
-        tx.lock_table(&TABLE, Exclusive, LockWait::Usual).unwrap();
+        tx.lock_table(&TABLE, Exclusive, LockWait::Default).unwrap();
         for key in 3..50 {
             tx.insert(&TABLE, &key, &1).unwrap();
         }

@@ -3,7 +3,7 @@
 //! Each test says which line of the engine it guards: taken away, the test is red.
 #![cfg(feature = "hooks")]
 
-use foxton::point;
+use foxton::failpoint;
 use foxton::{Database, Index, Lock, Options, Table, Transaction};
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn keys(tx: &mut Transaction, range: impl RangeBounds<u64>, reversed: bool) -> V
 fn a_key_comes_before_the_lock(range: impl RangeBounds<u64> + Clone) {
     let db = with(&[1, 10]);
     let other = db.clone();
-    db.hooks().once(&point::SCAN_FOUND, move || {
+    db.failpoints().once(&point::SCAN_FOUND, move || {
         other.run(|tx| tx.put(&ROWS, &5, &0)).unwrap();
     });
     let mut tx = db.begin().unwrap();
@@ -61,7 +61,7 @@ fn a_key_that_goes_before_it_is_locked_is_not_read() {
     for reversed in [false, true] {
         let db = with(&[1, 5, 10]);
         let other = db.clone();
-        db.hooks().once(&point::SCAN_FOUND, move || {
+        db.failpoints().once(&point::SCAN_FOUND, move || {
             other.run(|tx| tx.delete(&ROWS, &5)).unwrap();
         });
         let mut tx = db.begin().unwrap();
@@ -82,7 +82,7 @@ fn an_entry_changes_before_its_row_is_locked(
     db.run(|tx| tx.put(&ROWS, &1, &10).and_then(|()| tx.put(&ROWS, &2, &20)))
         .unwrap();
     let other = db.clone();
-    db.hooks()
+    db.failpoints()
         .once(&point::ENTRY_READ, move || other.run(change).unwrap());
     let mut tx = db.begin().unwrap();
     assert_eq!(read(&mut tx), expected);
@@ -145,7 +145,7 @@ fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
     let (other, place) = (db.clone(), reader.clone());
     // The writer has an intention on the gap (1, 10). Then 7 comes, and somebody reads below it: what
     // is read is the gap (1, 7), in which the writer has nothing.
-    db.hooks().once(&point::INSERTING, move || {
+    db.failpoints().once(&point::INSERTING, move || {
         other.run(|tx| tx.put(&ROWS, &7, &0)).unwrap();
         let mut tx = other.begin().unwrap();
         assert_eq!(keys(&mut tx, 2..=6, false), [0; 0]);
@@ -170,7 +170,7 @@ fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
     let db = with(&[1, 8, 10]);
     let reader = Arc::new(Mutex::new(None));
     let (other, place) = (db.clone(), reader.clone());
-    db.hooks().once(&point::INSERTING, move || {
+    db.failpoints().once(&point::INSERTING, move || {
         // It stays a ghost, since the writer holds its gap; another reader sees over it.
         other.run(|tx| tx.delete(&ROWS, &8)).unwrap();
         let mut tx = other.begin().unwrap();
@@ -187,7 +187,7 @@ fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
 #[test]
 fn a_writer_stopped_inside_the_index_holds_up_no_reader() {
     let db = with(&[1, 10]);
-    let stop = db.hooks().stop(&foxton_store::failpoint::INSERT);
+    let stop = db.failpoints().stop(&foxton_store::failpoint::INSERT);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.put(&ROWS, &5, &0)))
@@ -206,17 +206,17 @@ fn waits_are_seen_to_begin_and_to_end() {
     let db = with(&[1]);
     let mut holder = db.begin().unwrap();
     holder.put(&ROWS, &1, &1).unwrap();
-    let stop = db.hooks().stop(&point::WAIT_END);
+    let stop = db.failpoints().stop(&point::WAIT_END);
     let waiting = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.get(&ROWS, &1)))
     };
-    while db.hooks().passages(&point::WAIT_BEGIN) == 0 {
+    while db.failpoints().passages(&point::WAIT_BEGIN) == 0 {
         thread::yield_now();
     }
     holder.commit().unwrap();
     stop.reached();
-    assert_eq!(db.hooks().passages(&point::WAIT_END), 1);
+    assert_eq!(db.failpoints().passages(&point::WAIT_END), 1);
     // The lock is granted already: who comes to write waits for the thread that is stopped.
     let alone = db
         .begin()

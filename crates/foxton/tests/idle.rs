@@ -157,7 +157,7 @@ fn a_forgotten_transaction_gives_back_what_it_holds() {
 fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
     let db = tiny();
     let mut tx = writer(&db);
-    let stop = db.hooks().stop(&point::IDLE);
+    let stop = db.failpoints().stop(&point::IDLE);
     db.clock().advance(HOUR);
     stop.reached();
     is_idle(tx.get(&TABLE, &1));
@@ -178,7 +178,7 @@ fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
     for commits in [true, false] {
         let db = tiny();
         let tx = writer(&db);
-        let stop = db.hooks().stop(&point::IDLE);
+        let stop = db.failpoints().stop(&point::IDLE);
         db.clock().advance(HOUR);
         stop.reached();
         match commits {

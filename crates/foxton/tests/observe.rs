@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use foxton::observe::{SOCKET_FILE, WatchError, Watcher};
 use foxton::options::DumpTo;
-use foxton::picture::Picture;
+use foxton::status::Status;
 use foxton::{Database, Observe, Options, Table};
 use scratch::Directory;
 
@@ -24,17 +24,17 @@ const STOCK: Table<u64, u64> = Table::new("stock");
 
 fn observed(place: &Path) -> Database {
     let mut options = Options::tiny();
-    options.observe = Observe::Beside;
+    options.observe = Observe::InDirectory;
     Database::open_with(place, options).expect("it opens")
 }
 
-fn picture(place: &Path) -> Picture {
+fn status(place: &Path) -> Status {
     let mut watcher = Watcher::connect(place).expect("it is observed");
-    watcher.picture().expect("it answers")
+    watcher.status().expect("it answers")
 }
 
 /// The first picture that shows what is to be seen: one that was taken a moment ago may be too old.
-fn picture_once(place: &Path, shows: impl Fn(&Picture) -> bool) -> Picture {
+fn picture_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let seen = picture(place);
@@ -86,7 +86,7 @@ fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
     assert!(seen.queues.iter().any(|queue| queue.name == "stock"));
 
     // Who asks right after another gets the same picture. What the waiter held is told when it ends.
-    let waited = |seen: &Picture| {
+    let waited = |seen: &Status| {
         let mut labels = seen.labels.iter();
         labels.any(|usage| usage.name == "waiter" && usage.holds == 1)
     };
@@ -112,7 +112,10 @@ fn nobody_looks_in_unless_the_database_lets_them() {
     assert!(!directory.0.join(SOCKET_FILE).exists());
     let error = Watcher::connect(&directory.0).unwrap_err();
     assert!(matches!(error, WatchError::NotObserved { .. }), "{error}");
-    assert!(error.to_string().contains("Observe::Beside"), "{error}");
+    assert!(
+        error.to_string().contains("Observe::InDirectory"),
+        "{error}"
+    );
     drop(db);
 }
 
@@ -123,13 +126,13 @@ fn the_socket_is_its_users_alone_and_goes_with_the_last_handle() {
     let path = directory.0.join(SOCKET_FILE);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     let mut watcher = Watcher::connect(&directory.0).unwrap();
-    watcher.picture().unwrap();
+    watcher.status().unwrap();
     let other = db.clone();
     drop(db);
-    watcher.picture().unwrap();
+    watcher.status().unwrap();
     drop(other);
     assert!(!path.exists());
-    let error = watcher.picture().unwrap_err();
+    let error = watcher.status().unwrap_err();
     assert!(matches!(error, WatchError::Gone { .. }), "{error}");
 }
 
@@ -226,7 +229,7 @@ fn many_look_at_once_and_the_database_goes_on() {
             scope.spawn(|| {
                 let mut watcher = Watcher::connect(&directory.0).unwrap();
                 for _ in 0..20 {
-                    watcher.picture().unwrap();
+                    watcher.status().unwrap();
                 }
             });
         }
@@ -244,7 +247,7 @@ fn a_database_without_a_directory_says_where_its_socket_is() {
     let directory = Directory::new("observe-at");
     fs::create_dir(&directory.0).unwrap();
     let mut options = Options::tiny();
-    options.observe = Observe::Beside;
+    options.observe = Observe::InDirectory;
     let refused = Database::in_memory(options.clone()).unwrap_err();
     assert_eq!(refused.code(), "option", "{refused}");
     let path = directory.0.join("here.sock");
@@ -285,7 +288,7 @@ fn a_deadlock_is_seen_with_its_cycle_and_drawn() {
     assert!(graph.has_cycle());
     assert!(graph.to_dot().contains("gave way"));
     assert!(graph.to_svg().contains("awaits"));
-    let from_outside = foxton::graph::WaitGraph::of_deadlock(&seen.deadlocks[0]);
+    let from_outside = foxton::wait_graph::WaitGraph::of_deadlock(&seen.deadlocks[0]);
     assert_eq!(graph.to_dot(), from_outside.to_dot());
 }
 

@@ -108,7 +108,7 @@ fn what_is_out_grows_neither_with_databases_nor_with_threads_that_were() {
     );
     let managers = ["direct", "bucket", "global", "staged", "sharded"];
     for manager in managers.map(|name| name.parse::<LockManagerKind>().unwrap()) {
-        for admission in [Admission::All, Admission::Adaptive] {
+        for admission in [Admission::Unlimited, Admission::Adaptive] {
             let grew = grows_by(4, |options| {
                 options.lock_manager = manager;
                 options.admission = admission;

@@ -88,10 +88,14 @@ impl System {
         let usual = Options::default();
         // A manager that is named is shown as its document has it: with everybody at work.
         let (manager, inherit, admission) = match locks {
-            Locks::Manager(manager) => (manager, LockInheritance::Off, Admission::All),
-            Locks::Inheriting(manager) => (manager, LockInheritance::Hot, Admission::All),
+            Locks::Manager(manager) => (manager, LockInheritance::Off, Admission::Unlimited),
+            Locks::Inheriting(manager) => (manager, LockInheritance::Hot, Admission::Unlimited),
             Locks::Default => (usual.lock_manager, usual.lock_inheritance, usual.admission),
-            Locks::None => (usual.lock_manager, usual.lock_inheritance, Admission::All),
+            Locks::None => (
+                usual.lock_manager,
+                usual.lock_inheritance,
+                Admission::Unlimited,
+            ),
         };
         System {
             locks,
@@ -127,7 +131,7 @@ impl System {
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
         let seats = self.admission;
-        let seats = (seats != Admission::All).then(|| format!("admission {seats}"));
+        let seats = (seats != Admission::Unlimited).then(|| format!("admission {seats}"));
         let durability = self.durability.map(|one| format!("durability {one}"));
         let notes = victim.into_iter().chain(buffer).chain(seats);
         let notes = notes.chain(durability);

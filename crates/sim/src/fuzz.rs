@@ -13,7 +13,7 @@ use crate::{
 };
 use foxton::{
     Database, Durability, Table, backup::restore_between, check::check_on, graph::WaitGraph,
-    picture::Picture,
+    picture::Status,
 };
 use foxton_log::format::segment;
 use foxton_log::read::audit::audit;
@@ -271,15 +271,15 @@ pub fn log(bytes: &[u8]) {
 /// # Panics
 ///
 /// If it reads differently then.
-pub fn picture(bytes: &[u8]) {
-    let Ok(picture) = serde_json::from_slice::<Picture>(bytes) else {
+pub fn status(bytes: &[u8]) {
+    let Ok(picture) = serde_json::from_slice::<Status>(bytes) else {
         return;
     };
     let graph = WaitGraph::of_picture(&picture);
     let drawn = (graph.to_dot(), graph.to_svg(), graph.has_cycle());
     assert!(!drawn.0.is_empty() && !drawn.1.is_empty());
     let written = serde_json::to_vec(&picture).expect("text and numbers can always be written");
-    let read: Picture = serde_json::from_slice(&written).expect("it was just written");
+    let read: Status = serde_json::from_slice(&written).expect("it was just written");
     assert_eq!(read, picture);
 }
 

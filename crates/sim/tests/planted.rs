@@ -5,7 +5,7 @@
 //! `cargo test --release -p foxton-sim --features planted --test planted -- --nocapture`
 #![cfg(feature = "planted")]
 
-use foxton::planted::Fault;
+use foxton::injected_fault::Fault;
 use foxton::{Database, Durability, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::{graph, replay::replay};

@@ -90,7 +90,7 @@ fn passages() -> BTreeMap<&'static str, u64> {
     let db = open(FaultDevice::new(), SEED).unwrap();
     run(&db, &Shared::default()).unwrap();
     point::everywhere()
-        .map(|point| (point.name(), db.hooks().passages(&point)))
+        .map(|point| (point.name(), db.failpoints().passages(&point)))
         .collect()
 }
 
@@ -112,7 +112,7 @@ fn a_power_cut_at_any_point_takes_nothing_acknowledged() {
             let images = Arc::new(Mutex::new(Vec::new()));
             let db = open(device.clone(), SEED).unwrap();
             let (then, taken) = (expected.clone(), images.clone());
-            db.hooks().set(&point, move |passage| {
+            db.failpoints().set(&point, move |passage| {
                 if passage == nth {
                     let expected = then.lock().unwrap().clone();
                     let image = DAMAGES.map(|damage| (device.crash(damage, nth), expected.clone()));
@@ -142,14 +142,15 @@ fn a_failure_at_any_point_ends_the_database_and_takes_nothing_acknowledged() {
             let device = FaultDevice::new();
             let expected = Shared::default();
             let db = open(device.clone(), SEED).unwrap();
-            db.hooks().set(&point, move |passage| match passage == nth {
-                true => Err(io::Error::other("fired")),
-                false => Ok(()),
-            });
+            db.failpoints()
+                .set(&point, move |passage| match passage == nth {
+                    true => Err(io::Error::other("fired")),
+                    false => Ok(()),
+                });
             let what = format!("{point}, passage {nth}");
             let Err(error) = run(&db, &expected) else {
                 // How often the flusher writes is its own affair.
-                let passed = db.hooks().passages(&point);
+                let passed = db.failpoints().passages(&point);
                 assert!(passed < nth, "{what}: fired, and nothing failed");
                 continue;
             };

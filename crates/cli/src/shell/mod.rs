@@ -39,7 +39,7 @@ pub(crate) fn run(directory: &Path, wait_seconds: f64, observe: bool) -> Result<
     let mut options = Options::default();
     options.lock_wait = Duration::from_secs_f64(wait_seconds);
     if observe {
-        options.observe = Observe::Beside;
+        options.observe = Observe::InDirectory;
     }
     let db = crate::opening::open(directory, options)?;
     let mut input = Input::here()?;
@@ -212,7 +212,7 @@ impl Shell {
     }
 
     fn locks(&self) {
-        let picture = self.db.picture();
+        let picture = self.db.status();
         if !picture.waiters().is_empty() {
             show(&tables::waits(&picture).render());
             say!("");
@@ -225,7 +225,7 @@ impl Shell {
 
     fn waits(&self) {
         print_table(
-            &tables::waits(&self.db.picture()),
+            &tables::waits(&self.db.status()),
             "no session waits for a lock",
         );
     }

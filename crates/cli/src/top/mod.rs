@@ -19,7 +19,7 @@ use std::{
 
 use foxton::{
     observe::{WatchError, Watcher},
-    picture::Picture,
+    picture::Status,
 };
 use ratatui::{
     DefaultTerminal, Terminal,
@@ -128,12 +128,12 @@ impl Eye<'_> {
         Ok(Eye { place, watcher })
     }
 
-    fn look(&mut self) -> Result<Picture, WatchError> {
+    fn look(&mut self) -> Result<Status, WatchError> {
         let mut watcher = match self.watcher.take() {
             Some(watcher) => watcher,
             None => Watcher::connect(self.place)?,
         };
-        let picture = watcher.picture()?;
+        let picture = watcher.status()?;
         self.watcher = Some(watcher);
         Ok(picture)
     }

@@ -8,7 +8,7 @@ use std::{
 
 use foxton::{
     observe::WatchError,
-    picture::{Entry, Picture, Queue},
+    status::{LockQueue, QueueEntry, Status},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) page: u8,
     pub(super) order: Order,
     pub(super) scroll: usize,
-    pub(super) picture: Option<Picture>,
+    pub(super) picture: Option<Status>,
     pub(super) rates: Rates,
     pub(super) history: VecDeque<u64>,
     /// Why there is no new snapshot.
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Takes in a snapshot.
-    pub(super) fn see(&mut self, picture: Picture) {
+    pub(super) fn see(&mut self, picture: Status) {
         self.trouble = None;
         if let Some(before) = &self.picture {
             // Another process, or the same database opened again, counts from zero.
@@ -174,7 +174,7 @@ impl State {
         let mut waiters = self
             .picture
             .as_ref()
-            .map(Picture::waiters)
+            .map(Status::waiters)
             .unwrap_or_default();
         match self.order {
             Order::Longest => {}
@@ -186,11 +186,11 @@ impl State {
     }
 }
 
-fn rates(before: &Picture, after: &Picture, passed: f64) -> Rates {
-    let rate = |of: &dyn Fn(&Picture) -> u64| of(after).saturating_sub(of(before)) as f64 / passed;
+fn rates(before: &Status, after: &Status, passed: f64) -> Rates {
+    let rate = |of: &dyn Fn(&Status) -> u64| of(after).saturating_sub(of(before)) as f64 / passed;
     let waited = after.locks.waited.saturating_sub(before.locks.waited);
     Rates {
-        commits: rate(&Picture::all_commits),
+        commits: rate(&Status::all_commits),
         rollbacks: rate(&|picture| picture.transactions.rollbacks),
         deadlocks: rate(&|picture| picture.transactions.deadlocks),
         reruns: rate(&|picture| picture.transactions.reruns),
@@ -206,7 +206,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A snapshot of a bank with two waiters, a second after `earlier`.
-    fn picture(open_seconds: u64, commits: u64) -> Picture {
+    fn status(open_seconds: u64, commits: u64) -> Status {
         let text = format!(
             r#"{{"process":4711,"database":"/tmp/play","lock_manager":"bucket over parking",
             "open_micros":{},

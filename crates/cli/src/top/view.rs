@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use foxton::picture::{Entry, Picture, Queue};
+use foxton::status::{LockQueue, QueueEntry, Status};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table,
@@ -49,7 +49,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(KEYS).dim(), keys);
 }
 
-fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
     let [left, right] =
         Layout::horizontal([Constraint::Min(66), Constraint::Percentage(20)]).areas(area);
     let news = match (&state.trouble, state.is_paused()) {
@@ -130,7 +130,7 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
     }
 }
 
-fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
@@ -162,7 +162,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture)
     frame.render_widget(Paragraph::new(checkpoints(picture)), checkpoint);
 }
 
-fn last_deadlock(picture: &Picture) -> Line<'static> {
+fn last_deadlock(picture: &Status) -> Line<'static> {
     let Some(latest) = picture.deadlocks.last() else {
         return Line::from(" no deadlock").dim();
     };
@@ -187,7 +187,7 @@ fn last_deadlock(picture: &Picture) -> Line<'static> {
     ])
 }
 
-fn checkpoints(picture: &Picture) -> Line<'static> {
+fn checkpoints(picture: &Status) -> Line<'static> {
     let state = &picture.checkpoints;
     let line = Line::from(format!(" {}", tables::checkpoint(state)));
     match state.waiting > 0 || !state.last_failure.is_empty() {
@@ -212,7 +212,7 @@ fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
     grid(frame, area, &title, &all, &[8, 22, 5, 20, 18], state.scroll);
 }
 
-fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
     let [tables, labels] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(2)]).areas(area);
     let by_table = narrow(&tables::usages("table", &picture.tables));
     let title = "waits by table";
@@ -242,7 +242,7 @@ fn narrow(all: &table::Table) -> table::Table {
     few
 }
 
-fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
     let mut all = table::Table::new(["member", "requests", "on", "behind", ""]);
     for deadlock in picture.deadlocks.iter().rev() {
         let cycle = tables::cycle(deadlock);

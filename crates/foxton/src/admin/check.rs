@@ -30,7 +30,7 @@ use foxton_sync::worker::Workers;
 use crate::admin::backup::{self, Label};
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::{Catalog, OpenTable};
-use crate::checkpoint::Trouble;
+use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::error::{Error, Result, Storage};
@@ -114,9 +114,9 @@ impl Report {
     }
 
     /// Notes what is wrong with a checkpoint; an error if it could not be looked at.
-    fn trouble(&mut self, trouble: Trouble, path: &Path) -> Result<()> {
-        match trouble {
-            Trouble::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
+    fn error(&mut self, error: CheckpointError, path: &Path) -> Result<()> {
+        match error {
+            CheckpointError::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
             other => return Err(other.told(path)),
         }
         Ok(())
@@ -168,8 +168,8 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     };
     let manifest = match Manifest::read(device, &identity) {
         Ok(manifest) => manifest,
-        Err(trouble) => {
-            report.trouble(trouble, path)?;
+        Err(error) => {
+            report.error(error, path)?;
             let what =
                 "the log was not looked at, since the checkpoint does not say where it begins";
             report.note(manifest::FILE, None, what);
@@ -188,7 +188,9 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     let start = Start {
         from: manifest.redo_from,
         // A backup has all of the log that its label says (I2).
-        durable: label.map_or(manifest.image, |label| label.end.max(manifest.image)),
+        durable: label.map_or(manifest.checkpoint_lsn, |label| {
+            label.end.max(manifest.checkpoint_lsn)
+        }),
     };
     let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
         OpenError::Device(failure) => not_looked_at(failure, path),
@@ -260,17 +262,17 @@ fn look_at_layer(
 ) -> Result<()> {
     let reader = match Reader::open(device, identity, layer) {
         Ok(reader) => reader,
-        Err(trouble) => return report.trouble(trouble, path),
+        Err(error) => return report.error(error, path),
     };
     let name = layer::name(layer.number);
-    let (mut rows, mut bytes, mut is_whole) = (InOrder::default(), Vec::new(), true);
+    let (mut rows, mut bytes, mut is_whole) = (LayerOrder::default(), Vec::new(), true);
     for index in 0.. {
         let Some(offset) = reader.block_at(index) else {
             break;
         };
         let looked = match reader.block(index, &mut bytes) {
             Ok(()) => rows.take(&bytes),
-            Err(Trouble::Damaged { what, .. }) => Err(what),
+            Err(CheckpointError::Damaged { what, .. }) => Err(what),
             Err(other) => return Err(other.told(path)),
         };
         if let Err(what) = looked {
@@ -287,12 +289,12 @@ fn look_at_layer(
 
 /// The rows of a layer, one block after the other.
 #[derive(Debug, Default)]
-struct InOrder {
+struct LayerOrder {
     last: Option<(u32, Vec<u8>)>,
     count: u64,
 }
 
-impl InOrder {
+impl LayerOrder {
     /// Takes in the entries of a block; or what is wrong with them.
     fn take(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
         while !entries.is_empty() {
@@ -320,7 +322,7 @@ fn tables(
     let catalog = Catalog::new(workers.domain().clone());
     match look(device, identity, &catalog, &workers) {
         Ok(()) => {}
-        Err(Refused::Checkpoint(trouble)) => return report.trouble(trouble, path),
+        Err(Refused::Checkpoint(error)) => return report.error(error, path),
         Err(Refused::Log(OpenError::Visit { lsn, error })) => {
             let what = format!("the record at log position {lsn} does not hold {error}");
             report.note("the log", None, what);

@@ -113,7 +113,7 @@ impl Database {
         let engine = self.engine();
         let worker = engine.workers.background_worker();
         let guard = worker.pin();
-        let stats = |known: crate::catalog::Known| IndexStats {
+        let stats = |known: crate::catalog::KnownIndex| IndexStats {
             is_unique: known.record.is_unique(),
             name: known.record.name,
             table: known.record.table,

@@ -16,7 +16,7 @@ use crate::engine::Counter;
 use crate::error::TableNames;
 use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
-use crate::status::{Deadlock, Picture};
+use crate::status::{Deadlock, Status};
 
 pub use foxton_lock::inspect::LockStats;
 pub use foxton_lock::mode::Mode;
@@ -334,13 +334,13 @@ impl Database {
     /// assert!(picture.waiters().is_empty());
     /// # Ok::<(), foxton::Error>(())
     /// ```
-    pub fn picture(&self) -> Picture {
+    pub fn status(&self) -> Status {
         capture::picture(self.engine())
     }
 
     /// Who waits for whom, to be drawn.
     pub fn wait_graph(&self) -> WaitGraph {
-        WaitGraph::of_picture(&self.picture())
+        WaitGraph::of_picture(&self.status())
     }
 
     /// Who waits for what and for whom, the longest wait first.

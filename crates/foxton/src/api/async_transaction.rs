@@ -184,7 +184,7 @@ impl AsyncTransaction {
         async move {
             let (table, mut state) = (table?, up.expect(UP));
             let attempt = |state: &mut State| state.write_step(table, write);
-            let existed = state.yield_on(LockWait::Usual, attempt).await?;
+            let existed = state.yield_on(LockWait::Default, attempt).await?;
             state.after_write()?;
             Ok(existed)
         }

@@ -24,7 +24,7 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpoint, CheckpointStats, Checkpoints, Trouble};
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStats, Checkpoints};
 use crate::engine::Engine;
 use crate::engine::background::BackgroundThread;
 use crate::engine::checkpoint_thread::Checkpointer;
@@ -39,7 +39,7 @@ use crate::options::{Observe, Options};
 use crate::recovery::open_error::{
     no_superblock, not_created, not_locked, not_one, not_opened, told,
 };
-use crate::recovery::restart::{Recovered, Refused, Restarted, restart};
+use crate::recovery::restart::{Recovered, RestartError, Restarted, restart};
 use crate::txn::state::State;
 use crate::types::limits::RESTORE_FILE;
 
@@ -159,7 +159,7 @@ impl Database {
         directory: Option<&Path>,
         options: Options,
     ) -> Result<Database> {
-        if directory.is_none() && options.observe == Observe::Beside {
+        if directory.is_none() && options.observe == Observe::InDirectory {
             return Err(Request::Option(
                 "observe = Beside needs a directory, and this database has none: use At",
             )
@@ -182,8 +182,8 @@ impl Database {
             &workers,
         )
         .map_err(|refused| match refused {
-            Refused::Log(error) => not_opened(path, error),
-            Refused::Checkpoint(trouble) => trouble.told(path),
+            RestartError::Log(error) => not_opened(path, error),
+            RestartError::Checkpoint(error) => error.told(path),
         })?;
         let checkpoints =
             Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
@@ -327,8 +327,8 @@ impl Database {
         let made = engine
             .checkpoints
             .make(&engine.log, &engine.workers.worker());
-        made.map_err(|trouble| match trouble {
-            Trouble::Failed(error) => engine.log_failed(error),
+        made.map_err(|error| match error {
+            CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
             other => other.told(Path::new(&engine.place)).in_passing(),
         })
@@ -382,7 +382,7 @@ impl Watch {
         let mut watch = Watch::default();
         let at = match &engine.options.observe {
             Observe::Off => None,
-            Observe::Beside => Some(None),
+            Observe::InDirectory => Some(None),
             Observe::At(path) => Some(Some(path.as_path())),
         };
         if let Some(at) = at {

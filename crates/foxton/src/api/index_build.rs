@@ -26,12 +26,12 @@ use crate::catalog::index_catalog::{INDEXES, IndexName, IndexRecord};
 use crate::catalog::{OpenIndex, OpenTable};
 use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
-use crate::options::progress::{Meter, OpenPhase, ProgressCall};
+use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
 use crate::txn::index_plan::extract;
 use crate::txn::state::{State, TableLocks};
 use crate::types::codec::Undecodable;
-use crate::types::index::Declared;
-use crate::types::index_entry::Extracted;
+use crate::types::index::DeclaredIndex;
+use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
 use crate::types::lock_options::LockWait;
 
@@ -71,7 +71,7 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
 /// Sees to it that an index exists and is open; to be committed by the caller, at once.
 pub(crate) fn create(
     tx: &mut Transaction,
-    declared: &Declared,
+    declared: &DeclaredIndex,
     progress: Option<&ProgressCall>,
 ) -> Result<()> {
     let name = declared.name;
@@ -182,14 +182,14 @@ impl Forgotten {
 
 /// Locks the whole of a table, or of an index.
 pub(crate) fn lock_whole(state: &mut State, table: &OpenTable, mode: Mode) -> Result<()> {
-    state.block_on(LockWait::Usual, |state| {
+    state.block_on(LockWait::Default, |state| {
         let State {
             engine,
             worker,
             owner,
             ..
         } = state;
-        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         locks.lock_table_name(Name::table(table.record.id), mode)
     })
 }
@@ -206,7 +206,7 @@ struct Filling<'f> {
     table: &'f OpenTable,
     index: &'f OpenIndex,
     given: Mutex<Given>,
-    meter: Meter<'f>,
+    meter: ProgressMeter<'f>,
 }
 
 /// Puts the entries of all rows into an index that is empty and that nobody looks at. Nobody writes to
@@ -223,7 +223,7 @@ fn fill(
         table,
         index,
         given: Mutex::new(Given::Nothing),
-        meter: Meter::new(progress, OpenPhase::Index, rows),
+        meter: ProgressMeter::new(progress, OpenPhase::Index, rows),
     };
     let useful = usize::try_from(rows / ROWS_PER_THREAD).unwrap_or(usize::MAX);
     let threads = engine.options.threads_for_restart().min(useful).max(1);
@@ -251,7 +251,7 @@ fn fill(
 
 impl Filling<'_> {
     fn work(&self, worker: &Worker) -> Result<()> {
-        let mut found = Extracted::default();
+        let mut found = ExtractedKeys::default();
         loop {
             let guard = worker.pin();
             let batch = self.next(&guard);
@@ -288,7 +288,7 @@ impl Filling<'_> {
     }
 
     /// Puts in the entries of one row.
-    fn put_in(&self, guard: &Guard<'_>, row: &Record, found: &mut Extracted) -> Result<()> {
+    fn put_in(&self, guard: &Guard<'_>, row: &Record, found: &mut ExtractedKeys) -> Result<()> {
         let (index, primary) = (self.index, row.key());
         extract(index, primary, row.value(&mut guard.hazard()), found)?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -337,7 +337,7 @@ pub(crate) fn compare(
     if index.is_dropped() {
         return Ok(());
     }
-    let mut found = Extracted::default();
+    let mut found = ExtractedKeys::default();
     walk(&state.worker, table, |guard, row| {
         extract(index, row.key(), row.value(&mut guard.hazard()), &mut found)?;
         for index_key in found.iter() {

@@ -224,7 +224,7 @@ impl Transaction {
     ) -> Result<bool> {
         let state = &mut *self.up()?;
         let table = state.prepare_write(table, key, value)?;
-        let existed = state.block_on(LockWait::Usual, |state| state.write_step(table, write))?;
+        let existed = state.block_on(LockWait::Default, |state| state.write_step(table, write))?;
         state.after_write()?;
         Ok(existed)
     }

@@ -51,14 +51,14 @@ static LIST: Site = Site::new(Component::Metadata, Pattern::Unbounded, "catalog"
 pub(crate) struct OpenTable {
     pub(crate) record: TableRecord,
     pub(crate) rows: memory::Table,
-    pub(crate) kept: Kept,
+    pub(crate) kept: TableIndexes,
     /// If these are the entries of an index: the table that it leads to.
     pub(crate) of: Option<Arc<OpenTable>>,
 }
 
 /// Which indexes are kept with a table (I3).
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct TableIndexes {
     /// How often that has changed; 0 if there is nothing to keep and never was.
     changes: AtomicU32,
     set: Mutex<Arc<IndexSet>>,
@@ -124,7 +124,7 @@ impl OpenTable {
         OpenTable {
             record,
             rows: memory::Table::new(domain),
-            kept: Kept::default(),
+            kept: TableIndexes::default(),
             of,
         }
     }
@@ -139,7 +139,7 @@ impl OpenTable {
     }
 }
 
-impl Kept {
+impl TableIndexes {
     /// Whether nothing is kept and nothing ever was.
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
@@ -170,18 +170,18 @@ impl Kept {
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct CatalogEntries {
     tables: Vec<Arc<OpenTable>>,
     by_name: HashMap<String, u32>,
     /// Every index that exists.
-    indexes: BTreeMap<String, Known>,
+    indexes: BTreeMap<String, KnownIndex>,
     /// What the indexes are called that were opened, by their numbers less [`FIRST_INDEX`].
     index_names: Vec<String>,
 }
 
 /// An index that exists.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownIndex {
     pub(crate) record: IndexRecord,
     /// If it is declared.
     pub(crate) open: Option<Arc<OpenIndex>>,
@@ -190,7 +190,7 @@ pub(crate) struct Known {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    list: Mutex<List>,
+    list: Mutex<CatalogEntries>,
     domain: Domain,
 }
 
@@ -198,7 +198,7 @@ impl Catalog {
     /// No tables yet; the memory of their rows is reclaimed in `domain`.
     pub(crate) fn new(domain: Domain) -> Catalog {
         Catalog {
-            list: Mutex::new(List::default()),
+            list: Mutex::new(CatalogEntries::default()),
             domain,
         }
     }
@@ -232,12 +232,12 @@ impl Catalog {
     }
 
     /// All indexes that exist, by name.
-    pub(crate) fn indexes(&self) -> Vec<Known> {
+    pub(crate) fn indexes(&self) -> Vec<KnownIndex> {
         shim::lock(&self.list).indexes.values().cloned().collect()
     }
 
     /// The index called `name`, if it exists.
-    pub(crate) fn index(&self, name: &str) -> Option<Known> {
+    pub(crate) fn index(&self, name: &str) -> Option<KnownIndex> {
         shim::lock(&self.list).indexes.get(name).cloned()
     }
 
@@ -263,7 +263,7 @@ impl Catalog {
     /// Takes down that an index exists, and whether it is open.
     pub(crate) fn know(&self, record: IndexRecord, open: Option<Arc<OpenIndex>>) {
         let name = record.name.clone();
-        let known = Known { record, open };
+        let known = KnownIndex { record, open };
         shim::lock(&self.list).indexes.insert(name, known);
     }
 
@@ -346,7 +346,7 @@ impl Drop for Catalog {
     }
 }
 
-impl List {
+impl CatalogEntries {
     fn add(&mut self, record: TableRecord, domain: &Domain) -> Arc<OpenTable> {
         self.by_name.insert(record.name.clone(), record.id);
         let table = Arc::new(OpenTable::new(record, domain, None));

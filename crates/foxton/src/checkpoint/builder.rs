@@ -36,40 +36,40 @@ use foxton_log::device::Device;
 use foxton_log::format::segment;
 use foxton_log::read::durable_reader::DurableReader;
 
-use super::change_buffer::Gathered;
-use super::error::{Trouble, failed};
-use super::layer::{self, Layer, Reader, Writer};
+use super::change_buffer::ChangeBuffer;
+use super::error::{CheckpointError, failed};
+use super::layer::{self, Layer, LayerReader, LayerWriter};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
-use super::pacing::Pace;
+use super::pacing::Pacer;
 use crate::redo::record::Effect;
-use crate::redo::replay::{Replay, Told};
+use crate::redo::replay::{Replay, ReplayEvent};
 
 /// A layer stays if it is larger than so many times what comes after it.
 const RATIO: u64 = 2;
 
 /// What the steps of one checkpoint share.
 #[derive(Debug)]
-pub(crate) struct Steps<'d> {
+pub(crate) struct BuildSteps<'d> {
     device: &'d dyn Device,
     /// Up to where the log is read.
     until: Lsn,
     /// What reads it, from the first step on: to begin takes a look at each segment that is left.
     log: Option<DurableReader<'d>>,
     /// Memory for what each of them reads.
-    gathered: Gathered,
+    gathered: ChangeBuffer,
     /// How many layers they have written that are still there: the newest.
     layers: usize,
 }
 
-impl<'d> Steps<'d> {
+impl<'d> BuildSteps<'d> {
     /// Those up to `until`, which is durable.
-    pub(crate) fn new(device: &'d dyn Device, until: Lsn) -> Steps<'d> {
-        Steps {
+    pub(crate) fn new(device: &'d dyn Device, until: Lsn) -> BuildSteps<'d> {
+        BuildSteps {
             device,
             until,
             log: None,
-            gathered: Gathered::default(),
+            gathered: ChangeBuffer::default(),
             layers: 0,
         }
     }
@@ -77,7 +77,7 @@ impl<'d> Steps<'d> {
 
 /// Who makes checkpoints. One at a time.
 #[derive(Debug)]
-pub(crate) struct Maker {
+pub(crate) struct CheckpointBuilder {
     device: Arc<dyn Device>,
     identity: [u8; 16],
     manifest: Manifest,
@@ -90,14 +90,14 @@ pub(crate) struct Maker {
 
 /// What a checkpoint will probably come to, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Expected {
+pub(super) struct ExpectedBytes {
     pub(super) older: u64,
     pub(super) moved: u64,
 }
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Step {
+pub(crate) struct StepOutcome {
     pub(crate) written_bytes: u64,
     pub(crate) segments_removed: usize,
     pub(crate) layers_removed: usize,
@@ -105,7 +105,7 @@ pub(crate) struct Step {
     pub(crate) layers_merged: usize,
 }
 
-impl Maker {
+impl CheckpointBuilder {
     /// Goes on from `manifest`, the one that the database was opened with; its log ended at
     /// `opened_at`.
     pub(crate) fn new(
@@ -113,13 +113,13 @@ impl Maker {
         identity: [u8; 16],
         manifest: Manifest,
         opened_at: Lsn,
-    ) -> Maker {
-        let (image, at) = (manifest.image, manifest.redo_from);
-        Maker {
+    ) -> CheckpointBuilder {
+        let (checkpoint_lsn, at) = (manifest.checkpoint_lsn, manifest.redo_from);
+        CheckpointBuilder {
             device,
             identity,
             manifest,
-            replay: Replay::new(image),
+            replay: Replay::new(checkpoint_lsn),
             at,
             opened_at,
         }
@@ -137,13 +137,13 @@ impl Maker {
 
     /// What a checkpoint of `left` bytes of log, in steps of `memory`, will probably rewrite of older layers, and how much it will
     /// read and write in all.
-    pub(super) fn expected(&self, left: u64, memory: u64) -> Expected {
+    pub(super) fn expected(&self, left: u64, memory: u64) -> ExpectedBytes {
         let newest = self.manifest.layers.iter().rev();
         let older = newest.take(self.layers_to_merge(left, 0));
         let older = older.map(|layer| layer.bytes).sum::<u64>();
         // The log, and what is left of it, which more than one step reads again and writes once more.
         let moved = if left < memory { 2 } else { 4 };
-        Expected {
+        ExpectedBytes {
             older,
             moved: left.saturating_mul(moved).saturating_add(2 * older),
         }
@@ -159,14 +159,14 @@ impl Maker {
     pub(crate) fn step(
         &mut self,
         memory: u64,
-        steps: &mut Steps<'_>,
-        pace: &Pace<'_>,
-    ) -> Result<Option<Step>, Trouble> {
+        steps: &mut BuildSteps<'_>,
+        pace: &Pacer<'_>,
+    ) -> Result<Option<StepOutcome>, CheckpointError> {
         let done = self.try_step(memory, steps, pace);
         if done.is_err() {
             // What was read has come to nothing.
             steps.log = None;
-            self.replay = Replay::new(self.manifest.image);
+            self.replay = Replay::new(self.manifest.checkpoint_lsn);
             self.at = self.manifest.redo_from;
         }
         done
@@ -175,13 +175,13 @@ impl Maker {
     fn try_step(
         &mut self,
         memory: u64,
-        steps: &mut Steps<'_>,
-        pace: &Pace<'_>,
-    ) -> Result<Option<Step>, Trouble> {
+        steps: &mut BuildSteps<'_>,
+        pace: &Pacer<'_>,
+    ) -> Result<Option<StepOutcome>, CheckpointError> {
         let mut next = self.manifest.clone();
         let is_last = self.gather(&mut next, memory, steps, pace)?;
         let gathered = &mut steps.gathered;
-        if next.image <= self.manifest.image {
+        if next.checkpoint_lsn <= self.manifest.checkpoint_lsn {
             return Ok(None);
         }
         let merged = match is_last {
@@ -189,9 +189,9 @@ impl Maker {
             false => 0,
         };
         let old = next.layers.split_off(next.layers.len() - merged);
-        let mut step = Step {
+        let mut step = StepOutcome {
             layers_merged: merged,
-            ..Step::default()
+            ..StepOutcome::default()
         };
         if is_last {
             let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
@@ -230,20 +230,20 @@ impl Maker {
         &mut self,
         next: &mut Manifest,
         memory: u64,
-        steps: &mut Steps<'_>,
-        pace: &Pace<'_>,
-    ) -> Result<bool, Trouble> {
+        steps: &mut BuildSteps<'_>,
+        pace: &Pacer<'_>,
+    ) -> Result<bool, CheckpointError> {
         let gathered = &mut steps.gathered;
         gathered.clear();
         let log = match &mut steps.log {
             Some(log) => log,
             none => {
                 let log = DurableReader::open(steps.device, &self.identity, self.at, steps.until);
-                none.insert(log.map_err(Trouble::Log)?)
+                none.insert(log.map_err(CheckpointError::Log)?)
             }
         };
         while gathered.bytes() < memory {
-            let Some(record) = log.next().map_err(Trouble::Log)? else {
+            let Some(record) = log.next().map_err(CheckpointError::Log)? else {
                 break;
             };
             let (lsn, end) = (record.lsn, record.end);
@@ -251,14 +251,14 @@ impl Maker {
                 self.replay.forget_parts();
             }
             let told = self.replay.take(record);
-            match told.map_err(|senseless| Trouble::Senseless(lsn, senseless))? {
-                Told::Table(table) => next.tables.push(table),
-                Told::Committed(parts, changes) => {
+            match told.map_err(|senseless| CheckpointError::InvalidRecord(lsn, senseless))? {
+                ReplayEvent::Table(table) => next.tables.push(table),
+                ReplayEvent::Committed(parts, changes) => {
                     let added = gathered.add(lsn, &parts);
                     let added = added.and_then(|()| gathered.add(lsn, changes));
-                    added.map_err(|error| Trouble::Senseless(lsn, error.into()))?;
+                    added.map_err(|error| CheckpointError::InvalidRecord(lsn, error.into()))?;
                 }
-                Told::Nothing => {}
+                ReplayEvent::Nothing => {}
             }
             pace.spend(end.since(lsn))?;
             self.at = end;
@@ -268,8 +268,8 @@ impl Maker {
         if self.at == self.opened_at {
             self.replay.forget_parts();
         }
-        next.image = self.at.max(next.image);
-        next.redo_from = self.replay.earliest_part().unwrap_or(next.image);
+        next.checkpoint_lsn = self.at.max(next.checkpoint_lsn);
+        next.redo_from = self.replay.earliest_part().unwrap_or(next.checkpoint_lsn);
         // As often as not it is full with the very last.
         let is_all = gathered.bytes() < memory || self.at >= steps.until;
         gathered.sort()?;
@@ -292,10 +292,10 @@ impl Maker {
         &self,
         next: &mut Manifest,
         old: &[Layer],
-        gathered: &Gathered,
+        gathered: &ChangeBuffer,
         below: Below,
-        pace: &Pace<'_>,
-    ) -> Result<Layer, Trouble> {
+        pace: &Pacer<'_>,
+    ) -> Result<Layer, CheckpointError> {
         let device = &*self.device;
         let readers = old
             .iter()
@@ -327,7 +327,7 @@ impl Maker {
     }
 
     /// A number that no layer has or had.
-    fn free_number(&self) -> Result<u64, Trouble> {
+    fn free_number(&self) -> Result<u64, CheckpointError> {
         let names = self.device.list();
         let names = names.map_err(failed("list", "the directory"))?;
         let taken = names.iter().filter_map(|name| layer::number_of(name));

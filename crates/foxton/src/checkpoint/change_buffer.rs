@@ -14,17 +14,17 @@ use foxton_log::Lsn;
 use foxton_sync::cache_line::prefetch;
 
 use super::compose::Fold;
-use super::error::Trouble;
+use super::error::CheckpointError;
 use super::sort_key::{Row, beginning};
 use crate::redo::record::{Change, next_change};
 use crate::types::codec::Undecodable;
 
 /// Committed changes.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct ChangeBuffer {
     /// As they stand in the log, one after the other.
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BufferedChange>,
     /// Where in the bytes what a record says begins, and where in the log the record stands. By both.
     records: Vec<(usize, Lsn)>,
     /// Where in the bytes one made of several begins, and where the last of these. By the first.
@@ -40,7 +40,7 @@ const AHEAD: usize = 8;
 
 /// Where in the bytes a change lies. (Not a [`Row`] and the rest: that would be half as large again.)
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct BufferedChange {
     /// See [`beginning`].
     beginning: u128,
     /// Where it begins.
@@ -50,9 +50,9 @@ struct Entry {
     is_patch: bool,
 }
 
-impl Entry {
-    fn new(begin: usize, change: &Change<'_>) -> Entry {
-        Entry {
+impl BufferedChange {
+    fn new(begin: usize, change: &Change<'_>) -> BufferedChange {
+        BufferedChange {
             beginning: beginning(change.key),
             begin,
             table: change.table,
@@ -70,7 +70,7 @@ impl Entry {
     }
 
     #[inline]
-    fn order(&self, other: &Entry, bytes: &[u8]) -> Ordering {
+    fn order(&self, other: &BufferedChange, bytes: &[u8]) -> Ordering {
         self.row()
             .order(&other.row(), || (self.key(bytes), other.key(bytes)))
     }
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-impl Gathered {
+impl ChangeBuffer {
     /// Forgets all of it, and keeps the memory for what comes next.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
@@ -108,7 +108,7 @@ impl Gathered {
         while !rest.is_empty() {
             let begin = base + changes.len() - rest.len();
             let change = next_change(&mut rest)?;
-            self.entries.push(Entry::new(begin, &change));
+            self.entries.push(BufferedChange::new(begin, &change));
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Gathered {
     /// Bytes of memory, about.
     pub(crate) fn bytes(&self) -> u64 {
         let places = (self.records.len() + self.made.len()) * 2 * size_of::<usize>();
-        (self.bytes.len() + self.entries.len() * size_of::<Entry>() + places) as u64
+        (self.bytes.len() + self.entries.len() * size_of::<BufferedChange>() + places) as u64
     }
 
     /// Bytes of what is left of each row, once it is sorted, if all changes are of one length.
@@ -125,7 +125,7 @@ impl Gathered {
     }
 
     /// Puts the rows in order and leaves one change of each.
-    pub(crate) fn sort(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn sort(&mut self) -> Result<(), CheckpointError> {
         let (all_bytes, all) = (self.bytes.len() as u64, self.entries.len().max(1) as u64);
         let bytes = &self.bytes;
         // Stable: of two changes of one row the later one comes behind.
@@ -150,7 +150,11 @@ impl Gathered {
     }
 
     /// One change that does what all of them do, which are of one row.
-    fn one_of(&mut self, all: std::ops::Range<usize>, fold: &mut Fold) -> Result<Entry, Trouble> {
+    fn one_of(
+        &mut self,
+        all: std::ops::Range<usize>,
+        fold: &mut Fold,
+    ) -> Result<BufferedChange, CheckpointError> {
         let all = &self.entries[all];
         let last = all[all.len() - 1];
         let base = all.iter().rposition(|entry| !entry.is_patch).unwrap_or(0);
@@ -160,7 +164,9 @@ impl Gathered {
         fold.begin(all[base].change(&self.bytes).effect);
         for entry in &all[base + 1..] {
             let folded = fold.add(entry.change(&self.bytes).effect);
-            folded.map_err(|error| Trouble::Senseless(self.lsn_at(entry.begin), error.into()))?;
+            folded.map_err(|error| {
+                CheckpointError::InvalidRecord(self.lsn_at(entry.begin), error.into())
+            })?;
         }
         let begin = self.bytes.len();
         let effect = fold.effect();
@@ -175,7 +181,7 @@ impl Gathered {
         self.bytes.extend_from_slice(&bytes);
         self.folded = bytes;
         self.made.push((begin, last.begin));
-        Ok(Entry {
+        Ok(BufferedChange {
             begin,
             is_patch,
             ..last
@@ -197,7 +203,7 @@ impl Gathered {
 
     /// The row that number `index` is a change of.
     pub(super) fn row(&self, index: usize) -> Option<Row> {
-        self.entries.get(index).map(Entry::row)
+        self.entries.get(index).map(BufferedChange::row)
     }
 
     /// The change number `index`. For whoever goes through all in order.
@@ -224,8 +230,8 @@ mod tests {
     use super::*;
     use crate::redo::record::Effect;
 
-    fn gather<'c>(script: impl IntoIterator<Item = Change<'c>>) -> Gathered {
-        let mut gathered = Gathered::default();
+    fn gather<'c>(script: impl IntoIterator<Item = Change<'c>>) -> ChangeBuffer {
+        let mut gathered = ChangeBuffer::default();
         for (at, change) in script.into_iter().enumerate() {
             let mut bytes = Vec::new();
             change.encode(&mut bytes);
@@ -234,7 +240,7 @@ mod tests {
         gathered
     }
 
-    fn left(gathered: &Gathered) -> Vec<Change<'_>> {
+    fn left(gathered: &ChangeBuffer) -> Vec<Change<'_>> {
         (0..gathered.len())
             .filter_map(|at| gathered.get(at))
             .collect()
@@ -308,7 +314,7 @@ mod tests {
             ]);
             let refused = gathered.sort().unwrap_err();
             assert!(
-                matches!(refused, Trouble::Senseless(lsn, _) if lsn == Lsn::new(8)),
+                matches!(refused, CheckpointError::InvalidRecord(lsn, _) if lsn == Lsn::new(8)),
                 "{effect:?}: {refused}"
             );
         }

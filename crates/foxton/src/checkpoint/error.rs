@@ -8,11 +8,11 @@ use foxton_log::read::durable_reader::ReadError;
 use foxton_log::{Failure, LogError, Lsn, OpenError};
 
 use crate::error::{Error, Storage};
-use crate::redo::replay::Senseless;
+use crate::redo::replay::InvalidRecord;
 
 /// Why there is no (new) checkpoint.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CheckpointError {
     /// A call about one file failed. The checkpoint before stands, and so does the log.
     Device(Failure),
     /// A call about the directory failed: which of two checkpoints it names after a power cut is
@@ -39,14 +39,14 @@ pub(crate) enum Trouble {
     /// The log could not be made durable, or has failed.
     Failed(LogError),
     /// A record of the log makes no sense.
-    Senseless(Lsn, Senseless),
+    InvalidRecord(Lsn, InvalidRecord),
     /// The database is being closed.
     Stopped,
 }
 
-impl Trouble {
-    pub(crate) fn damaged(file: &str, offset: u64, what: &'static str) -> Trouble {
-        Trouble::Damaged {
+impl CheckpointError {
+    pub(crate) fn damaged(file: &str, offset: u64, what: &'static str) -> CheckpointError {
+        CheckpointError::Damaged {
             file: file.to_owned(),
             offset,
             what,
@@ -56,34 +56,34 @@ impl Trouble {
     /// The same in the words of the engine's users; the database lies at `place`.
     pub(crate) fn told(self, place: &Path) -> Error {
         match self {
-            Trouble::Device(failure)
-            | Trouble::Directory(failure)
-            | Trouble::Log(OpenError::Device(failure)) => {
+            CheckpointError::Device(failure)
+            | CheckpointError::Directory(failure)
+            | CheckpointError::Log(OpenError::Device(failure)) => {
                 let file = place.join(&failure.file);
                 let doing = format!("{} {}", failure.operation, file.display());
                 Storage::from_io(place, doing, failure.source).into()
             }
-            Trouble::Damaged { ref file, .. } => {
+            CheckpointError::Damaged { ref file, .. } => {
                 let place = place.join(file).display().to_string();
                 let what = self.to_string();
                 Storage::Damaged { place, what }.into()
             }
-            Trouble::Newer { file, version } => {
+            CheckpointError::Newer { file, version } => {
                 let found = format!("checkpoint file {file} has format {version}");
                 Storage::FutureFormat { found }.into()
             }
-            Trouble::Log(OpenError::Foreign { file }) => {
+            CheckpointError::Log(OpenError::Foreign { file }) => {
                 let file = place.join(file);
                 Storage::Foreign { file }.into()
             }
-            Trouble::Log(error) => Storage::Damaged {
+            CheckpointError::Log(error) => Storage::Damaged {
                 place: place.display().to_string(),
                 what: error.to_string(),
             }
             .into(),
-            Trouble::Failed(error) => error.into(),
-            Trouble::Senseless(lsn, senseless) => senseless.at(lsn),
-            Trouble::Stopped => Storage::Io {
+            CheckpointError::Failed(error) => error.into(),
+            CheckpointError::InvalidRecord(lsn, senseless) => senseless.at(lsn),
+            CheckpointError::Stopped => Storage::Io {
                 doing: "finish a checkpoint".to_owned(),
                 source: io::Error::other("the database is being closed"),
             }
@@ -92,33 +92,38 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Device(failure) | Trouble::Directory(failure) => failure.fmt(f),
-            Trouble::Damaged { file, offset, what } => write!(
+            CheckpointError::Device(failure) | CheckpointError::Directory(failure) => {
+                failure.fmt(f)
+            }
+            CheckpointError::Damaged { file, offset, what } => write!(
                 f,
                 "the checkpoint is damaged in `{file}` at byte {offset}: {what}; nothing was \
                  changed. Restore the database from a backup"
             ),
-            Trouble::Newer { file, version } => write!(
+            CheckpointError::Newer { file, version } => write!(
                 f,
                 "`{file}` has format {version}, which only a newer version can read"
             ),
-            Trouble::Log(error) => error.fmt(f),
-            Trouble::Failed(error) => error.fmt(f),
-            Trouble::Senseless(lsn, senseless) => {
+            CheckpointError::Log(error) => error.fmt(f),
+            CheckpointError::Failed(error) => error.fmt(f),
+            CheckpointError::InvalidRecord(lsn, senseless) => {
                 write!(f, "the log record at LSN {lsn} does not hold {senseless}")
             }
-            Trouble::Stopped => f.write_str("the database is being closed"),
+            CheckpointError::Stopped => f.write_str("the database is being closed"),
         }
     }
 }
 
 /// Tells an error of the device which file it was about.
-pub(super) fn failed(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Trouble {
+pub(super) fn failed(
+    operation: &'static str,
+    file: &str,
+) -> impl FnOnce(io::Error) -> CheckpointError {
     move |source| {
-        Trouble::Device(Failure {
+        CheckpointError::Device(Failure {
             operation,
             file: file.to_owned(),
             source,
@@ -127,9 +132,12 @@ pub(super) fn failed(operation: &'static str, file: &str) -> impl FnOnce(io::Err
 }
 
 /// As [`failed`], for calls about the directory that decide which checkpoint is there.
-pub(super) fn lost(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Trouble {
+pub(super) fn lost(
+    operation: &'static str,
+    file: &str,
+) -> impl FnOnce(io::Error) -> CheckpointError {
     move |source| {
-        Trouble::Directory(Failure {
+        CheckpointError::Directory(Failure {
             operation,
             file: file.to_owned(),
             source,

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use foxton_log::device::{Device, DeviceFile};
 use foxton_sync::checksum::crc32c;
 
-use super::error::{Trouble, failed};
+use super::error::{CheckpointError, failed};
 use crate::redo::record::{Change, Effect, next_change};
 use crate::types::codec::{Value, take};
 
@@ -85,12 +85,12 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 
 /// What every check of one layer mixes in (I2).
 #[derive(Debug, Clone, Copy)]
-struct Seal(u32);
+struct LayerSeal(u32);
 
-impl Seal {
-    fn new(identity: &[u8; 16], number: u64) -> Seal {
+impl LayerSeal {
+    fn new(identity: &[u8; 16], number: u64) -> LayerSeal {
         let seal = crc32c(0, identity);
-        Seal(crc32c(seal, &number.to_le_bytes()))
+        LayerSeal(crc32c(seal, &number.to_le_bytes()))
     }
 
     fn check(self, offset: u64, parts: &[&[u8]]) -> u32 {
@@ -103,10 +103,10 @@ impl Seal {
 
 /// A layer that is being written.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct LayerWriter {
     file: Arc<dyn DeviceFile>,
     name: String,
-    seal: Seal,
+    seal: LayerSeal,
     number: u64,
     /// Where the next block goes.
     offset: u64,
@@ -122,16 +122,16 @@ pub(crate) struct Writer {
     gone: u64,
 }
 
-impl Writer {
+impl LayerWriter {
     /// Makes the file of layer `number`.
     pub(crate) fn create(
         device: &dyn Device,
         identity: &[u8; 16],
         number: u64,
-    ) -> Result<Writer, Trouble> {
+    ) -> Result<LayerWriter, CheckpointError> {
         let name = name(number);
         let file = device.create(&name).map_err(failed("create", &name))?;
-        let seal = Seal::new(identity, number);
+        let seal = LayerSeal::new(identity, number);
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -140,7 +140,7 @@ impl Writer {
         let check = seal.check(0, &[&header[..HEADER - 4]]);
         header[HEADER - 4..].copy_from_slice(&check.to_le_bytes());
         file.write_at(&header, 0).map_err(failed("write", &name))?;
-        Ok(Writer {
+        Ok(LayerWriter {
             file,
             name,
             seal,
@@ -157,7 +157,7 @@ impl Writer {
     }
 
     /// Adds an entry, which must stand behind all before it (I1). Says how many bytes were written.
-    pub(crate) fn put(&mut self, change: Change<'_>) -> Result<u64, Trouble> {
+    pub(crate) fn put(&mut self, change: Change<'_>) -> Result<u64, CheckpointError> {
         if self.block_entries == 0 {
             let key_size = u16::try_from(change.key.len()).expect("keys are at most 1,024 long");
             self.first.clear();
@@ -175,7 +175,7 @@ impl Writer {
         self.write_block()
     }
 
-    fn write_block(&mut self) -> Result<u64, Trouble> {
+    fn write_block(&mut self) -> Result<u64, CheckpointError> {
         if self.block_entries == 0 {
             return Ok(0);
         }
@@ -200,7 +200,7 @@ impl Writer {
         Ok(written)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
         let written = self.file.write_at(bytes, self.offset);
         written.map_err(failed("write", &self.name))?;
         self.offset += bytes.len() as u64;
@@ -209,7 +209,7 @@ impl Writer {
 
     /// Writes what is left, the index and the trailer, and makes the bytes durable; the name is for
     /// the caller to make durable.
-    pub(crate) fn finish(mut self) -> Result<Layer, Trouble> {
+    pub(crate) fn finish(mut self) -> Result<Layer, CheckpointError> {
         self.write_block()?;
         let (index_at, index) = (self.offset, std::mem::take(&mut self.index));
         let mut trailer = [0; TRAILER];
@@ -240,7 +240,7 @@ impl Writer {
 
 /// A block, as the index knows it.
 #[derive(Debug)]
-struct Place {
+struct BlockLocation {
     offset: u64,
     size: u32,
     table: u32,
@@ -249,32 +249,32 @@ struct Place {
 
 /// A layer that is open.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct LayerReader {
     file: Arc<dyn DeviceFile>,
     layer: Layer,
-    seal: Seal,
-    index: Vec<Place>,
+    seal: LayerSeal,
+    index: Vec<BlockLocation>,
 }
 
-impl Reader {
+impl LayerReader {
     /// Opens a layer of the database `identity`, and reads its index.
     pub(crate) fn open(
         device: &dyn Device,
         identity: &[u8; 16],
         layer: Layer,
-    ) -> Result<Reader, Trouble> {
+    ) -> Result<LayerReader, CheckpointError> {
         let name = name(layer.number);
-        let damaged = |offset, what| Trouble::damaged(&name, offset, what);
+        let damaged = |offset, what| CheckpointError::damaged(&name, offset, what);
         let file = match device.open(&name) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(damaged(0, "the manifest names it, and it is not there"));
             }
             opened => opened.map_err(failed("open", &name))?,
         };
-        let mut reader = Reader {
+        let mut reader = LayerReader {
             file,
             layer,
-            seal: Seal::new(identity, layer.number),
+            seal: LayerSeal::new(identity, layer.number),
             index: Vec::new(),
         };
         let length = reader.file.len().map_err(failed("read", &name))?;
@@ -291,7 +291,7 @@ impl Reader {
             return Err(damaged(0, "its header does not check"));
         }
         if version != VERSION {
-            return Err(Trouble::Newer {
+            return Err(CheckpointError::Newer {
                 file: name,
                 version,
             });
@@ -340,7 +340,7 @@ impl Reader {
     }
 
     /// The entries of one block, checked.
-    pub(crate) fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(crate) fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), CheckpointError> {
         let place = &self.index[index];
         let mut header = [0; BLOCK_HEADER];
         self.read(&mut header, place.offset)?;
@@ -356,7 +356,7 @@ impl Reader {
         }
     }
 
-    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), Trouble> {
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), CheckpointError> {
         let name = || name(self.layer.number);
         let count = self.file.read_at(bytes, offset);
         if count.map_err(failed("read", &name()))? < bytes.len() {
@@ -365,14 +365,14 @@ impl Reader {
         Ok(())
     }
 
-    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> Trouble {
-        Trouble::damaged(&name(self.layer.number), offset, what)
+    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> CheckpointError {
+        CheckpointError::damaged(&name(self.layer.number), offset, what)
     }
 }
 
 /// The places of the blocks, if they follow each other from the header to the index in `bytes`.
-fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<Place>> {
-    let mut places: Vec<Place> = Vec::new();
+fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<BlockLocation>> {
+    let mut places: Vec<BlockLocation> = Vec::new();
     let mut expected = HEADER as u64;
     while !bytes.is_empty() {
         let offset = u64::decode_part(&mut bytes).ok()?;
@@ -388,7 +388,7 @@ fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<Place>> {
             .checked_add(BLOCK_HEADER as u64)?
             .checked_add(u64::from(size))?;
         let key = key.into();
-        places.push(Place {
+        places.push(BlockLocation {
             offset,
             size,
             table,
@@ -402,20 +402,20 @@ const OUT_OF_ORDER: &str = "its rows are not in order";
 
 /// The entries of a layer, one after the other.
 #[derive(Debug)]
-pub(crate) struct Cursor<'r> {
-    reader: &'r Reader,
+pub(crate) struct LayerCursor<'r> {
+    reader: &'r LayerReader,
     /// The block to read next.
     next_block: usize,
     block: Vec<u8>,
     at: usize,
-    entry: Option<Entry>,
+    entry: Option<LayerEntry>,
     /// Bytes of the file read so far.
     read: u64,
 }
 
 /// Where in the block at hand an entry lies.
 #[derive(Debug)]
-struct Entry {
+struct LayerEntry {
     table: u32,
     key: Range<usize>,
     effect: fn(&[u8]) -> Effect<'_>,
@@ -423,17 +423,17 @@ struct Entry {
     content: Range<usize>,
 }
 
-impl<'r> Cursor<'r> {
+impl<'r> LayerCursor<'r> {
     /// Stands on the first entry at or behind `from`, or on the first of all.
     pub(crate) fn new(
-        reader: &'r Reader,
+        reader: &'r LayerReader,
         from: Option<(u32, &[u8])>,
-    ) -> Result<Cursor<'r>, Trouble> {
+    ) -> Result<LayerCursor<'r>, CheckpointError> {
         let next_block = from.map_or(0, |from| {
-            let behind = |place: &Place| (place.table, &place.key[..]) <= from;
+            let behind = |place: &BlockLocation| (place.table, &place.key[..]) <= from;
             reader.index.partition_point(behind).saturating_sub(1)
         });
-        let mut cursor = Cursor {
+        let mut cursor = LayerCursor {
             reader,
             next_block,
             block: Vec::new(),
@@ -463,7 +463,7 @@ impl<'r> Cursor<'r> {
     }
 
     /// Goes to the next entry.
-    pub(crate) fn advance(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn advance(&mut self) -> Result<(), CheckpointError> {
         while self.at == self.block.len() {
             if self.next_block == self.reader.index.len() {
                 self.entry = None;
@@ -510,7 +510,7 @@ impl<'r> Cursor<'r> {
             Effect::Put(value) => (|value| Effect::Put(value), value.len()),
             Effect::Patch(patch) => (|patch| Effect::Patch(patch), patch.len()),
         };
-        self.entry = Some(Entry {
+        self.entry = Some(LayerEntry {
             table: change.table,
             key: key_at..key_at + change.key.len(),
             effect,
@@ -521,7 +521,7 @@ impl<'r> Cursor<'r> {
     }
 
     /// That the entry it stands on is not what it should be.
-    pub(super) fn damaged(&self, what: &'static str) -> Trouble {
+    pub(super) fn damaged(&self, what: &'static str) -> CheckpointError {
         let place = &self.reader.index[self.next_block.saturating_sub(1)];
         self.reader.damaged(place.offset, what)
     }

@@ -12,12 +12,12 @@ use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
-use super::error::Trouble;
-use super::layer::{self, Reader, order};
+use super::error::CheckpointError;
+use super::layer::{self, LayerReader, order};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
 use crate::catalog::Catalog;
-use crate::options::progress::Meter;
+use crate::options::progress::ProgressMeter;
 use crate::redo::record::Effect;
 
 /// Ranges for each thread: a thread whose ranges are quick takes more of them.
@@ -38,8 +38,8 @@ pub(crate) fn load(
     catalog: &Catalog,
     workers: &Workers,
     threads: usize,
-    meter: &Meter<'_>,
-) -> Result<u64, Trouble> {
+    meter: &ProgressMeter<'_>,
+) -> Result<u64, CheckpointError> {
     let readers = manifest
         .layers
         .iter()
@@ -93,12 +93,17 @@ pub(crate) fn load(
 struct Job<'j> {
     readers: &'j [Reader],
     catalog: &'j Catalog,
-    meter: &'j Meter<'j>,
+    meter: &'j ProgressMeter<'j>,
 }
 
 impl Job<'_> {
     /// Loads the rows from `from` up to but not including `to`.
-    fn load_range(&self, worker: &Worker, from: Place<'_>, to: Place<'_>) -> Result<u64, Trouble> {
+    fn load_range(
+        &self,
+        worker: &Worker,
+        from: Place<'_>,
+        to: Place<'_>,
+    ) -> Result<u64, CheckpointError> {
         let mut merge = Merge::new(self.readers, None, Below::Nothing, from)?;
         let tables = self.catalog.tables();
         let mut rows = 0;
@@ -128,12 +133,12 @@ impl Job<'_> {
         }
     }
 
-    fn senseless(&self) -> Trouble {
+    fn senseless(&self) -> CheckpointError {
         let newest = self
             .readers
             .last()
             .map_or(0, |reader| reader.layer().number);
         let what = "it or a layer before it holds a row twice, of no table, or over the limits";
-        Trouble::damaged(&layer::name(newest), 0, what)
+        CheckpointError::damaged(&layer::name(newest), 0, what)
     }
 }

@@ -15,14 +15,14 @@
 //!
 //! * I1 There is no manifest or a whole one: it is written under another name, synced, and renamed.
 //! * I2 Before it is renamed, the layers that it names are durable, and so are their names.
-//! * I3 `redo from` is at most `image`. The log from there on, together with the layers, is the database.
+//! * I3 `redo from` is at most `checkpoint_lsn`. The log from there on, together with the layers, is the database.
 
 use std::sync::Arc;
 
 use foxton_log::Lsn;
 use foxton_log::device::{Device, DeviceFile};
 
-use super::error::{Trouble, failed, lost};
+use super::error::{CheckpointError, failed, lost};
 use super::layer::{Layer, u32_at, u64_at};
 use crate::redo::record::TableRecord;
 use crate::types::codec::{Value, take};
@@ -45,13 +45,13 @@ pub(crate) struct Manifest {
     /// How many manifests there were before this one; the first is number 1.
     pub(crate) sequence: u64,
     /// The layers hold what was committed by records that end here or before.
-    pub(crate) image: Lsn,
+    pub(crate) checkpoint_lsn: Lsn,
     /// Where restart begins to read the log: at the first part of a transaction that had not
-    /// ended at `image`, or there.
+    /// ended at `checkpoint_lsn`, or there.
     pub(crate) redo_from: Lsn,
     /// No layer has this number yet, or a larger one.
     pub(crate) next_layer: u64,
-    /// All tables whose records end at `image` or before, by number.
+    /// All tables whose records end at `checkpoint_lsn` or before, by number.
     pub(crate) tables: Vec<TableRecord>,
     /// The oldest first. What a later one says of a row replaces what an earlier one says.
     pub(crate) layers: Vec<Layer>,
@@ -65,7 +65,10 @@ impl Manifest {
     }
 
     /// The manifest of the database `identity`, or one that names nothing if there is none.
-    pub(crate) fn read(device: &dyn Device, identity: &[u8; 16]) -> Result<Manifest, Trouble> {
+    pub(crate) fn read(
+        device: &dyn Device,
+        identity: &[u8; 16],
+    ) -> Result<Manifest, CheckpointError> {
         let file = match device.open(FILE) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Manifest::default());
@@ -74,7 +77,11 @@ impl Manifest {
         };
         let length = file.len().map_err(failed("read", FILE))?;
         if length > MAX_BYTES {
-            return Err(Trouble::damaged(FILE, 0, "it is too long for a manifest"));
+            return Err(CheckpointError::damaged(
+                FILE,
+                0,
+                "it is too long for a manifest",
+            ));
         }
         let mut bytes = vec![0; length as usize];
         let count = file.read_at(&mut bytes, 0).map_err(failed("read", FILE))?;
@@ -87,7 +94,7 @@ impl Manifest {
         &self,
         device: &dyn Device,
         identity: &[u8; 16],
-    ) -> Result<Arc<dyn DeviceFile>, Trouble> {
+    ) -> Result<Arc<dyn DeviceFile>, CheckpointError> {
         let names = device.list().map_err(failed("list", "the directory"))?;
         if names.iter().any(|name| name == UNFINISHED) {
             device
@@ -107,7 +114,7 @@ impl Manifest {
     }
 
     /// Puts what [`write`](Self::write) wrote in the place of the manifest that was there (I1, I2).
-    pub(crate) fn switch(device: &dyn Device) -> Result<(), Trouble> {
+    pub(crate) fn switch(device: &dyn Device) -> Result<(), CheckpointError> {
         let durably = || device.sync_dir().map_err(lost("sync", "the directory"));
         durably()?;
         device
@@ -123,7 +130,7 @@ impl Manifest {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(identity);
         bytes[32..40].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.image.bytes().to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.checkpoint_lsn.bytes().to_le_bytes());
         bytes[48..56].copy_from_slice(&self.redo_from.bytes().to_le_bytes());
         bytes[56..64].copy_from_slice(&self.next_layer.to_le_bytes());
         bytes[64..68].copy_from_slice(&count(self.tables.len()).to_le_bytes());
@@ -147,8 +154,8 @@ impl Manifest {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Manifest, Trouble> {
-        let damaged = |what| Err(Trouble::damaged(FILE, 0, what));
+    pub(crate) fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Manifest, CheckpointError> {
+        let damaged = |what| Err(CheckpointError::damaged(FILE, 0, what));
         if bytes.len() < HEADER + 4 || bytes[..8] != *MAGIC {
             return damaged("it does not begin like a manifest");
         }
@@ -159,7 +166,7 @@ impl Manifest {
         }
         let version = u32_at(bytes, 8);
         if version != VERSION {
-            return Err(Trouble::Newer {
+            return Err(CheckpointError::Newer {
                 file: FILE.to_owned(),
                 version,
             });
@@ -168,7 +175,7 @@ impl Manifest {
             return damaged("it belongs to another database");
         }
         match decode_lists(content) {
-            Some(manifest) if manifest.redo_from <= manifest.image => Ok(manifest),
+            Some(manifest) if manifest.redo_from <= manifest.checkpoint_lsn => Ok(manifest),
             _ => damaged("it makes no sense"),
         }
     }
@@ -179,7 +186,7 @@ fn decode_lists(content: &[u8]) -> Option<Manifest> {
     let mut rest = &content[HEADER..];
     let mut manifest = Manifest {
         sequence: u64_at(content, 32),
-        image: Lsn::new(u64_at(content, 40)),
+        checkpoint_lsn: Lsn::new(u64_at(content, 40)),
         redo_from: Lsn::new(u64_at(content, 48)),
         next_layer: u64_at(content, 56),
         ..Manifest::default()
@@ -222,7 +229,7 @@ mod tests {
         };
         Manifest {
             sequence: 3,
-            image: Lsn::new(9_000),
+            checkpoint_lsn: Lsn::new(9_000),
             redo_from: Lsn::new(8_000),
             next_layer: 7,
             tables: vec![table(0, "accounts"), table(1, "tellers")],

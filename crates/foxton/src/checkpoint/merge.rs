@@ -8,10 +8,10 @@
 
 use std::cmp::Ordering;
 
-use super::change_buffer::Gathered;
+use super::change_buffer::ChangeBuffer;
 use super::compose::Fold;
-use super::error::Trouble;
-use super::layer::{Cursor, Reader};
+use super::error::CheckpointError;
+use super::layer::{LayerCursor, LayerReader};
 use super::sort_key::Row;
 use crate::redo::record::{Change, Effect};
 
@@ -19,7 +19,7 @@ use crate::redo::record::{Change, Effect};
 #[derive(Debug)]
 enum Source<'r> {
     Layer(Cursor<'r>),
-    Memory(&'r Gathered, usize),
+    Memory(&'r ChangeBuffer, usize),
 }
 
 impl Source<'_> {
@@ -38,7 +38,7 @@ impl Source<'_> {
         }
     }
 
-    fn advance(&mut self) -> Result<u64, Trouble> {
+    fn advance(&mut self) -> Result<u64, CheckpointError> {
         match self {
             Source::Layer(cursor) => {
                 cursor.advance()?;
@@ -52,14 +52,17 @@ impl Source<'_> {
     }
 
     /// That the patch it stands on does not fit what is below.
-    fn misfit(&self) -> Trouble {
+    fn misfit(&self) -> CheckpointError {
         match self {
             Source::Layer(cursor) => {
                 cursor.damaged("a patch does not fit what older layers say of its row")
             }
             Source::Memory(gathered, at) => {
                 let what = "a patch that fits what the checkpoint says of its row";
-                Trouble::Senseless(gathered.lsn(*at), crate::redo::replay::Senseless(what))
+                CheckpointError::InvalidRecord(
+                    gathered.lsn(*at),
+                    crate::redo::replay::InvalidRecord(what),
+                )
             }
         }
     }
@@ -93,10 +96,10 @@ impl<'r> Merge<'r> {
     /// The rows from `from` on of `layers`, the oldest first, and of what was gathered since.
     pub(crate) fn new(
         layers: impl IntoIterator<Item = &'r Reader>,
-        gathered: Option<&'r Gathered>,
+        gathered: Option<&'r ChangeBuffer>,
         below: Below,
         from: Option<(u32, &[u8])>,
-    ) -> Result<Merge<'r>, Trouble> {
+    ) -> Result<Merge<'r>, CheckpointError> {
         let cursors = layers
             .into_iter()
             .map(|reader| Cursor::new(reader, from).map(Source::Layer));
@@ -113,7 +116,7 @@ impl<'r> Merge<'r> {
     }
 
     /// The next row, whether it is there or gone.
-    pub(crate) fn advance(&mut self) -> Result<Option<Change<'_>>, Trouble> {
+    pub(crate) fn advance(&mut self) -> Result<Option<Change<'_>>, CheckpointError> {
         for index in self.spent.drain(..) {
             self.read += self.sources[index].advance()?;
             self.rows[index] = self.sources[index].row();
@@ -169,7 +172,7 @@ fn fold<'f>(
     standing: &[usize],
     below: Below,
     fold: &'f mut Fold,
-) -> Result<Effect<'f>, Trouble> {
+) -> Result<Effect<'f>, CheckpointError> {
     let effect = |at: usize| sources[at].entry().map(|entry| entry.effect);
     // From the last one that does not need what is below it.
     let is_patch = |&at: &usize| effect(at).is_some_and(|effect| effect.is_patch());

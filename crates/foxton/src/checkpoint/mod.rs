@@ -13,7 +13,7 @@
 //! # What this gives
 //!
 //! * Uncommitted values cannot get into a checkpoint: they are in the tables, and nobody looks there.
-//! * The image is exactly the database after the last commit that ends at or before `image`, and not
+//! * The image is exactly the database after the last commit that ends at or before `checkpoint_lsn`, and not
 //!   a picture smeared over the time it took. Yet nobody was stopped for it.
 //! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
 //!   that a transaction takes. They share with it the processor and the device, and so it is spread over the time in which
@@ -34,13 +34,13 @@
 //!
 //! # Invariants
 //!
-//! * I1 Layers plus the log from `redo from`, read with transactions that end at `image` or before
+//! * I1 Layers plus the log from `redo from`, read with transactions that end at `checkpoint_lsn` or before
 //!   passed over, are the database.
-//! * I2 The log is durable up to `image` before a manifest says so. So the log never ends before the
+//! * I2 The log is durable up to `checkpoint_lsn` before a manifest says so. So the log never ends before the
 //!   checkpoint, and one that does is damaged.
 //! * I3 At every moment the files of the manifest that a power cut would leave are all there, and
 //!   durable (`builder` has the order of the calls).
-//! * I4 A transaction that is written in parts and had not ended at `image` keeps the log from its
+//! * I4 A transaction that is written in parts and had not ended at `checkpoint_lsn` keeps the log from its
 //!   first part on.
 //! * I5 What a layer says of a row, applied to what the layers below it say, is the row after the last
 //!   commit that went into the layer. A layer is made of everything committed between two images, and
@@ -49,14 +49,14 @@
 //! # Why replay is right
 //!
 //! Take a row and the last transaction T that changed it and is durable. If T's last record ends at
-//! `image` or before, the layers have T's change on top, by I1 of `redo::record` and since a newer layer goes
+//! `checkpoint_lsn` or before, the layers have T's change on top, by I1 of `redo::record` and since a newer layer goes
 //! before an older one; and nobody changes the row in what is replayed. If it ends later, it is
 //! replayed, and after it nothing that changes the row. Both do not depend on how often restart was
 //! begun before: it changes no file of a checkpoint.
 //!
 //! If T's change is a patch, more is needed: every change of the row before it, each once. Those up to
-//! `image` are in the layers (I5), those behind it are replayed, in order, and none is both: a
-//! transaction is on this side of `image` or on that by where its last record ends. A patch has the
+//! `checkpoint_lsn` are in the layers (I5), those behind it are replayed, in order, and none is both: a
+//! transaction is on this side of `checkpoint_lsn` or on that by where its last record ends. A patch has the
 //! checksum of what it makes, so a row that comes out is one that was committed.
 
 /// Errors of a checkpoint.
@@ -100,12 +100,12 @@ use foxton_log::{Log, Lsn};
 use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
 
-pub(crate) use builder::Maker;
-use builder::Steps;
-pub(crate) use error::Trouble;
-use pacing::{Gauge, Pace, Speed, Writers};
-pub(crate) use throttle::{Held, Permit};
-use throttle::{Passed, Shut, Terms, Throttle};
+use builder::BuildSteps;
+pub(crate) use builder::CheckpointBuilder;
+pub(crate) use error::CheckpointError;
+use pacing::{CheckpointProgress, Pacer, Rate, Writers};
+use throttle::{LogBudget, StallDecision, Throttle, ThrottleGuard};
+pub(crate) use throttle::{WriteCredit, WriteStall};
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
@@ -122,8 +122,8 @@ const SPREAD: u64 = 3;
 #[non_exhaustive]
 pub struct Checkpoint {
     /// Everything committed up to here is in the checkpoint.
-    pub image: Lsn,
-    /// Where the next restart begins to read the log: at `image`, or before it if a transaction
+    pub checkpoint_lsn: Lsn,
+    /// Where the next restart begins to read the log: at `checkpoint_lsn`, or before it if a transaction
     /// written in parts had not ended there.
     pub redo_from: Lsn,
     /// Files that hold rows.
@@ -151,7 +151,7 @@ pub struct CheckpointStats {
     /// The last one that was made.
     pub last: Option<Checkpoint>,
     /// Everything committed up to here is in the checkpoint that is on the device, which may be from before the database was opened.
-    pub image: Lsn,
+    pub checkpoint_lsn: Lsn,
     /// Bytes written for all of them.
     pub written_bytes: u64,
     /// If one is being made: how many bytes it has read, of how many.
@@ -165,28 +165,28 @@ pub struct CheckpointStats {
 }
 
 /// Checkpoints of one open database.
-pub(crate) struct Checkpoints {
-    maker: Mutex<Maker>,
+pub(crate) struct CheckpointControl {
+    maker: Mutex<CheckpointBuilder>,
     /// Taken before `maker`, and only until that is had.
     turn: Mutex<()>,
     /// Bytes of log after which one is begun.
     every: u64,
     rate: Option<u64>,
     throttle: Throttle,
-    gauge: Gauge,
+    gauge: CheckpointProgress,
     stats: Mutex<CheckpointStats>,
     /// Whose commit makes one due rings it for the thread that makes them.
-    bell: Mutex<Bell>,
+    bell: Mutex<Wakeup>,
     news: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Bell {
+struct Wakeup {
     rung: bool,
     stop: bool,
 }
 
-impl fmt::Debug for Checkpoints {
+impl fmt::Debug for CheckpointControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoints")
             .field("every", &self.every)
@@ -194,43 +194,52 @@ impl fmt::Debug for Checkpoints {
     }
 }
 
-impl Checkpoints {
+impl CheckpointControl {
     /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
     /// `rate` bytes a second, or goes with the log.
-    pub(crate) fn new(maker: Maker, every: u64, rate: Option<u64>) -> Checkpoints {
-        let image = maker.manifest().image;
+    pub(crate) fn new(
+        maker: CheckpointBuilder,
+        every: u64,
+        rate: Option<u64>,
+    ) -> CheckpointControl {
+        let image = maker.manifest().checkpoint_lsn;
         let due = image.plus(every);
-        Checkpoints {
+        CheckpointControl {
             maker: Mutex::new(maker),
             turn: Mutex::new(()),
             every,
             rate,
             throttle: Throttle::new(due, every),
-            gauge: Gauge::default(),
+            gauge: CheckpointProgress::default(),
             stats: Mutex::new(CheckpointStats {
-                image,
+                checkpoint_lsn,
                 ..CheckpointStats::default()
             }),
-            bell: Mutex::new(Bell::default()),
+            bell: Mutex::new(Wakeup::default()),
             news: Condvar::new(),
         }
     }
 
-    /// Notes in `permit` that the log has come to `end`, by a record of so many bytes.
+    /// Notes in `write_credit` that the log has come to `end`, by a record of so many bytes.
     #[inline]
-    pub(crate) fn note(&self, permit: &mut Permit, end: Lsn, bytes: u64) {
-        self.throttle.note(permit, end, bytes);
+    pub(crate) fn note(&self, write_credit: &mut WriteCredit, end: Lsn, bytes: u64) {
+        self.throttle.note(write_credit, end, bytes);
     }
 
     /// For whoever is ahead by its permit and holds nothing any more: asks for a checkpoint, or says what to wait for.
-    pub(crate) fn pass(&self, worker: &Worker, permit: &mut Permit, end: Lsn) -> Option<Held> {
-        match self.throttle.pass(worker, permit, end) {
-            Passed::Nothing => None,
-            Passed::Ask => {
+    pub(crate) fn pass(
+        &self,
+        worker: &Worker,
+        write_credit: &mut WriteCredit,
+        end: Lsn,
+    ) -> Option<WriteStall> {
+        match self.throttle.pass(worker, write_credit, end) {
+            StallDecision::Nothing => None,
+            StallDecision::Ask => {
                 self.ring();
                 None
             }
-            Passed::Wait(held) => {
+            StallDecision::Wait(held) => {
                 self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
                 Some(held)
             }
@@ -267,7 +276,7 @@ impl Checkpoints {
 
     /// Keeps every file of the checkpoint, and the log from `redo_from`, where they are, for as long
     /// as what is returned lives.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, Maker> {
+    pub(crate) fn hold(&self) -> MutexGuard<'_, CheckpointBuilder> {
         // Whoever waits for the maker keeps the turn: checkpoints made one right after the other do not
         // go before somebody who came in between.
         let _turn = shim::lock(&self.turn);
@@ -279,24 +288,24 @@ impl Checkpoints {
 
     /// Makes a checkpoint of everything that is committed now, as fast as it goes, with somebody
     /// waiting for it.
-    pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
+    pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, CheckpointError> {
         let mut maker = self.hold();
         let mut shut = self.throttle.shut(worker);
-        self.make_with(&mut maker, Speed::Full, log, worker, &mut shut)
+        self.make_with(&mut maker, Rate::Full, log, worker, &mut shut)
     }
 
     /// Makes one that was due, and the next if that is due by then.
-    pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<(), Trouble> {
+    pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<(), CheckpointError> {
         let mut maker = self.hold();
         let mut shut = self.throttle.shut(worker);
         loop {
-            let backlog = log.end(worker).since(maker.manifest().image);
+            let backlog = log.end(worker).since(maker.manifest().checkpoint_lsn);
             let begin = log.written();
             let come = || log.written().since(begin);
             let speed = match self.rate {
-                _ if backlog / PATIENCE >= self.every => Speed::Full,
-                Some(rate) => Speed::Bytes(rate),
-                None => Speed::Log(self.every / 4 * SPREAD, &come),
+                _ if backlog / PATIENCE >= self.every => Rate::Full,
+                Some(rate) => Rate::Bytes(rate),
+                None => Rate::Log(self.every / 4 * SPREAD, &come),
             };
             self.make_with(&mut maker, speed, log, worker, &mut shut)?;
             // Who waits for the maker may keep it for long, and who writes does not wait for that.
@@ -309,12 +318,12 @@ impl Checkpoints {
 
     fn make_with(
         &self,
-        maker: &mut Maker,
-        speed: Speed<'_>,
+        maker: &mut CheckpointBuilder,
+        speed: Rate<'_>,
         log: &Log,
         worker: &Worker,
-        shut: &mut Shut<'_>,
-    ) -> Result<Checkpoint, Trouble> {
+        shut: &mut ThrottleGuard<'_>,
+    ) -> Result<Checkpoint, CheckpointError> {
         let begun = Instant::now();
         let end = log.end(worker);
         // If it fails, not at once again.
@@ -322,7 +331,7 @@ impl Checkpoints {
         let mut made = Checkpoint::default();
         let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
         let manifest = maker.manifest();
-        made.image = manifest.image;
+        made.checkpoint_lsn = manifest.checkpoint_lsn;
         made.redo_from = manifest.redo_from;
         made.layers = manifest.layers.len();
         made.bytes = manifest.bytes();
@@ -330,16 +339,16 @@ impl Checkpoints {
         let mut stats = shim::lock(&self.stats);
         stats.written_bytes += made.written_bytes;
         // Some of its steps may have been made if it failed.
-        stats.image = made.image;
+        stats.checkpoint_lsn = made.checkpoint_lsn;
         match &outcome {
             Ok(()) => {
                 stats.made += 1;
                 stats.last = Some(made);
-                shut.until(made.image.plus(self.every));
+                shut.until(made.checkpoint_lsn.plus(self.every));
             }
-            Err(trouble) => {
+            Err(error) => {
                 stats.failed += 1;
-                stats.last_failure = Some(trouble.to_string());
+                stats.last_failure = Some(error.to_string());
             }
         }
         drop(stats);
@@ -348,13 +357,13 @@ impl Checkpoints {
 
     fn make_up_to(
         &self,
-        maker: &mut Maker,
+        maker: &mut CheckpointBuilder,
         end: Lsn,
-        speed: Speed<'_>,
+        speed: Rate<'_>,
         log: &Log,
         worker: &Worker,
         made: &mut Checkpoint,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CheckpointError> {
         let left = end.since(maker.at());
         let memory = self.every.max(left / STEPS).min(STEP_BYTES);
         let expected = maker.expected(left, memory);
@@ -362,12 +371,13 @@ impl Checkpoints {
             throttle: &self.throttle,
             worker,
             from: end,
-            terms: Terms::new(self.every, left, expected.older),
+            terms: LogBudget::new(self.every, left, expected.older),
         };
-        let pace = Pace::new(&self.gauge, speed, left, expected.moved, writers);
-        log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
+        let pace = Pacer::new(&self.gauge, speed, left, expected.moved, writers);
+        log.wait_durable(worker, end)
+            .map_err(CheckpointError::Failed)?; // I2
         let device = maker.device();
-        let mut steps = Steps::new(&*device, end);
+        let mut steps = BuildSteps::new(&*device, end);
         loop {
             match maker.step(memory, &mut steps, &pace) {
                 Ok(Some(step)) => {
@@ -375,11 +385,11 @@ impl Checkpoints {
                     made.segments_removed += step.segments_removed;
                 }
                 Ok(None) => return Ok(()),
-                Err(Trouble::Directory(failure)) => {
+                Err(CheckpointError::Directory(failure)) => {
                     // The log's files are in that directory.
-                    return Err(Trouble::Failed(log.fail(worker, failure)));
+                    return Err(CheckpointError::Failed(log.fail(worker, failure)));
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -410,7 +420,7 @@ mod tests {
     #[test]
     fn who_waits_has_no_seat_and_does_not_wait_again_for_what_it_only_reads() {
         let mut options = Options::tiny();
-        options.admission = Admission::Seats(1.try_into().unwrap());
+        options.admission = Admission::Fixed(1.try_into().unwrap());
         options.durability = Durability::None;
         let db = Database::in_memory(options).unwrap();
         let engine = db.engine();

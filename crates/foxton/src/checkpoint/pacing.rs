@@ -16,8 +16,8 @@ use foxton_log::Lsn;
 use foxton_sync::shim::{AtomicBool, AtomicU64, Ordering};
 use foxton_sync::worker::Worker;
 
-use super::error::Trouble;
-use super::throttle::{Terms, Throttle};
+use super::error::CheckpointError;
+use super::throttle::{LogBudget, Throttle};
 
 /// While it waits, it looks so often whether it is to stop.
 const NAP: Duration = Duration::from_millis(10);
@@ -31,7 +31,7 @@ const REST: u32 = 7;
 
 /// How far the checkpoint at hand is, for whoever wants to see it.
 #[derive(Debug, Default)]
-pub(crate) struct Gauge {
+pub(crate) struct CheckpointProgress {
     /// Bytes read.
     pub(crate) done: AtomicU64,
     /// Bytes to be read; 0 if no checkpoint is being made.
@@ -44,7 +44,7 @@ pub(crate) struct Gauge {
     pub(super) pressed: AtomicBool,
 }
 
-impl Gauge {
+impl CheckpointProgress {
     /// Whether somebody else wants the maker, or the end of it all.
     pub(super) fn is_not_cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.hurry.load(Ordering::Relaxed)
@@ -53,7 +53,7 @@ impl Gauge {
 
 /// How fast it is to be.
 #[derive(Clone, Copy)]
-pub(crate) enum Speed<'g> {
+pub(crate) enum Rate<'g> {
     /// As fast as it goes.
     Full,
     /// So many bytes read and written in a second, at most.
@@ -69,13 +69,13 @@ pub(super) struct Writers<'g> {
     pub(super) worker: &'g Worker,
     /// Where the log ended when the checkpoint began.
     pub(super) from: Lsn,
-    pub(super) terms: Terms,
+    pub(super) terms: LogBudget,
 }
 
 /// The pace of one checkpoint.
-pub(crate) struct Pace<'g> {
-    gauge: &'g Gauge,
-    speed: Speed<'g>,
+pub(crate) struct Pacer<'g> {
+    gauge: &'g CheckpointProgress,
+    speed: Rate<'g>,
     writers: Writers<'g>,
     begun: Instant,
     slept: Cell<Duration>,
@@ -91,18 +91,18 @@ pub(crate) struct Pace<'g> {
     share: Cell<f64>,
 }
 
-impl<'g> Pace<'g> {
+impl<'g> Pacer<'g> {
     /// A checkpoint that reads `total` bytes of log, and will probably move `whole`.
     pub(super) fn new(
-        gauge: &'g Gauge,
-        speed: Speed<'g>,
+        gauge: &'g CheckpointProgress,
+        speed: Rate<'g>,
         total: u64,
         whole: u64,
         writers: Writers<'g>,
-    ) -> Pace<'g> {
+    ) -> Pacer<'g> {
         gauge.done.store(0, Ordering::Relaxed);
         gauge.total.store(total.max(1), Ordering::Relaxed);
-        let pace = Pace {
+        let pace = Pacer {
             gauge,
             speed,
             writers,
@@ -147,7 +147,7 @@ impl<'g> Pace<'g> {
     }
 
     /// So many bytes more were read.
-    pub(crate) fn spend(&self, bytes: u64) -> Result<(), Trouble> {
+    pub(crate) fn spend(&self, bytes: u64) -> Result<(), CheckpointError> {
         // Nobody else writes it.
         let done = self.gauge.done.load(Ordering::Relaxed);
         self.gauge.done.store(done + bytes, Ordering::Relaxed);
@@ -155,13 +155,13 @@ impl<'g> Pace<'g> {
     }
 
     /// So many bytes more were written.
-    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), Trouble> {
+    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), CheckpointError> {
         self.moved(bytes)
     }
 
     /// Waits until so many bytes are due.
     #[inline]
-    fn moved(&self, bytes: u64) -> Result<(), Trouble> {
+    fn moved(&self, bytes: u64) -> Result<(), CheckpointError> {
         let moved = self.moved.get() + bytes;
         self.moved.set(moved);
         let is_time = moved - self.looked.get() >= LOOK;
@@ -169,11 +169,11 @@ impl<'g> Pace<'g> {
             self.looked.set(moved);
             self.let_come();
         }
-        if is_time || matches!(self.speed, Speed::Bytes(_)) {
+        if is_time || matches!(self.speed, Rate::Bytes(_)) {
             self.wait(moved);
         }
         match self.gauge.stop.load(Ordering::Relaxed) {
-            true => Err(Trouble::Stopped),
+            true => Err(CheckpointError::Stopped),
             false => Ok(()),
         }
     }
@@ -196,12 +196,12 @@ impl<'g> Pace<'g> {
     /// For how long nothing more is due, so long after the beginning.
     fn early(&self, moved: u64, elapsed: Duration) -> Duration {
         match self.speed {
-            Speed::Full => Duration::ZERO,
-            Speed::Bytes(rate) => {
+            Rate::Full => Duration::ZERO,
+            Rate::Bytes(rate) => {
                 let due = Duration::from_secs_f64(moved as f64 / rate.max(1) as f64);
                 due.saturating_sub(elapsed)
             }
-            Speed::Log(bytes, come) => {
+            Rate::Log(bytes, come) => {
                 let done = moved as f64 / (self.log * MOVED).max(1) as f64;
                 let due = come() as f64 / bytes.max(1) as f64;
                 let slept = self.slept.get();
@@ -215,7 +215,7 @@ impl<'g> Pace<'g> {
     }
 }
 
-impl Drop for Pace<'_> {
+impl Drop for Pacer<'_> {
     fn drop(&mut self) {
         self.gauge.total.store(0, Ordering::Relaxed);
     }
@@ -225,7 +225,7 @@ impl Drop for Pace<'_> {
 mod tests {
     use foxton_sync::worker::Workers;
 
-    use super::super::throttle::Permit;
+    use super::super::throttle::WriteCredit;
     use super::*;
 
     /// Runs `test` beside a log that comes every 100,000 bytes, of which a checkpoint is made.
@@ -235,17 +235,17 @@ mod tests {
             throttle: &throttle,
             worker: &Workers::new().background_worker(),
             from: Lsn::new(7),
-            terms: Terms::new(100_000, 0, 0),
+            terms: LogBudget::new(100_000, 0, 0),
         });
     }
 
     #[test]
     fn one_that_goes_with_the_log_sleeps_while_it_is_ahead_of_it_and_has_not_slept_much() {
-        let gauge = Gauge::default();
+        let gauge = CheckpointProgress::default();
         let come = Cell::new(0);
         let log = || come.get();
         with_writers(|writers| {
-            let pace = Pace::new(&gauge, Speed::Log(1_000, &log), 900, 0, writers);
+            let pace = Pacer::new(&gauge, Rate::Log(1_000, &log), 900, 0, writers);
             let second = Duration::from_secs(1);
             let sleeps = |moved, come_by_now, slept: u32, elapsed: u32| {
                 come.set(come_by_now);
@@ -266,16 +266,16 @@ mod tests {
 
     #[test]
     fn the_further_it_is_the_more_may_come_and_never_less() {
-        let gauge = Gauge::default();
+        let gauge = CheckpointProgress::default();
         with_writers(|writers| {
             let is_ahead = |end| {
-                let mut permit = Permit::default();
-                writers.throttle.note(&mut permit, Lsn::new(end), 1);
-                permit.is_ahead()
+                let mut write_credit = WriteCredit::default();
+                writers.throttle.note(&mut write_credit, Lsn::new(end), 1);
+                write_credit.is_ahead()
             };
             let comes = |until| !is_ahead(until - 1) && is_ahead(until);
             let look = LOOK;
-            let pace = Pace::new(&gauge, Speed::Full, 4 * look, 16 * look, writers);
+            let pace = Pacer::new(&gauge, Rate::Full, 4 * look, 16 * look, writers);
             assert!(comes(50_007));
             for _ in 0..4 {
                 pace.spend(look).unwrap();
@@ -299,18 +299,20 @@ mod tests {
 
     #[test]
     fn one_for_which_commits_wait_does_not_sleep_until_it_is_done() {
-        let gauge = Gauge::default();
+        let gauge = CheckpointProgress::default();
         with_writers(|writers| {
             gauge.pressed.store(true, Ordering::Relaxed);
-            let new = || Pace::new(&gauge, Speed::Bytes(1), 1, 1, writers);
+            let new = || Pacer::new(&gauge, Rate::Bytes(1), 1, 1, writers);
             drop(new());
             assert!(!gauge.pressed.load(Ordering::Relaxed), "another one was");
             // Of so many not all have room as soon as the next begins.
             let shut = writers.throttle.shut(writers.worker);
             writers.throttle.allow(writers.worker, Lsn::ZERO);
             let pass = |_| {
-                let permit = &mut Permit::default();
-                writers.throttle.pass(writers.worker, permit, Lsn::new(1))
+                let write_credit = &mut WriteCredit::default();
+                writers
+                    .throttle
+                    .pass(writers.worker, write_credit, Lsn::new(1))
             };
             let waiting = (0..1_000).map(pass).collect::<Vec<_>>();
             drop(new());
@@ -327,9 +329,9 @@ mod tests {
 
     #[test]
     fn one_that_is_waited_for_does_not_sleep_and_one_that_is_stopped_ends() {
-        let gauge = Gauge::default();
+        let gauge = CheckpointProgress::default();
         with_writers(|writers| {
-            let pace = Pace::new(&gauge, Speed::Log(1, &|| 0), 1, 0, writers);
+            let pace = Pacer::new(&gauge, Rate::Log(1, &|| 0), 1, 0, writers);
             gauge.hurry.store(true, Ordering::Relaxed);
             for _ in 0..1_000 {
                 pace.wrote(LOOK).unwrap();
@@ -337,7 +339,7 @@ mod tests {
             assert!(pace.slept.get().is_zero());
             gauge.hurry.store(false, Ordering::Relaxed);
             gauge.stop.store(true, Ordering::Relaxed);
-            assert!(matches!(pace.spend(1), Err(Trouble::Stopped)));
+            assert!(matches!(pace.spend(1), Err(CheckpointError::Stopped)));
             assert!(pace.slept.get().is_zero());
         });
     }

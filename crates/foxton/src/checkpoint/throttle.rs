@@ -5,7 +5,7 @@
 //! A checkpoint goes with the log ([`pacing`](super::pacing)). But if more log comes than one can be made of, however fast it
 //! goes, each has more to read than the one before it, and takes longer: the log would grow until the disk is full, and
 //! the next restart would take as long. So the log goes with the checkpoint then. While one is being made, so
-//! much log may come as [`Terms`] say, more the further it is, and a commit whose record ends behind that waits, once it
+//! much log may come as [`LogBudget`] say, more the further it is, and a commit whose record ends behind that waits, once it
 //! is as durable as was asked and holds neither locks nor a seat, until the checkpoint has come so far that it
 //! may. It is flow control as by a window of bytes, and not a rate: nothing is measured in seconds, so it holds for a fast
 //! device and a slow one, for one writer and for a thousand; and who waits leaves the processors to the checkpoint.
@@ -22,7 +22,7 @@
 //!   That comparison is all that others pay.
 //! * The gate: whether a checkpoint is being made, up to where the log may come (`until`), how much of that is taken (`taken`), and
 //!   who waits, in the order in which they came.
-//! * The [`Permit`] of whoever writes: how much room it has left, and of which round, which is the time from one opening of the
+//! * The [`WriteCredit`] of whoever writes: how much room it has left, and of which round, which is the time from one opening of the
 //!   gate to the next.
 //!
 //! # Invariants
@@ -69,22 +69,22 @@ const MOST: u64 = 64 << 10;
 
 /// How much log may come while a checkpoint is made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct LogBudget {
     /// As soon as it begins.
     at_once: u64,
     /// And until it is done.
     meanwhile: u64,
 }
 
-impl Terms {
+impl LogBudget {
     /// While one is made of `left` bytes of log, which comes `every` so many bytes, and rewrites `older` bytes of what there is.
     ///
     /// Half of `every`, and the whole of it, so that the next reads at most half as much again as it would if no more came than it is made
     /// for. One that has more to read lets half of that come, so the next has about half as much to read. And one that rewrites a
     /// large database, which takes long and comes seldom, lets an eighth of that come: loading what was rewritten takes a restart longer
     /// than replaying so much.
-    pub(super) fn new(every: u64, left: u64, older: u64) -> Terms {
-        Terms {
+    pub(super) fn new(every: u64, left: u64, older: u64) -> LogBudget {
+        LogBudget {
             at_once: every / 2,
             meanwhile: every.max(left / 2).max(older / 8),
         }
@@ -99,7 +99,7 @@ impl Terms {
 
 /// Commits that wait, or have waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Waits {
+pub(super) struct StallCounts {
     pub(super) now: u64,
     /// Those that have waited, and those that do.
     pub(super) begun: u64,
@@ -109,18 +109,18 @@ pub(super) struct Waits {
 
 /// What a commit that has passed the line is to do.
 #[derive(Debug)]
-pub(super) enum Passed {
+pub(super) enum StallDecision {
     /// Nothing: it may go on by now, or another has asked.
     Nothing,
     /// Ask for a checkpoint; it is the first.
     Ask,
     /// Wait.
-    Wait(Held),
+    Wait(WriteStall),
 }
 
 /// What whoever writes may write before it waits again, kept from one transaction to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Permit {
+pub(crate) struct WriteCredit {
     /// Bytes of the log.
     room: u64,
     /// The round in which they are good.
@@ -129,7 +129,7 @@ pub(crate) struct Permit {
     is_ahead: bool,
 }
 
-impl Permit {
+impl WriteCredit {
     /// Whether the commit at hand has something to do when it holds nothing.
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
@@ -145,37 +145,41 @@ impl Permit {
 
 /// A wait for room.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct WriteStall {
     room: u64,
     parker: Arc<Parker>,
     ticket: Ticket,
 }
 
-impl Held {
+impl WriteStall {
     /// Sleeps until there is room, or none is needed any more.
-    pub(crate) fn wait(&self, permit: &mut Permit) {
+    pub(crate) fn wait(&self, write_credit: &mut WriteCredit) {
         let verdict = self.parker.wait(self.ticket, None);
         self.take(
-            permit,
+            write_credit,
             verdict.expect("a wait without a deadline ends with a verdict"),
         );
     }
 
     /// The same, for a task.
-    pub(crate) fn poll(&self, permit: &mut Permit, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(
+        &self,
+        write_credit: &mut WriteCredit,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
         let verdict = ready!(self.parker.poll(self.ticket, context));
-        self.take(permit, verdict);
+        self.take(write_credit, verdict);
         Poll::Ready(())
     }
 
-    fn take(&self, permit: &mut Permit, verdict: Verdict) {
+    fn take(&self, write_credit: &mut WriteCredit, verdict: Verdict) {
         if verdict == ROOM {
-            permit.room = self.room;
+            write_credit.room = self.room;
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for WriteStall {
     fn drop(&mut self) {
         // Of a task that goes before, the entry stays until there is room, which is then given in vain.
         self.parker.disarm(self.ticket);
@@ -199,13 +203,13 @@ struct Gate {
     until: Option<Lsn>,
     /// Up to where that is taken.
     taken: Lsn,
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<StalledCommit>,
     waits: u64,
     waited: Duration,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct StalledCommit {
     parker: Arc<Parker>,
     ticket: Ticket,
     since: Instant,
@@ -224,50 +228,55 @@ impl Throttle {
 
     /// Notes that a record of so many bytes has come, which ends at `end`.
     #[inline]
-    pub(super) fn note(&self, permit: &mut Permit, end: Lsn, bytes: u64) {
+    pub(super) fn note(&self, write_credit: &mut WriteCredit, end: Lsn, bytes: u64) {
         if end.bytes() >= self.line.load(Relaxed) {
-            self.spend(permit, bytes);
+            self.spend(write_credit, bytes);
         }
     }
 
     #[cold]
-    fn spend(&self, permit: &mut Permit, bytes: u64) {
-        match permit.room > 0 && permit.round == self.round.load(Relaxed) {
-            true => permit.room = permit.room.saturating_sub(bytes),
-            false => permit.is_ahead = true,
+    fn spend(&self, write_credit: &mut WriteCredit, bytes: u64) {
+        match write_credit.room > 0 && write_credit.round == self.round.load(Relaxed) {
+            true => write_credit.room = write_credit.room.saturating_sub(bytes),
+            false => write_credit.is_ahead = true,
         }
     }
 
     /// What whoever has a record that ends at `end` is to do, now that it holds nothing.
-    pub(super) fn pass(&self, worker: &Worker, permit: &mut Permit, end: Lsn) -> Passed {
+    pub(super) fn pass(
+        &self,
+        worker: &Worker,
+        write_credit: &mut WriteCredit,
+        end: Lsn,
+    ) -> StallDecision {
         worker.account().passed(&GATE);
         let mut gate = shim::lock(&self.gate);
         let Some(until) = gate.until else {
             // I1
             return match self.is_first(end) {
-                true => Passed::Ask,
-                false => Passed::Nothing,
+                true => StallDecision::Ask,
+                false => StallDecision::Nothing,
             };
         };
         // Who waits leaves before the gate is opened, or when it is.
-        permit.round = self.round.load(Relaxed);
+        write_credit.round = self.round.load(Relaxed);
         gate.taken = gate.taken.max(end); // I4
         if gate.waiting.is_empty() && gate.taken.plus(self.room) <= until {
             // I2
             gate.taken = gate.taken.plus(self.room);
-            permit.room = self.room;
-            return Passed::Nothing;
+            write_credit.room = self.room;
+            return StallDecision::Nothing;
         }
         let parker = Arc::new(Parker::new());
         let ticket = parker.arm();
-        gate.waiting.push_back(Waiter {
+        gate.waiting.push_back(StalledCommit {
             parker: parker.clone(),
             ticket,
             since: Instant::now(),
         });
         gate.waits += 1;
         worker.account().passed(&WAKING);
-        Passed::Wait(Held {
+        StallDecision::Wait(WriteStall {
             room: self.room,
             parker,
             ticket,
@@ -307,8 +316,8 @@ impl Throttle {
     }
 
     /// Shuts the gate, from when [`allow`](Self::allow) is called first until what is returned goes.
-    pub(super) fn shut<'t>(&'t self, worker: &'t Worker) -> Shut<'t> {
-        Shut {
+    pub(super) fn shut<'t>(&'t self, worker: &'t Worker) -> ThrottleGuard<'t> {
+        ThrottleGuard {
             throttle: self,
             worker,
             due: Lsn::MAX,
@@ -332,7 +341,7 @@ impl Throttle {
     }
 
     /// Waking costs a system call for each: not under the mutex.
-    fn wake(worker: &Worker, gone: Vec<Waiter>, verdict: Verdict) {
+    fn wake(worker: &Worker, gone: Vec<StalledCommit>, verdict: Verdict) {
         for waiter in gone {
             worker.account().passed(&WAKING);
             if let Some(wake) = waiter.parker.resolve(waiter.ticket, verdict) {
@@ -342,9 +351,9 @@ impl Throttle {
     }
 
     /// Who has waited.
-    pub(super) fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> StallCounts {
         let gate = shim::lock(&self.gate);
-        Waits {
+        StallCounts {
             now: gate.waiting.len() as u64,
             begun: gate.waits,
             waited: gate.waited,
@@ -354,13 +363,13 @@ impl Throttle {
 
 /// A gate that is shut: I1, whatever becomes of whoever shut it.
 #[derive(Debug)]
-pub(super) struct Shut<'t> {
+pub(super) struct ThrottleGuard<'t> {
     throttle: &'t Throttle,
     worker: &'t Worker,
     due: Lsn,
 }
 
-impl Shut<'_> {
+impl ThrottleGuard<'_> {
     /// The next checkpoint is due at `due`.
     pub(super) fn until(&mut self, due: Lsn) {
         self.due = due;
@@ -372,7 +381,7 @@ impl Shut<'_> {
     }
 }
 
-impl Drop for Shut<'_> {
+impl Drop for ThrottleGuard<'_> {
     fn drop(&mut self) {
         self.throttle.open(self.worker, self.due);
     }
@@ -380,7 +389,7 @@ impl Drop for Shut<'_> {
 
 impl Gate {
     /// Takes out the first so many.
-    fn release(&mut self, count: usize) -> Vec<Waiter> {
+    fn release(&mut self, count: usize) -> Vec<StalledCommit> {
         let gone = self.waiting.drain(..count).collect::<Vec<_>>();
         let waited = gone.iter().map(|waiter| waiter.since.elapsed());
         self.waited += waited.sum::<Duration>();

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::checkpoint::{Checkpoints, Trouble};
+use crate::checkpoint::{CheckpointError, Checkpoints};
 use crate::engine::Engine;
 
 /// A running thread; it ends when this is dropped.
@@ -36,7 +36,8 @@ impl Checkpointer {
                     let worker = engine.workers.background_worker();
                     // Whoever asks hears of what went wrong from `Database::checkpoints`; a log that
                     // has failed is everybody's business.
-                    if let Err(Trouble::Failed(error)) = checkpoints.make_due(&engine.log, &worker)
+                    if let Err(CheckpointError::Failed(error)) =
+                        checkpoints.make_due(&engine.log, &worker)
                     {
                         let _ = engine.log_failed(error);
                     }

@@ -46,7 +46,7 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::CheckpointControl;
 use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_registry::Idlers;
@@ -66,7 +66,7 @@ pub(crate) struct Engine {
     pub(crate) keeper: BackgroundThread,
     pub(crate) log: Log,
     /// Shared with the thread that makes them.
-    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) checkpoints: Arc<CheckpointControl>,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,

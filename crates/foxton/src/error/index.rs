@@ -147,10 +147,10 @@ impl fmt::Display for IndexError {
                 "unique index \"{}\" has the key {} already: row {} of table \"{}\" has it, and row \
                  {} was to; change or delete that row first, or choose another value",
                 taken.index,
-                Bytes(&taken.key),
-                Bytes(&taken.row),
+                PrintableBytes(&taken.key),
+                PrintableBytes(&taken.row),
                 taken.table,
-                Bytes(&taken.refused),
+                PrintableBytes(&taken.refused),
             ),
             IndexError::KeyTooLong { index, bytes } => write!(
                 f,
@@ -192,9 +192,9 @@ impl fmt::Display for IndexError {
 }
 
 /// Encoded bytes for people: as text if they are, else as hexadecimal digits.
-struct Bytes<'b>(&'b [u8]);
+struct PrintableBytes<'b>(&'b [u8]);
 
-impl fmt::Display for Bytes<'_> {
+impl fmt::Display for PrintableBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(self.0) {
             Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {

@@ -9,7 +9,7 @@ use foxton_lock::name::{Class, Name};
 
 use crate::engine::{Counter, Engine};
 use crate::status::{
-    Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Picture, Queue, Transactions,
+    Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Queue, Status, Transactions,
     Usage,
 };
 
@@ -35,7 +35,7 @@ impl Names<'_> {
 }
 
 /// What goes on.
-pub(crate) fn picture(engine: &Engine) -> Picture {
+pub(crate) fn status(engine: &Engine) -> Status {
     let worker = engine.workers.background_worker();
     let stats = engine.locks.stats(&worker);
     // Beside the counts, so that rates are right.
@@ -47,7 +47,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
     };
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let count = |count: Counter| engine.counters.sum(count as usize);
-    Picture {
+    Status {
         process: std::process::id(),
         database: engine.place.clone(),
         lock_manager: format!(
@@ -123,7 +123,7 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
         made: stats.made,
         failed: stats.failed,
         last_failure: stats.last_failure.unwrap_or_default(),
-        log_bytes: engine.log.written().since(stats.image),
+        log_bytes: engine.log.written().since(stats.checkpoint_lsn),
         done_bytes: done,
         total_bytes: total,
         waiting: stats.waiting,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::protocol::{ASK, Answer};
 use super::socket_path;
-use crate::status::Picture;
+use crate::status::Status;
 
 /// How long the other end may take to let us in, and to go on with an answer: far more than it needs
 /// on a machine that has ten times too much to do.
@@ -90,7 +90,7 @@ impl fmt::Display for WatchError {
             WatchError::NotObserved { place } => write!(
                 f,
                 "nobody lets you look into {}: no process has it open, or the one that has did not \
-                 opt in. A program opts in with `options.observe = Observe::Beside`, `foxton bench` \
+                 opt in. A program opts in with `options.observe = Observe::InDirectory`, `foxton bench` \
                  with `--observe DIR`, `foxton shell` with `--observe`",
                 place.display()
             ),
@@ -155,7 +155,7 @@ impl Watcher {
     ///
     /// # Errors
     /// After an error the connection is of no use any more: connect again.
-    pub fn picture(&mut self) -> Result<Picture, WatchError> {
+    pub fn status(&mut self) -> Result<Status, WatchError> {
         let line = self.ask().map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                 WatchError::Gone {

@@ -4,7 +4,7 @@
 //! answers at a local socket, `observe.sock` in its directory, that only its own user may open.
 //! [`Watcher`](crate::observe::Watcher) is the other end. `docs/seeing.md` has the protocol, which any language can speak.
 //!
-//! Nothing here is on the way of a transaction. Whoever asks gets a [`Picture`](crate::status::Picture), taken
+//! Nothing here is on the way of a transaction. Whoever asks gets a [`Status`](crate::status::Picture), taken
 //! one queue at a time and of bounded size; nobody is stopped while it is taken.
 
 /// Capture of the status of an engine.

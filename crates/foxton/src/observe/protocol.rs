@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::status::Picture;
+use crate::status::Status;
 
 /// The version spoken here.
 const VERSION: u32 = 1;
@@ -28,13 +28,13 @@ pub(super) struct Answer {
     /// The version.
     pub(super) foxton: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) picture: Option<Picture>,
+    pub(super) picture: Option<Status>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
 }
 
 impl Answer {
-    pub(super) fn picture(picture: Picture) -> Answer {
+    pub(super) fn status(picture: Status) -> Answer {
         Answer {
             foxton: VERSION,
             picture: Some(picture),
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_line() {
-        let picture = Picture {
+        let picture = Status {
             database: "two\nlines".into(),
-            ..Picture::default()
+            ..Status::default()
         };
         for answer in [Answer::picture(picture), Answer::error("no\nway")] {
             let line = answer.line();

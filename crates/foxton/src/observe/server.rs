@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{self, Answer, REQUEST_BYTES};
-use super::socket_path::{self, Bound};
+use super::socket_path::{self, ListeningSocket};
 use crate::engine::Engine;
 use crate::observe::capture;
 
@@ -45,9 +45,9 @@ pub(crate) struct Server {
 
 impl Server {
     /// Answers for `engine` at a socket of its own.
-    pub(crate) fn start(engine: &Arc<Engine>, bound: Bound) -> io::Result<Server> {
+    pub(crate) fn start(engine: &Arc<Engine>, bound: ListeningSocket) -> io::Result<Server> {
         let (stop, stopped) = UnixStream::pair()?;
-        let desk = Desk {
+        let state = ServerState {
             engine: Arc::downgrade(engine),
             bound,
             stopped,
@@ -57,7 +57,7 @@ impl Server {
         };
         let thread = thread::Builder::new()
             .name("foxton-observe".into())
-            .spawn(move || desk.serve())?;
+            .spawn(move || state.serve())?;
         Ok(Server {
             thread: Some(thread),
             stop: Some(stop),
@@ -77,7 +77,7 @@ impl Drop for Server {
 }
 
 /// Where the socket of a database is to be.
-pub(crate) fn bind(directory: Option<&Path>, at: Option<&Path>) -> io::Result<Bound> {
+pub(crate) fn bind(directory: Option<&Path>, at: Option<&Path>) -> io::Result<ListeningSocket> {
     match (at, directory) {
         (Some(path), _) => socket_path::bind(path),
         (None, Some(directory)) => socket_path::bind_beside(directory),
@@ -85,9 +85,9 @@ pub(crate) fn bind(directory: Option<&Path>, at: Option<&Path>) -> io::Result<Bo
     }
 }
 
-struct Desk {
+struct ServerState {
     engine: Weak<Engine>,
-    bound: Bound,
+    bound: ListeningSocket,
     stopped: UnixStream,
     /// In the order in which they came: of those that are equally silent, the first is let go.
     clients: Vec<Client>,
@@ -96,7 +96,7 @@ struct Desk {
     deaf_until: Option<Instant>,
 }
 
-impl Drop for Desk {
+impl Drop for ServerState {
     fn drop(&mut self) {
         self.bound.remove();
     }
@@ -114,7 +114,7 @@ struct Client {
     active: Instant,
 }
 
-impl Desk {
+impl ServerState {
     fn serve(mut self) {
         while let Some(ready) = self.wait() {
             let now = Instant::now();
@@ -133,7 +133,7 @@ impl Desk {
     }
 
     /// Sleeps until somebody has something to say; `None` when it is time to end.
-    fn wait(&mut self) -> Option<Ready> {
+    fn wait(&mut self) -> Option<PollResult> {
         self.deaf_until = self.deaf_until.filter(|&until| Instant::now() < until);
         let newcomers = match self.deaf_until {
             None => PollFlags::IN,
@@ -162,7 +162,7 @@ impl Desk {
             Err(_) => return None,
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        (!ready[0]).then(|| Ready {
+        (!ready[0]).then(|| PollResult {
             newcomers: ready[1],
             clients: ready[2..].to_vec(),
         })
@@ -239,7 +239,7 @@ impl Desk {
 }
 
 /// What `poll` said.
-struct Ready {
+struct PollResult {
     newcomers: bool,
     clients: Vec<bool>,
 }

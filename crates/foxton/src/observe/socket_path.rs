@@ -30,14 +30,14 @@ const BACKLOG: i32 = 16;
 
 /// A socket that listens, and its place.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct ListeningSocket {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
     /// Device and inode: to take away no other socket than this.
     identity: (u64, u64),
 }
 
-impl Bound {
+impl ListeningSocket {
     /// Takes the socket's name away, if it still is this socket's.
     pub(crate) fn remove(&self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
@@ -48,7 +48,7 @@ impl Bound {
 }
 
 /// A socket in the directory of a database, or at the place that stands in for it.
-pub(crate) fn bind_beside(directory: &Path) -> io::Result<Bound> {
+pub(crate) fn bind_beside(directory: &Path) -> io::Result<ListeningSocket> {
     bind(&directory.join(SOCKET_FILE)).or_else(|error| match elsewhere(directory) {
         Ok(path) if is_no_place(&error) => {
             own_directory(path.parent().expect("a file in a directory"), true)?;
@@ -59,13 +59,13 @@ pub(crate) fn bind_beside(directory: &Path) -> io::Result<Bound> {
 }
 
 /// A socket at `path`.
-pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
+pub(crate) fn bind(path: &Path) -> io::Result<ListeningSocket> {
     remove_stale(path)?;
     let (directory, name) = split(path)?;
     let socket = new_socket()?;
     rustix::net::bind(&socket, &address(&directory, path, name)?)?;
     let guard = identity(path).inspect_err(|_| _ = fs::remove_file(path))?;
-    let bound = Bound {
+    let bound = ListeningSocket {
         listener: UnixListener::from(socket),
         path: path.to_owned(),
         identity: guard,

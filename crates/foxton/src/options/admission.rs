@@ -47,13 +47,13 @@ pub enum Admission {
 impl Admission {
     pub(crate) fn open(self) -> Option<AdmissionControl> {
         match self {
-            Admission::All => None,
+            Admission::Unlimited => None,
             Admission::Adaptive => {
                 let processors = thread::available_parallelism().map_or(1, usize::from);
                 let processors = u32::try_from(processors).unwrap_or(u32::MAX / 2);
                 Some(AdmissionControl::adaptive(processors))
             }
-            Admission::Seats(count) => Some(AdmissionControl::new(count.get())),
+            Admission::Fixed(count) => Some(AdmissionControl::new(count.get())),
         }
     }
 }
@@ -61,9 +61,9 @@ impl Admission {
 impl fmt::Display for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Admission::All => f.write_str("all"),
+            Admission::Unlimited => f.write_str("all"),
             Admission::Adaptive => f.write_str("adaptive"),
-            Admission::Seats(count) => count.fmt(f),
+            Admission::Fixed(count) => count.fmt(f),
         }
     }
 }
@@ -73,11 +73,11 @@ impl FromStr for Admission {
 
     fn from_str(name: &str) -> Result<Self, UnknownChoice> {
         match name {
-            "all" => Ok(Admission::All),
+            "all" => Ok(Admission::Unlimited),
             "adaptive" => Ok(Admission::Adaptive),
             number => number
                 .parse()
-                .map(Admission::Seats)
+                .map(Admission::Fixed)
                 .map_err(|_| UnknownChoice::new("admission", name, &CHOICES)),
         }
     }

@@ -68,16 +68,20 @@ impl fmt::Debug for ProgressCall {
 
 /// Counts the bytes, or rows, of one phase.
 #[derive(Debug)]
-pub(crate) struct Meter<'c> {
+pub(crate) struct ProgressMeter<'c> {
     call: Option<&'c ProgressCall>,
     phase: OpenPhase,
     total: u64,
     done: AtomicU64,
 }
 
-impl<'c> Meter<'c> {
-    pub(crate) fn new(call: Option<&'c ProgressCall>, phase: OpenPhase, total: u64) -> Meter<'c> {
-        let meter = Meter {
+impl<'c> ProgressMeter<'c> {
+    pub(crate) fn new(
+        call: Option<&'c ProgressCall>,
+        phase: OpenPhase,
+        total: u64,
+    ) -> ProgressMeter<'c> {
+        let meter = ProgressMeter {
             call,
             phase,
             total,

@@ -8,7 +8,7 @@ use foxton_log::device::{Device, LockError};
 use foxton_log::format::superblock::{self, SuperblockError};
 
 use crate::error::{Error, Storage};
-use crate::redo::replay::Senseless;
+use crate::redo::replay::InvalidRecord;
 use crate::types::limits::RESTORE_FILE;
 
 /// What is said of a directory that was to be opened.
@@ -105,7 +105,7 @@ pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockE
 }
 
 /// The log cannot be opened.
-pub(crate) fn not_opened(path: &Path, error: OpenError<Senseless>) -> Error {
+pub(crate) fn not_opened(path: &Path, error: OpenError<InvalidRecord>) -> Error {
     match error {
         OpenError::Locked(error) => not_locked(path, error),
         OpenError::Device(failure) => {

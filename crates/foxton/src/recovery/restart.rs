@@ -24,12 +24,12 @@ use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
-use crate::checkpoint::{Maker, Trouble, load};
+use crate::checkpoint::{CheckpointError, Maker, load};
 use crate::options::Options;
-use crate::options::progress::{Meter, OpenPhase};
+use crate::options::progress::{OpenPhase, ProgressMeter};
 use crate::redo::patch;
 use crate::redo::record::{Change, Effect, next_change};
-use crate::redo::replay::{Replay, Senseless, Told};
+use crate::redo::replay::{InvalidRecord, Replay, ReplayEvent};
 use crate::types::codec::Value;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -72,14 +72,14 @@ pub(crate) struct Restarted {
 }
 
 /// Why the tables could not be brought back.
-pub(crate) enum Refused {
-    Log(OpenError<Senseless>),
-    Checkpoint(Trouble),
+pub(crate) enum RestartError {
+    Log(OpenError<InvalidRecord>),
+    Checkpoint(CheckpointError),
 }
 
-impl From<Trouble> for Refused {
-    fn from(trouble: Trouble) -> Refused {
-        Refused::Checkpoint(trouble)
+impl From<CheckpointError> for RestartError {
+    fn from(error: CheckpointError) -> RestartError {
+        RestartError::Checkpoint(error)
     }
 }
 
@@ -91,18 +91,20 @@ pub(crate) fn restart(
     log_options: LogOptions,
     catalog: &Catalog,
     workers: &Workers,
-) -> Result<Restarted, Refused> {
+) -> Result<Restarted, RestartError> {
     let call = options.progress.as_ref();
     let threads = options.threads_for_restart();
     let manifest = Manifest::read(&*device, &identity)?;
     for table in &manifest.tables {
         if !catalog.restore(table.clone()) {
             let what = "it holds two tables with one number or name";
-            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+            return Err(
+                CheckpointError::damaged(crate::checkpoint::manifest::FILE, 0, what).into(),
+            );
         }
     }
     let begun = Instant::now();
-    let meter = Meter::new(call, OpenPhase::Checkpoint, manifest.bytes());
+    let meter = ProgressMeter::new(call, OpenPhase::Checkpoint, manifest.bytes());
     let rows = load::load(
         &*device, &identity, &manifest, catalog, workers, threads, &meter,
     )?;
@@ -114,13 +116,13 @@ pub(crate) fn restart(
         Some(_) => segment::files_end(&*device).since(manifest.redo_from),
         None => 0,
     };
-    let meter = Meter::new(call, OpenPhase::Log, log_bytes);
+    let meter = ProgressMeter::new(call, OpenPhase::Log, log_bytes);
     let start = Start {
         from: manifest.redo_from,
-        durable: manifest.image,
+        durable: manifest.checkpoint_lsn,
     };
     let (log, opened, counts) = thread::scope(|scope| {
-        let redo = Redo::new(scope, catalog, workers, threads, manifest.image);
+        let redo = Redo::new(scope, catalog, workers, threads, manifest.checkpoint_lsn);
         let redo = RefCell::new(redo);
         let (log, opened) = Log::open_from(
             device.clone(),
@@ -136,7 +138,7 @@ pub(crate) fn restart(
         .map_err(|error| redo.borrow_mut().finish().err().unwrap_or(error))?;
         Ok((log, opened, redo.into_inner().counts))
     })
-    .map_err(Refused::Log)?;
+    .map_err(RestartError::Log)?;
     meter.end();
     let recovered = Recovered {
         checkpoint_rows: rows,
@@ -163,32 +165,34 @@ pub(crate) fn look(
     identity: &[u8; 16],
     catalog: &Catalog,
     workers: &Workers,
-) -> Result<(), Refused> {
+) -> Result<(), RestartError> {
     let manifest = Manifest::read(device, identity)?;
     for table in &manifest.tables {
         if !catalog.restore(table.clone()) {
             let what = "it holds two tables with one number or name";
-            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+            return Err(
+                CheckpointError::damaged(crate::checkpoint::manifest::FILE, 0, what).into(),
+            );
         }
     }
-    let meter = Meter::new(None, OpenPhase::Checkpoint, 0);
+    let meter = ProgressMeter::new(None, OpenPhase::Checkpoint, 0);
     load::load(device, identity, &manifest, catalog, workers, 1, &meter)?;
     let start = Start {
         from: manifest.redo_from,
-        durable: manifest.image,
+        durable: manifest.checkpoint_lsn,
     };
     thread::scope(|scope| {
-        let mut redo = Redo::new(scope, catalog, workers, 1, manifest.image);
+        let mut redo = Redo::new(scope, catalog, workers, 1, manifest.checkpoint_lsn);
         let read = reader::read(device, identity, start, &mut |record| redo.visit(record));
         redo.finish().and(read)
     })
     .map(|_| ())
-    .map_err(Refused::Log)
+    .map_err(RestartError::Log)
 }
 
 /// What was replayed.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct ReplayCounts {
     transactions: u64,
     changes: u64,
 }
@@ -198,11 +202,11 @@ struct Redo<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     catalog: &'env Catalog,
     workers: &'env Workers,
-    hand: Hand,
+    replay_worker: ReplayWorker,
     threads: usize,
     replay: Replay,
     tables: Vec<Arc<OpenTable>>,
-    counts: Counts,
+    counts: ReplayCounts,
     /// Bytes of changes so far.
     bytes: u64,
     appliers: Vec<Applier<'scope>>,
@@ -217,7 +221,7 @@ struct Applier<'scope> {
 }
 
 /// A change that does not fit the row it is for, and its record in the log.
-type Unfit = OpenError<Senseless>;
+type Unfit = OpenError<InvalidRecord>;
 
 impl<'scope, 'env> Redo<'scope, 'env> {
     fn new(
@@ -225,34 +229,34 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         catalog: &'env Catalog,
         workers: &'env Workers,
         threads: usize,
-        image: Lsn,
+        checkpoint_lsn: Lsn,
     ) -> Redo<'scope, 'env> {
         Redo {
             scope,
             catalog,
             workers,
-            hand: Hand::new(workers),
+            replay_worker: ReplayWorker::new(workers),
             threads,
-            replay: Replay::new(image),
+            replay: Replay::new(checkpoint_lsn),
             tables: catalog.tables(),
-            counts: Counts::default(),
+            counts: ReplayCounts::default(),
             bytes: 0,
             appliers: Vec::new(),
         }
     }
 
     /// Takes in one record.
-    fn visit(&mut self, record: RecordView<'_>) -> Result<(), Senseless> {
+    fn visit(&mut self, record: RecordView<'_>) -> Result<(), InvalidRecord> {
         match self.replay.take(record)? {
-            Told::Nothing => Ok(()),
-            Told::Table(table) => {
+            ReplayEvent::Nothing => Ok(()),
+            ReplayEvent::Table(table) => {
                 if !self.catalog.restore(table) {
-                    return Err(Senseless("a table with a number and a name of its own"));
+                    return Err(InvalidRecord("a table with a number and a name of its own"));
                 }
                 self.tables = self.catalog.tables();
                 Ok(())
             }
-            Told::Committed(parts, changes) => {
+            ReplayEvent::Committed(parts, changes) => {
                 self.counts.transactions += 1;
                 self.apply(record.lsn, &parts)?;
                 self.apply(record.lsn, changes)
@@ -260,7 +264,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         }
     }
 
-    fn apply(&mut self, lsn: Lsn, mut changes: &[u8]) -> Result<(), Senseless> {
+    fn apply(&mut self, lsn: Lsn, mut changes: &[u8]) -> Result<(), InvalidRecord> {
         self.bytes += changes.len() as u64;
         if self.threads > 1 && self.appliers.is_empty() && self.bytes > INLINE_BYTES {
             self.start_appliers();
@@ -268,7 +272,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         while !changes.is_empty() {
             let change = next_change(&mut changes)?;
             let Some(table) = self.tables.get(change.table as usize) else {
-                return Err(Senseless("a change to a table that is known"));
+                return Err(InvalidRecord("a change to a table that is known"));
             };
             let value_bytes = match change.effect {
                 Effect::Put(value) => value.len(),
@@ -276,11 +280,11 @@ impl<'scope, 'env> Redo<'scope, 'env> {
                 Effect::Delete | Effect::Patch(_) => 0,
             };
             if change.key.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
-                return Err(Senseless("a key and a value within their limits"));
+                return Err(InvalidRecord("a key and a value within their limits"));
             }
             self.counts.changes += 1;
             if self.appliers.is_empty() {
-                self.hand.redo(table, change)?;
+                self.replay_worker.redo(table, change)?;
                 continue;
             }
             let hash = crc32c::crc32c_append(change.table, change.key);
@@ -290,7 +294,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             change.encode(&mut applier.batch);
             if applier.batch.len() >= BATCH_BYTES && !applier.submit() {
                 // `finish` says what it was.
-                return Err(Senseless("changes that could be applied"));
+                return Err(InvalidRecord("changes that could be applied"));
             }
         }
         Ok(())
@@ -300,10 +304,12 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     fn start_appliers(&mut self) {
         for _ in 0..self.threads {
             let (batches, receiver) = sync_channel(BATCHES);
-            let (catalog, hand) = (self.catalog, Hand::new(self.workers));
+            let (catalog, replay_worker) = (self.catalog, ReplayWorker::new(self.workers));
             let spawned = thread::Builder::new()
                 .name("foxton-redo".to_owned())
-                .spawn_scoped(self.scope, move || apply_all(&receiver, catalog, hand));
+                .spawn_scoped(self.scope, move || {
+                    apply_all(&receiver, catalog, replay_worker)
+                });
             // Without threads, whoever reads applies.
             let Ok(thread) = spawned else {
                 return;
@@ -338,7 +344,11 @@ impl Applier<'_> {
     }
 }
 
-fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, mut hand: Hand) -> Result<(), Unfit> {
+fn apply_all(
+    batches: &Receiver<Vec<u8>>,
+    catalog: &Catalog,
+    mut replay_worker: ReplayWorker,
+) -> Result<(), Unfit> {
     let mut tables = catalog.tables();
     for batch in batches {
         let mut changes = &batch[..];
@@ -347,7 +357,7 @@ fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, mut hand: Hand) -> 
             if change.table as usize >= tables.len() {
                 tables = catalog.tables();
             }
-            let redone = hand.redo(&tables[change.table as usize], change);
+            let redone = replay_worker.redo(&tables[change.table as usize], change);
             redone.map_err(|error| OpenError::Visit {
                 lsn: Lsn::new(lsn),
                 error,
@@ -358,24 +368,24 @@ fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, mut hand: Hand) -> 
 }
 
 /// What changes are made with.
-struct Hand {
+struct ReplayWorker {
     worker: Worker,
     /// What came of a patch.
     value: Vec<u8>,
 }
 
-impl Hand {
-    fn new(workers: &Workers) -> Hand {
-        Hand {
+impl ReplayWorker {
+    fn new(workers: &Workers) -> ReplayWorker {
+        ReplayWorker {
             worker: workers.worker(),
             value: Vec::new(),
         }
     }
 
     /// Makes a change, whose key and value are within their limits.
-    fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), Senseless> {
+    fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), InvalidRecord> {
         const WITHIN: &str = "it was checked when it was read";
-        let Hand { worker, value } = self;
+        let ReplayWorker { worker, value } = self;
         let guard = worker.pin();
         let rows = &table.rows;
         let found = rows.get(&guard, change.key);
@@ -385,7 +395,7 @@ impl Hand {
             Effect::Put(new) => Some(new),
             Effect::Patch(patch) => {
                 let old = found.and_then(|record| record.value(&mut hazard));
-                let old = old.ok_or(Senseless("a patch for a row that is there"))?;
+                let old = old.ok_or(InvalidRecord("a patch for a row that is there"))?;
                 value.clear();
                 patch::apply(patch, old, value)?;
                 Some(&value[..])

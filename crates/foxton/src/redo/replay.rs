@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! * I1 What a checkpoint holds is not given out again: transactions whose last record ends at
-//!   `image` or before are passed over. The parts of those that end later are not, wherever they lie.
+//!   `checkpoint_lsn` or before are passed over. The parts of those that end later are not, wherever they lie.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,21 +20,21 @@ use crate::types::codec::{Undecodable, Value};
 /// A record whose check is good and whose content makes no sense: written by a program that does
 /// not agree with this one.
 #[derive(Debug)]
-pub(crate) struct Senseless(pub(crate) &'static str);
+pub(crate) struct InvalidRecord(pub(crate) &'static str);
 
-impl fmt::Display for Senseless {
+impl fmt::Display for InvalidRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl From<Undecodable> for Senseless {
-    fn from(undecodable: Undecodable) -> Senseless {
-        Senseless(undecodable.expected)
+impl From<Undecodable> for InvalidRecord {
+    fn from(undecodable: Undecodable) -> InvalidRecord {
+        InvalidRecord(undecodable.expected)
     }
 }
 
-impl Senseless {
+impl InvalidRecord {
     /// The same in the words of the engine's users.
     pub(crate) fn at(&self, lsn: Lsn) -> Error {
         crate::error::Storage::Damaged {
@@ -47,7 +47,7 @@ impl Senseless {
 
 /// What a record brought about.
 #[derive(Debug)]
-pub(crate) enum Told<'r> {
+pub(crate) enum ReplayEvent<'r> {
     /// A new table.
     Table(TableRecord),
     /// A transaction was committed: these changes, those of its earlier parts first.
@@ -67,50 +67,53 @@ struct Parts {
 /// What was read and is not committed yet.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    image: Lsn,
+    checkpoint_lsn: Lsn,
     /// By the LSN at which the first part ends.
     parts: HashMap<u64, Parts>,
 }
 
 impl Replay {
-    /// Reads on behind a checkpoint that holds everything up to `image`.
-    pub(crate) fn new(image: Lsn) -> Replay {
+    /// Reads on behind a checkpoint that holds everything up to `checkpoint_lsn`.
+    pub(crate) fn new(checkpoint_lsn: Lsn) -> Replay {
         Replay {
-            image,
+            checkpoint_lsn,
             parts: HashMap::new(),
         }
     }
 
     /// Takes in the next record.
-    pub(crate) fn take<'r>(&mut self, record: RecordView<'r>) -> Result<Told<'r>, Senseless> {
+    pub(crate) fn take<'r>(
+        &mut self,
+        record: RecordView<'r>,
+    ) -> Result<ReplayEvent<'r>, InvalidRecord> {
         let mut payload = record.payload;
-        let is_new = record.lsn >= self.image; // I1
+        let is_new = record.lsn >= self.checkpoint_lsn; // I1
         Ok(match record.kind {
-            record::TABLE if is_new => Told::Table(TableRecord::decode(payload)?),
-            record::COMMIT if is_new => Told::Committed(Vec::new(), payload),
-            record::TABLE | record::COMMIT => Told::Nothing,
+            record::TABLE if is_new => ReplayEvent::Table(TableRecord::decode(payload)?),
+            record::COMMIT if is_new => ReplayEvent::Committed(Vec::new(), payload),
+            record::TABLE | record::COMMIT => ReplayEvent::Nothing,
             record::PART => {
                 let first = u64::decode_part(&mut payload)?;
                 self.put_aside(record, first, payload, is_new)?;
-                Told::Nothing
+                ReplayEvent::Nothing
             }
             record::LAST => {
                 let first = u64::decode_part(&mut payload)?;
                 match self.parts.remove(&first) {
-                    Some(parts) if is_new => Told::Committed(parts.changes, payload),
+                    Some(parts) if is_new => ReplayEvent::Committed(parts.changes, payload),
                     None if is_new => {
-                        return Err(Senseless(
+                        return Err(InvalidRecord(
                             "the last part of a transaction whose first is known",
                         ));
                     }
-                    _ => Told::Nothing,
+                    _ => ReplayEvent::Nothing,
                 }
             }
             record::ABANDONED => {
                 self.parts.remove(&u64::decode_part(&mut payload)?);
-                Told::Nothing
+                ReplayEvent::Nothing
             }
-            _ => return Err(Senseless("a kind of record that is known")),
+            _ => return Err(InvalidRecord("a kind of record that is known")),
         })
     }
 
@@ -120,7 +123,7 @@ impl Replay {
         first: u64,
         changes: &[u8],
         is_new: bool,
-    ) -> Result<(), Senseless> {
+    ) -> Result<(), InvalidRecord> {
         if first == 0 {
             let (begin, changes) = (record.lsn, changes.to_vec());
             self.parts
@@ -129,9 +132,13 @@ impl Replay {
         }
         match self.parts.get_mut(&first) {
             Some(parts) => parts.changes.extend_from_slice(changes),
-            // Its first part lies before the place where reading began, so it ended before `image`.
+            // Its first part lies before the place where reading began, so it ended before `checkpoint_lsn`.
             None if !is_new => {}
-            None => return Err(Senseless("a part of a transaction whose first is known")),
+            None => {
+                return Err(InvalidRecord(
+                    "a part of a transaction whose first is known",
+                ));
+            }
         }
         Ok(())
     }

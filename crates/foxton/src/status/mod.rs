@@ -1,6 +1,6 @@
 //! What goes on in a database at one moment, as plain data: for a monitor, another process, a file.
 //!
-//! A [`Picture`](crate::status::Picture) holds no reference to the database it was taken of. It is made by
+//! A [`Status`](crate::status::Picture) holds no reference to the database it was taken of. It is made by
 //! [`Database::picture`](crate::Database::picture), or by another process that looks through a socket
 //! (see [`observe`](crate::observe)), and is the same in both cases. As JSON its durations are whole
 //! microseconds, and their names say so; fields that are not known are ignored and those that are
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Picture {
+pub struct Status {
     /// The process.
     pub process: u32,
     /// Where the database is.
@@ -37,7 +37,7 @@ pub struct Picture {
     pub locks: Locks,
     /// Names that somebody holds or waits for: first those with waiters, the longest wait first;
     /// then the others, in order.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<LockQueue>,
     /// Whether there were more names than are shown.
     pub left_out: bool,
     /// The names that cost most time waited, that first.
@@ -132,20 +132,20 @@ pub struct Locks {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Queue {
+pub struct LockQueue {
     /// What is locked, as a person would call it: `users`, `users/ann`, `users/end`.
     pub name: String,
     /// Who holds it, in no order.
-    pub holders: Vec<Entry>,
+    pub holders: Vec<QueueEntry>,
     /// Who waits, first come first. A conversion also stands among the holders, with what it has.
-    pub waiters: Vec<Entry>,
+    pub waiters: Vec<QueueEntry>,
 }
 
 /// A holder or a waiter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct QueueEntry {
     /// Which transaction.
     pub owner: String,
     /// What people call it.
@@ -160,14 +160,14 @@ pub struct Entry {
     pub waited: Duration,
     /// For a waiter, whom it waits for directly: holders, then the nearest of those ahead of it;
     /// not more than eight.
-    pub behind: Vec<Behind>,
+    pub behind: Vec<ConflictingOwner>,
 }
 
 /// Somebody in the way of a waiter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Behind {
+pub struct ConflictingOwner {
     /// Which transaction.
     pub owner: String,
     /// What people call it.
@@ -233,14 +233,14 @@ pub struct Deadlock {
     /// When it was found: microseconds since 1970.
     pub at_micros: u64,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<Member>,
+    pub cycle: Vec<CycleMember>,
 }
 
 /// One transaction of a cycle of waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Member {
+pub struct CycleMember {
     /// Which transaction.
     pub owner: String,
     /// What people call it.
@@ -262,11 +262,11 @@ pub struct Member {
     pub victim: bool,
 }
 
-impl Picture {
+impl Status {
     /// Everybody who waits, and for what; the longest wait first.
-    pub fn waiters(&self) -> Vec<(&Queue, &Entry)> {
-        let of = |queue| -> &'_ Queue { queue };
-        let mut waiters: Vec<(&Queue, &Entry)> = Vec::new();
+    pub fn waiters(&self) -> Vec<(&LockQueue, &QueueEntry)> {
+        let of = |queue| -> &'_ LockQueue { queue };
+        let mut waiters: Vec<(&LockQueue, &QueueEntry)> = Vec::new();
         for queue in self.queues.iter().map(of) {
             waiters.extend(queue.waiters.iter().map(|waiter| (queue, waiter)));
         }
@@ -315,14 +315,14 @@ pub struct WaitDump {
     /// How long the longest has lasted.
     pub longest: Duration,
     /// What goes on.
-    pub picture: Picture,
+    pub picture: Status,
 }
 
 impl fmt::Display for WaitDump {
     /// A line for each waiter, one for each in its way, and a blank line at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiters = self.picture.waiters();
-        let Picture {
+        let Status {
             process,
             database,
             at_micros,
@@ -393,50 +393,50 @@ mod tests {
 
     #[test]
     fn a_picture_is_the_same_after_it_was_json() {
-        let picture = Picture {
+        let picture = Status {
             process: 7,
             open: Duration::from_millis(1_500),
-            queues: vec![Queue {
+            queues: vec![LockQueue {
                 name: "users/ann".into(),
-                waiters: vec![Entry {
+                waiters: vec![QueueEntry {
                     waited: Duration::from_micros(12),
-                    behind: vec![Behind::default()],
-                    ..Entry::default()
+                    behind: vec![ConflictingOwner::default()],
+                    ..QueueEntry::default()
                 }],
-                ..Queue::default()
+                ..LockQueue::default()
             }],
-            ..Picture::default()
+            ..Status::default()
         };
         let json = serde_json::to_string(&picture).unwrap();
         assert!(json.contains("\"open_micros\":1500000"), "{json}");
-        assert_eq!(serde_json::from_str::<Picture>(&json).unwrap(), picture);
+        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), picture);
     }
 
     #[test]
     fn what_another_version_adds_or_leaves_out_does_no_harm() {
-        let picture: Picture =
+        let picture: Status =
             serde_json::from_str(r#"{"process":7,"weather":"fair","locks":{"waits":3}}"#).unwrap();
         assert_eq!((picture.process, picture.locks.waits), (7, 3));
-        assert!(serde_json::from_str::<Picture>(r#"{"process":"seven"}"#).is_err());
+        assert!(serde_json::from_str::<Status>(r#"{"process":"seven"}"#).is_err());
     }
 
     #[test]
     fn the_longest_wait_comes_first_whatever_it_is_for() {
-        let waiter = |owner: &str, millis| Entry {
+        let waiter = |owner: &str, millis| QueueEntry {
             owner: owner.into(),
             waited: Duration::from_millis(millis),
-            ..Entry::default()
+            ..QueueEntry::default()
         };
-        let queue = |waiters| Queue {
+        let queue = |waiters| LockQueue {
             waiters,
-            ..Queue::default()
+            ..LockQueue::default()
         };
-        let picture = Picture {
+        let picture = Status {
             queues: vec![
                 queue(vec![waiter("a", 5), waiter("b", 1)]),
                 queue(vec![waiter("c", 3)]),
             ],
-            ..Picture::default()
+            ..Status::default()
         };
         let order: Vec<&str> = picture
             .waiters()

@@ -90,7 +90,7 @@ impl State {
         }
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
-        state.permit.done();
+        state.write_credit.done();
         state.leave();
         state.marks.forget();
         state.dependencies.forget();

@@ -12,7 +12,7 @@ use foxton_log::{LogError, LogWait, Lsn, PendingWakeups};
 
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
-use crate::checkpoint::Held;
+use crate::checkpoint::WriteStall;
 use crate::engine::Counter;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
@@ -49,10 +49,10 @@ impl State {
     /// Commits; the thread sleeps until it is as durable as asked.
     pub(crate) fn commit(&mut self) -> Result<()> {
         let committed = self.commit_as_asked();
-        if self.permit.is_ahead() && committed.is_ok() {
+        if self.write_credit.is_ahead() && committed.is_ok() {
             self.leave();
             if let Some(held) = self.pass() {
-                held.wait(&mut self.permit);
+                held.wait(&mut self.write_credit);
             }
         }
         committed
@@ -139,7 +139,7 @@ impl State {
             worker,
             changes,
             place,
-            permit,
+            write_credit,
             ..
         } = self;
         let end = match changes.first_part {
@@ -156,7 +156,7 @@ impl State {
                 *place = end;
                 let parts = changes.parts as usize * engine.options.redo_part_bytes;
                 let bytes = (parts + changes.redo.len()) as u64;
-                engine.checkpoints.note(permit, end, bytes);
+                engine.checkpoints.note(write_credit, end, bytes);
                 worker.failpoints().pass(&failpoint::LOGGED);
                 Ok(CommitWait::as_promised(self.durability, end))
             }
@@ -188,11 +188,11 @@ impl State {
         let State {
             engine,
             worker,
-            permit,
+            write_credit,
             place,
             ..
         } = self;
-        engine.checkpoints.pass(worker, permit, *place)
+        engine.checkpoints.pass(worker, write_credit, *place)
     }
 
     /// What a transaction that only read waits for: mostly nothing.
@@ -351,10 +351,10 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
 async fn wait_for_checkpoint(state: Box<State>) {
     let mut done = Done(Some(state));
     let state = done.0.as_mut().expect("taken only when dropped");
-    if state.permit.is_ahead()
+    if state.write_credit.is_ahead()
         && let Some(held) = state.pass()
     {
-        poll_fn(|context| held.poll(&mut state.permit, context)).await;
+        poll_fn(|context| held.poll(&mut state.write_credit, context)).await;
     }
 }
 
@@ -388,7 +388,7 @@ impl Drop for Logged {
             if state.acknowledge(reached).is_ok() {
                 state.finish();
             }
-            if state.permit.is_ahead() {
+            if state.write_credit.is_ahead() {
                 // Nobody is there to be held up.
                 state.engine.checkpoints.ask(&state.worker, state.place);
             }

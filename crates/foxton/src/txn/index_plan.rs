@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::catalog::{IndexSet, OpenIndex};
 use crate::error::{IndexError, Result};
 use crate::types::codec::Undecodable;
-use crate::types::index_entry::Extracted;
+use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::MAX_KEY_BYTES;
 
 /// Buffers above this are given back after a write.
@@ -67,8 +67,8 @@ pub(crate) struct IndexPlan {
     pub(super) cached_indexes: usize,
     pub(super) entries: Vec<Entry>,
     bytes: Vec<u8>,
-    before: Extracted,
-    after: Extracted,
+    before: ExtractedKeys,
+    after: ExtractedKeys,
     /// The value of the entry at hand.
     pub(super) value: Vec<u8>,
 }
@@ -145,7 +145,7 @@ pub(crate) fn extract(
     index: &OpenIndex,
     key: &[u8],
     value: Option<&[u8]>,
-    into: &mut Extracted,
+    into: &mut ExtractedKeys,
 ) -> Result<(), Undecodable> {
     into.clear();
     if let Some(value) = value {

@@ -134,7 +134,7 @@ impl State {
         } = self;
         let (table, place, cached_indexes) =
             (&*tables[at].table, cached_indexes, &all[cached_indexes]);
-        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         done!(locks.lock(Name::key(table.record.id, key, &engine.hasher), KEY));
         let guard = worker.pin();
         let record = table.rows.get(&guard, key);
@@ -184,7 +184,7 @@ impl State {
             }
             let table = &*tables[entry.place].table;
             let (id, key) = (table.record.id, statement.key(entry));
-            let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+            let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
             let name = Name::key(id, key, &engine.hasher);
             done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
             done!(locks.lock(name, KEY));
@@ -252,7 +252,7 @@ impl State {
             ..
         } = self;
         let table = &*tables[at].table;
-        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let name = Name::key(table.record.id, key, &engine.hasher);
         let guard = worker.pin();
         let mut inserter = Inserter {

@@ -34,7 +34,7 @@ use super::marks::SavepointStack;
 use super::scan_state::ScanState;
 use super::short_lock::ShortLock;
 use crate::catalog::OpenTable;
-use crate::checkpoint::Permit;
+use crate::checkpoint::WriteCredit;
 use crate::engine::background::Timer;
 use crate::engine::cancel_token::CancelToken;
 use crate::engine::context_pool::Home;
@@ -79,7 +79,7 @@ pub(crate) struct State {
     /// Where its commit ends in the log, once it is there.
     pub(crate) place: Lsn,
     /// How much more it may write while a checkpoint cannot keep up, and whether its commit is to wait for that.
-    pub(crate) permit: Permit,
+    pub(crate) write_credit: WriteCredit,
     /// What was read by key; what scans have read they note themselves.
     pub(crate) dependencies: ReadDependencies,
     pub(crate) scan: ScanState,
@@ -180,7 +180,7 @@ impl State {
             changes: Changes::default(),
             marks: SavepointStack::default(),
             place: Lsn::default(),
-            permit: Permit::default(),
+            write_credit: WriteCredit::default(),
             dependencies: ReadDependencies::default(),
             scan: ScanState::default(),
             short_lock: ShortLock::default(),

@@ -72,7 +72,7 @@ impl State {
         } = self;
         let table = &*tables[index].table;
         let id = table.record.id;
-        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let name = Name::key(id, key, &engine.hasher);
         done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         if !table.kept.is_nothing() {

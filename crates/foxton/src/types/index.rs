@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::types::codec::{Key, TypeName, Undecodable, Value};
-use crate::types::index_entry::{EntryKind, Extracted};
+use crate::types::index_entry::{EntryKind, ExtractedKeys};
 use crate::types::table::Table;
 
 /// A second order of a table's rows: an index from keys of type `I` to the rows of a table that maps
@@ -175,7 +175,7 @@ impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Index<I, K, V
 /// ```
 pub struct Keys<I: ?Sized> {
     kind: EntryKind,
-    taken: RefCell<Extracted>,
+    taken: RefCell<ExtractedKeys>,
     // Contravariant: it takes an `I`. So an index is covariant in it, like a table in its key.
     types: PhantomData<fn(*const I)>,
     // Stays with the row at hand.
@@ -207,11 +207,11 @@ impl<I: Key + ?Sized> Keys<I> {
 
 /// Reads the index's keys off the bytes of a row: its key, its value, and where they go.
 pub(crate) type Extract =
-    dyn Fn(&[u8], &[u8], &mut Extracted) -> Result<(), Undecodable> + Send + Sync;
+    dyn Fn(&[u8], &[u8], &mut ExtractedKeys) -> Result<(), Undecodable> + Send + Sync;
 
 /// An index as a program declares it, without its types.
 #[derive(Clone)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredIndex {
     pub(crate) name: &'static str,
     pub(crate) table: &'static str,
     pub(crate) table_types: (TypeName, TypeName),
@@ -221,7 +221,7 @@ pub(crate) struct Declared {
     pub(crate) extract: Arc<Extract>,
 }
 
-impl fmt::Debug for Declared {
+impl fmt::Debug for DeclaredIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -247,9 +247,9 @@ where
     K: Key + ?Sized + 'static,
     V: Value + ?Sized + 'static,
 {
-    pub(crate) fn declared(&self) -> Declared {
+    pub(crate) fn declared(&self) -> DeclaredIndex {
         let (kind, extract) = (self.kind(), self.extract);
-        let read = move |key: &[u8], value: &[u8], into: &mut Extracted| {
+        let read = move |key: &[u8], value: &[u8], into: &mut ExtractedKeys| {
             let (key, value) = (K::decode(key)?, V::decode(value)?);
             let keys = Keys {
                 kind,
@@ -261,7 +261,7 @@ where
             *into = keys.taken.into_inner();
             Ok(())
         };
-        Declared {
+        DeclaredIndex {
             name: self.name,
             table: self.table,
             table_types: (K::TYPE, V::TYPE),
@@ -275,7 +275,7 @@ where
 
 /// The indexes that a program declares when it opens a database.
 #[derive(Clone, Default)]
-pub struct Indexes(pub(crate) Vec<Declared>);
+pub struct Indexes(pub(crate) Vec<DeclaredIndex>);
 
 impl fmt::Debug for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -26,12 +26,12 @@ pub(crate) enum EntryKind {
 
 /// The index keys of one row.
 #[derive(Debug, Default)]
-pub(crate) struct Extracted {
+pub(crate) struct ExtractedKeys {
     bytes: Vec<u8>,
     keys: Vec<Range<usize>>,
 }
 
-impl Extracted {
+impl ExtractedKeys {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.keys.clear();
@@ -46,7 +46,7 @@ impl Extracted {
 
     /// Puts the keys in order and forgets all but one of equal ones.
     pub(crate) fn sort(&mut self) {
-        let Extracted { bytes, keys } = self;
+        let ExtractedKeys { bytes, keys } = self;
         keys.sort_by(|a, b| bytes[a.clone()].cmp(&bytes[b.clone()]));
         keys.dedup_by(|a, b| bytes[a.clone()] == bytes[b.clone()]);
     }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn keys_given_twice_count_once() {
-        let mut keys = Extracted::default();
+        let mut keys = ExtractedKeys::default();
         for key in [b"b", b"a", b"b"] {
             keys.add(|out| out.extend_from_slice(key));
         }

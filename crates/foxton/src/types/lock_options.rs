@@ -123,7 +123,7 @@ impl From<Lock> for LockOptions {
     fn from(lock: Lock) -> LockOptions {
         LockOptions {
             lock,
-            wait: LockWait::Usual,
+            wait: LockWait::Default,
         }
     }
 }
@@ -190,7 +190,7 @@ pub enum LockWait {
 impl LockWait {
     pub(crate) fn patience(self) -> WaitMode {
         match self {
-            LockWait::Usual | LockWait::AtMost(_) => WaitMode::Wait,
+            LockWait::Default | LockWait::AtMost(_) => WaitMode::Wait,
             LockWait::Refuse => WaitMode::Refuse,
             LockWait::Skip => WaitMode::Skip,
         }

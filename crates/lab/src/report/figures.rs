@@ -19,12 +19,12 @@ pub struct Figure {
     /// The file's name without its ending.
     pub name: String,
     /// The picture.
-    pub chart: Picture,
+    pub chart: Status,
 }
 
 /// A picture of one kind or another.
 #[derive(Debug, Clone)]
-pub enum Picture {
+pub enum Status {
     /// Lines.
     Lines(Chart),
     /// Stacked bars.
@@ -33,13 +33,13 @@ pub enum Picture {
     Multiples(Multiples),
 }
 
-impl Picture {
+impl Status {
     /// As an SVG document that stands alone or inside a page.
     pub fn svg(&self) -> String {
         match self {
-            Picture::Lines(chart) => chart.svg(),
-            Picture::Bars(bars) => bars.svg(),
-            Picture::Multiples(charts) => charts.svg(),
+            Status::Lines(chart) => chart.svg(),
+            Status::Bars(bars) => bars.svg(),
+            Status::Multiples(charts) => charts.svg(),
         }
     }
 }
@@ -50,15 +50,15 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
         figures.push(Figure {
             name: "throughput".into(),
-            chart: Picture::Lines(throughput(findings)),
+            chart: Status::Lines(throughput(findings)),
         });
         figures.push(Figure {
             name: "latency".into(),
-            chart: Picture::Lines(latency(findings)),
+            chart: Status::Lines(latency(findings)),
         });
         figures.push(Figure {
             name: "percentiles".into(),
-            chart: Picture::Multiples(percentiles(findings)),
+            chart: Status::Multiples(percentiles(findings)),
         });
         figures.extend(ABORTS.iter().filter_map(|cause| aborts(findings, cause)));
     }
@@ -170,7 +170,7 @@ fn aborts(findings: &Findings, &(cause, name, heading): &(Outcome, &str, &str)) 
     };
     Some(Figure {
         name: name.to_owned(),
-        chart: Picture::Lines(chart),
+        chart: Status::Lines(chart),
     })
 }
 

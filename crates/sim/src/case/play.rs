@@ -357,7 +357,7 @@ async fn attempt(
             Answer::Done
         }
         Step::Table(lock) => {
-            tx.lock_table(&ROWS, lock, LockWait::Usual).await?;
+            tx.lock_table(&ROWS, lock, LockWait::Default).await?;
             Answer::Done
         }
         Step::Put(key, value) => {

@@ -54,7 +54,7 @@ pub fn play_over_power_cuts(
     let db = Database::open_on(Arc::new(device.clone()), options.clone()).map_err(told)?;
     let stage = Stage::on(db, Isolation::Serializable);
     stage.set(case).map_err(told)?;
-    let stop = stage.db.hooks().stop(point);
+    let stop = stage.db.failpoints().stop(point);
     let sessions = case.sessions.iter().map(|steps| Session::new(steps));
     let mut play = Play {
         case,
@@ -150,7 +150,7 @@ impl Play<'_> {
             return Ok(());
         }
         self.stop.reached();
-        let next = self.stage.db.hooks().stop(self.point);
+        let next = self.stage.db.failpoints().stop(self.point);
         std::mem::replace(&mut self.stop, next).release();
         self.synced = true;
         while open(self) == waiting {
@@ -162,7 +162,7 @@ impl Play<'_> {
 
     /// Nobody is kept waiting by the device any more.
     fn finish(&mut self) -> Result<(), String> {
-        self.stage.db.hooks().clear(self.point);
+        self.stage.db.failpoints().clear(self.point);
         self.stop.release();
         self.synced = true;
         while self.sessions.iter().any(Session::is_committing) {

@@ -44,7 +44,7 @@ pub(crate) struct Label {
     /// Features of the database that a program must know before it reads.
     pub(super) incompat: u64,
     /// The checkpoint in the backup holds everything up to here.
-    pub(super) image: Lsn,
+    pub(super) checkpoint_lsn: Lsn,
     /// Where its log begins, and where it ends.
     pub(super) from: Lsn,
     pub(crate) end: Lsn,
@@ -67,7 +67,7 @@ impl Label {
 
     /// Whether it was made with this checkpoint, which is empty if there is none.
     pub(crate) fn is_of(&self, checkpoint: &Manifest) -> bool {
-        (self.image, self.from) == (checkpoint.image, checkpoint.redo_from)
+        (self.checkpoint_lsn, self.from) == (checkpoint.checkpoint_lsn, checkpoint.redo_from)
             && self.files as usize == checkpoint.layers.len()
     }
 
@@ -99,7 +99,7 @@ impl Label {
             identity,
             compat: number::<8>(&bytes, 32),
             incompat,
-            image: lsn(40),
+            checkpoint_lsn: lsn(40),
             from: lsn(48),
             end: lsn(56),
             records: number::<8>(&bytes, 64),
@@ -129,7 +129,7 @@ impl Label {
         bytes[16..32].copy_from_slice(&self.identity);
         for (at, number) in [
             (32, self.compat),
-            (40, self.image.bytes()),
+            (40, self.checkpoint_lsn.bytes()),
             (48, self.from.bytes()),
             (56, self.end.bytes()),
             (64, self.records),
@@ -164,7 +164,7 @@ mod tests {
             identity: [7; 16],
             compat: 0,
             incompat: superblock::PATCHES,
-            image: Lsn::new(80),
+            checkpoint_lsn: Lsn::new(80),
             from: Lsn::new(64),
             end: Lsn::new(4096),
             records: 3,

@@ -8,9 +8,9 @@ use foxton_log::device::Device;
 use foxton_log::read::reader;
 use foxton_log::{LogEnd, Lsn, OpenError, Start};
 
-use super::Told;
+use super::ReplayEvent;
 use super::error::Failed;
-use crate::checkpoint::Trouble;
+use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, Layer, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::checkpoint::merge::{Below, Merge};
@@ -29,8 +29,8 @@ pub(super) struct Extent {
 
 /// What was copied.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moved {
-    pub(super) image: Lsn,
+pub(super) struct CopiedLog {
+    pub(super) checkpoint_lsn: Lsn,
     pub(super) from: Lsn,
     pub(super) end: Lsn,
     pub(super) records: u64,
@@ -43,8 +43,8 @@ pub(super) fn transfer(
     identity: &[u8; 16],
     extent: Extent,
     target: &Arc<dyn Device>,
-    told: Told<'_>,
-) -> Result<Moved, Failed> {
+    told: ReplayEvent<'_>,
+) -> Result<CopiedLog, Failed> {
     let manifest = Manifest::read(source, identity)?;
     let total = super::about(source);
     let mut done = 0;
@@ -60,20 +60,20 @@ pub(super) fn transfer(
         let whole = manifest.encode(identity);
         put_file(&**target, manifest::FILE, &whole)?;
     }
-    let (image, from) = (manifest.image, manifest.redo_from);
+    let (checkpoint_lsn, from) = (manifest.checkpoint_lsn, manifest.redo_from);
     let span = CopyRange {
         from,
-        at_least: extent.at_least.max(image),
+        at_least: extent.at_least.max(checkpoint_lsn),
         // A checkpoint may have been made since somebody said how much he wants, and needs the log up to there.
-        at_most: extent.at_most.max(image),
+        at_most: extent.at_most.max(checkpoint_lsn),
     };
     let copied = copy(source, identity, span, target, &mut advance)?;
     target
         .sync_dir()
         .map_err(Failed::target("sync", "the directory"))?;
     verify(&**target, identity, &manifest, copied)?;
-    Ok(Moved {
-        image,
+    Ok(CopiedLog {
+        checkpoint_lsn,
         from,
         end: copied.end,
         records: copied.records,
@@ -146,7 +146,7 @@ fn verify(
     while rows.advance().map_err(Failed::again)?.is_some() {}
     let start = Start {
         from: manifest.redo_from,
-        durable: manifest.image,
+        durable: manifest.checkpoint_lsn,
     };
     let read = reader::read(target, identity, start, &mut |_| Ok::<(), Infallible>(()));
     let found = read.map_err(|error| match error {
@@ -181,20 +181,22 @@ impl From<CopyError> for Failed {
 
 impl Failed {
     /// What was found when the copy was read again.
-    fn again(trouble: Trouble) -> Failed {
-        match Failed::from(trouble) {
+    fn again(error: CheckpointError) -> Failed {
+        match Failed::from(error) {
             Failed::Source(failure) => Failed::Target(failure),
             other => other,
         }
     }
 }
 
-impl From<Trouble> for Failed {
-    fn from(trouble: Trouble) -> Failed {
-        match trouble {
-            Trouble::Device(failure) | Trouble::Directory(failure) => Failed::Source(failure),
-            Trouble::Damaged { file, offset, what } => Failed::damaged(&file, offset, what),
-            Trouble::Newer { file, version } => {
+impl From<CheckpointError> for Failed {
+    fn from(error: CheckpointError) -> Failed {
+        match error {
+            CheckpointError::Device(failure) | CheckpointError::Directory(failure) => {
+                Failed::Source(failure)
+            }
+            CheckpointError::Damaged { file, offset, what } => Failed::damaged(&file, offset, what),
+            CheckpointError::Newer { file, version } => {
                 Failed::Newer(format!("checkpoint file {file} has format {version}"))
             }
             other => Failed::Damaged(String::new(), other.to_string()),
@@ -225,7 +227,10 @@ mod tests {
         let said = db.log_end();
         db.run(|tx| tx.put(&NOTES, &2, &2)).unwrap();
         let made = db.checkpoint().unwrap();
-        assert!(made.redo_from < said && said < made.image, "{made:?}");
+        assert!(
+            made.redo_from < said && said < made.checkpoint_lsn,
+            "{made:?}"
+        );
         let (at_least, at_most) = (said, said);
         let (engine, target) = (db.engine(), Arc::new(MemoryDevice::new()));
         let target: Arc<dyn Device> = target;
@@ -236,6 +241,6 @@ mod tests {
             &target,
             &mut |_, _| {},
         );
-        assert_eq!(moved.unwrap().end, made.image);
+        assert_eq!(moved.unwrap().end, made.checkpoint_lsn);
     }
 }

@@ -17,44 +17,50 @@ fn throttle() -> Throttle {
 }
 
 /// A commit of a hundred bytes that ends at `end`; whether it has anything to do.
-fn commits(throttle: &Throttle, permit: &mut Permit, end: u64) -> bool {
-    permit.done();
-    throttle.note(permit, Lsn::new(end), 100);
-    permit.is_ahead()
+fn commits(throttle: &Throttle, write_credit: &mut WriteCredit, end: u64) -> bool {
+    write_credit.done();
+    throttle.note(write_credit, Lsn::new(end), 100);
+    write_credit.is_ahead()
 }
 
-fn pass(throttle: &Throttle, permit: &mut Permit, end: u64) -> Passed {
-    throttle.pass(&worker(), permit, Lsn::new(end))
+fn pass(throttle: &Throttle, write_credit: &mut WriteCredit, end: u64) -> StallDecision {
+    throttle.pass(&worker(), write_credit, Lsn::new(end))
 }
 
 #[test]
 fn as_much_comes_as_the_terms_say() {
-    let at = |terms: Terms| [-1.0, 0.0, 0.5, 1.0, 7.0].map(|done| terms.at(done));
+    let at = |terms: LogBudget| [-1.0, 0.0, 0.5, 1.0, 7.0].map(|done| terms.at(done));
     // The usual one, one that has much to read, and one that rewrites a large database.
-    assert_eq!(at(Terms::new(100, 100, 0)), [50, 50, 100, 150, 150]);
-    assert_eq!(at(Terms::new(100, 1_000, 700)), [50, 50, 300, 550, 550]);
-    assert_eq!(at(Terms::new(100, 100, 8_000)), [50, 50, 550, 1_050, 1_050]);
-    assert_eq!(Terms::new(u64::MAX, 5, 5).at(1.0), u64::MAX);
+    assert_eq!(at(LogBudget::new(100, 100, 0)), [50, 50, 100, 150, 150]);
+    assert_eq!(at(LogBudget::new(100, 1_000, 700)), [50, 50, 300, 550, 550]);
+    assert_eq!(
+        at(LogBudget::new(100, 100, 8_000)),
+        [50, 50, 550, 1_050, 1_050]
+    );
+    assert_eq!(LogBudget::new(u64::MAX, 5, 5).at(1.0), u64::MAX);
 }
 
 #[test]
 fn one_asks_for_a_checkpoint_and_nobody_waits_before_it_is_made() {
     let throttle = throttle();
-    let mut permit = Permit::default();
-    assert!(!commits(&throttle, &mut permit, 256 * KIB - 1));
-    assert!(matches!(pass(&throttle, &mut permit, 1), Passed::Nothing));
-    assert!(commits(&throttle, &mut permit, 256 * KIB));
+    let mut write_credit = WriteCredit::default();
+    assert!(!commits(&throttle, &mut write_credit, 256 * KIB - 1));
     assert!(matches!(
-        pass(&throttle, &mut permit, 256 * KIB),
-        Passed::Ask
+        pass(&throttle, &mut write_credit, 1),
+        StallDecision::Nothing
+    ));
+    assert!(commits(&throttle, &mut write_credit, 256 * KIB));
+    assert!(matches!(
+        pass(&throttle, &mut write_credit, 256 * KIB),
+        StallDecision::Ask
     ));
     // Somebody has looked, too, and finds that it was asked.
     assert!(matches!(
-        pass(&throttle, &mut permit, 256 * KIB),
-        Passed::Nothing
+        pass(&throttle, &mut write_credit, 256 * KIB),
+        StallDecision::Nothing
     ));
-    assert!(!commits(&throttle, &mut permit, 10_000 * KIB));
-    assert_eq!(throttle.waits(), Waits::default());
+    assert!(!commits(&throttle, &mut write_credit, 10_000 * KIB));
+    assert_eq!(throttle.waits(), StallCounts::default());
 }
 
 #[test]
@@ -62,19 +68,19 @@ fn who_is_ahead_waits_for_room_in_the_order_they_came_and_has_it_for_a_while() {
     let (throttle, worker) = (throttle(), worker());
     let shut = throttle.shut(&worker);
     throttle.allow(&worker, Lsn::new(300 * KIB));
-    let mut permits = [(); 4].map(|()| Permit::default());
+    let mut permits = [(); 4].map(|()| WriteCredit::default());
     assert!(!commits(&throttle, &mut permits[0], 300 * KIB - 1));
     let mut at = 0;
-    let held = permits.each_mut().map(|permit| {
+    let held = permits.each_mut().map(|write_credit| {
         at += 100;
-        assert!(commits(&throttle, permit, 300 * KIB + at));
-        match pass(&throttle, permit, 300 * KIB + at) {
-            Passed::Wait(held) => held,
+        assert!(commits(&throttle, write_credit, 300 * KIB + at));
+        match pass(&throttle, write_credit, 300 * KIB + at) {
+            StallDecision::Wait(held) => held,
             passed => panic!("{passed:?}"),
         }
     });
     let mut context = Context::from_waker(Waker::noop());
-    let mut is_let_go = |permits: &mut [Permit; 4], which: usize| {
+    let mut is_let_go = |permits: &mut [WriteCredit; 4], which: usize| {
         held[which]
             .poll(&mut permits[which], &mut context)
             .is_ready()
@@ -109,21 +115,21 @@ fn who_is_ahead_waits_for_room_in_the_order_they_came_and_has_it_for_a_while() {
 #[test]
 fn room_left_does_not_keep_anybody_from_asking_for_the_next() {
     let (throttle, worker) = (throttle(), worker());
-    let mut permit = Permit::default();
+    let mut write_credit = WriteCredit::default();
     let mut shut = throttle.shut(&worker);
     throttle.allow(&worker, Lsn::new(302 * KIB));
     assert!(matches!(
-        pass(&throttle, &mut permit, 300 * KIB),
-        Passed::Nothing
+        pass(&throttle, &mut write_credit, 300 * KIB),
+        StallDecision::Nothing
     ));
-    assert_eq!(permit.room, KIB, "there is room at once");
-    assert!(!commits(&throttle, &mut permit, 303 * KIB));
+    assert_eq!(write_credit.room, KIB, "there is room at once");
+    assert!(!commits(&throttle, &mut write_credit, 303 * KIB));
     shut.until(Lsn::new(500 * KIB));
     drop(shut);
-    assert!(commits(&throttle, &mut permit, 500 * KIB));
+    assert!(commits(&throttle, &mut write_credit, 500 * KIB));
     assert!(matches!(
-        pass(&throttle, &mut permit, 500 * KIB),
-        Passed::Ask
+        pass(&throttle, &mut write_credit, 500 * KIB),
+        StallDecision::Ask
     ));
 }
 
@@ -132,19 +138,20 @@ fn a_task_that_is_dropped_takes_its_room_with_it_and_holds_up_nobody() {
     let (throttle, worker) = (throttle(), worker());
     let _shut = throttle.shut(&worker);
     throttle.allow(&worker, Lsn::new(300 * KIB));
-    let mut permits = [(); 2].map(|()| Permit::default());
-    let [gone, stays] = permits
-        .each_mut()
-        .map(|permit| match pass(&throttle, permit, 301 * KIB) {
-            Passed::Wait(held) => held,
-            passed => panic!("{passed:?}"),
-        });
+    let mut permits = [(); 2].map(|()| WriteCredit::default());
+    let [gone, stays] =
+        permits.each_mut().map(
+            |write_credit| match pass(&throttle, write_credit, 301 * KIB) {
+                StallDecision::Wait(held) => held,
+                passed => panic!("{passed:?}"),
+            },
+        );
     let mut context = Context::from_waker(Waker::noop());
     assert!(stays.poll(&mut permits[1], &mut context).is_pending());
     drop(gone);
     throttle.allow(&worker, Lsn::new(303 * KIB));
     assert!(stays.poll(&mut permits[1], &mut context).is_ready());
-    assert_eq!(permits.map(|permit| permit.room), [0, KIB]);
+    assert_eq!(permits.map(|write_credit| write_credit.room), [0, KIB]);
 }
 
 /// A log of numbers, and somebody who makes checkpoints of it at his leisure.
@@ -165,15 +172,16 @@ fn threads_keep_to_what_may_come_and_none_sleeps_for_ever() {
         throttle.allow(&maker, Lsn::new(0));
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let (worker, mut permit) = (worker(), Permit::default());
+                let (worker, mut write_credit) = (worker(), WriteCredit::default());
                 for _ in 0..COMMITS {
                     let end = Lsn::new(end.fetch_add(BYTES, Relaxed) + BYTES);
-                    permit.done();
-                    throttle.note(&mut permit, end, BYTES);
-                    if permit.is_ahead()
-                        && let Passed::Wait(held) = throttle.pass(&worker, &mut permit, end)
+                    write_credit.done();
+                    throttle.note(&mut write_credit, end, BYTES);
+                    if write_credit.is_ahead()
+                        && let StallDecision::Wait(held) =
+                            throttle.pass(&worker, &mut write_credit, end)
                     {
-                        held.wait(&mut permit);
+                        held.wait(&mut write_credit);
                     }
                 }
                 left.fetch_sub(1, Relaxed);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::status::{Deadlock, Entry, Picture, called};
+use crate::status::{Deadlock, QueueEntry, Status, called};
 
 /// Layered layout of a graph.
 mod layers;
@@ -83,12 +83,12 @@ pub struct Edge {
 
 /// Nodes by owner, while a graph is made.
 #[derive(Default)]
-struct Maker {
+struct GraphBuilder {
     graph: WaitGraph,
     places: HashMap<String, usize>,
 }
 
-impl Maker {
+impl GraphBuilder {
     fn node(&mut self, owner: &str, label: &str, age: Duration) -> usize {
         let nodes = &mut self.graph.nodes;
         let at = self.places.entry(owner.to_owned()).or_insert_with(|| {
@@ -121,8 +121,8 @@ impl Maker {
 
 impl WaitGraph {
     /// Of everybody in `picture` who waits.
-    pub fn of_picture(picture: &Picture) -> WaitGraph {
-        let mut maker = Maker::default();
+    pub fn of_picture(picture: &Status) -> WaitGraph {
+        let mut maker = GraphBuilder::default();
         for (queue, entry) in picture.waiters() {
             let waiter = maker.node(&entry.owner, &entry.label, entry.age);
             maker.graph.nodes[waiter].awaits =
@@ -138,7 +138,7 @@ impl WaitGraph {
 
     /// Of one deadlock, as it was when it was found.
     pub fn of_deadlock(deadlock: &Deadlock) -> WaitGraph {
-        let mut maker = Maker::default();
+        let mut maker = GraphBuilder::default();
         for member in &deadlock.cycle {
             let at = maker.node(&member.owner, &member.label, member.age);
             let node = &mut maker.graph.nodes[at];
@@ -291,7 +291,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Behind, Member, Queue};
+    use crate::status::{ConflictingOwner, CycleMember, LockQueue};
 
     fn behind(owner: &str, holds: bool) -> Behind {
         let mut behind = Behind::default();
@@ -307,8 +307,8 @@ mod tests {
         entry
     }
 
-    fn picture(queues: Vec<Vec<Entry>>) -> Picture {
-        let mut picture = Picture::default();
+    fn status(queues: Vec<Vec<Entry>>) -> Status {
+        let mut picture = Status::default();
         for (number, waiters) in queues.into_iter().enumerate() {
             let mut queue = Queue::default();
             (queue.name, queue.waiters) = (format!("t/{number}"), waiters);
