@@ -61,7 +61,7 @@ fn words(held: &Backup) -> String {
 /// Calls `work` with a bar that shows its progress.
 fn with_bar(
     what: &str,
-    work: impl FnOnce(backup::Told<'_>) -> foxton::Result<Backup>,
+    work: impl FnOnce(backup::CopyProgress<'_>) -> foxton::Result<Backup>,
 ) -> Result<Backup, String> {
     let (mut bar, mut shown) = (None, 0);
     let done = work(&mut |done, total| {

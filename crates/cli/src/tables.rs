@@ -9,9 +9,9 @@ use foxton_lab::report::{
 };
 
 /// Waiters with their obstacles, the longest wait first.
-pub(crate) fn waits(picture: &Status) -> Table {
+pub(crate) fn waits(status: &Status) -> Table {
     let mut table = Table::new(["waiter", "mode", "on", "for", "age", "behind"]);
-    for (queue, waiter) in picture.waiters() {
+    for (queue, waiter) in status.waiters() {
         table.row([
             who(&waiter.owner, &waiter.label),
             waiter.mode.clone(),
@@ -25,9 +25,9 @@ pub(crate) fn waits(picture: &Status) -> Table {
 }
 
 /// Holders, first of the names that others wait for; at most `most`.
-pub(crate) fn holders(picture: &Status, most: usize) -> Table {
+pub(crate) fn holders(status: &Status, most: usize) -> Table {
     let mut table = Table::new(["holder", "mode", "on", "age", "waiting"]);
-    let holders = picture.queues.iter().flat_map(|queue| {
+    let holders = status.queues.iter().flat_map(|queue| {
         let waiting = match queue.waiters.len() {
             0 => String::new(),
             count => count.to_string(),
@@ -47,8 +47,8 @@ pub(crate) fn holders(picture: &Status, most: usize) -> Table {
 }
 
 /// Number of locks held, of those in the snapshot.
-pub(crate) fn held_count(picture: &Status) -> usize {
-    picture.queues.iter().map(|queue| queue.holders.len()).sum()
+pub(crate) fn held_count(status: &Status) -> usize {
+    status.queues.iter().map(|queue| queue.holders.len()).sum()
 }
 
 /// The names with the most time waited.
@@ -118,7 +118,7 @@ pub(crate) fn cycle(deadlock: &Deadlock) -> Table {
 }
 
 /// The conflicting transactions, in one line.
-pub(crate) fn behind(others: &[Behind]) -> String {
+pub(crate) fn behind(others: &[ConflictingOwner]) -> String {
     let words: Vec<String> = others
         .iter()
         .map(|other| {

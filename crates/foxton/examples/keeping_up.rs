@@ -97,7 +97,7 @@ fn watch(db: &Database, seconds: u64, shared: &Shared) {
         while begun.elapsed() < Duration::from_secs(second) {
             thread::sleep(Duration::from_millis(10));
             let end = db.log_end();
-            most = most.max(end.since(db.checkpoints().image));
+            most = most.max(end.since(db.checkpoints().checkpoint_lsn));
         }
         let done = shared.done.load(Relaxed);
         println!(

@@ -86,11 +86,11 @@ mod admin;
 
 pub use admin::{backup, check, inspect};
 pub use options::progress;
-pub use status as picture;
-pub use status::wait_graph as graph;
-pub use testing::failpoint as point;
+
+pub use status::wait_graph;
+pub use testing::failpoint;
 #[cfg(feature = "planted")]
-pub use testing::injected_fault as planted;
+pub use testing::injected_fault;
 pub use types::{codec, device};
 
 pub use admin::indexes::IndexStats;

@@ -564,7 +564,7 @@ mod at_points {
                 let canceller = CancelToken::new();
                 let by = canceller.clone();
                 db.failpoints()
-                    .once(&point::WAIT_BEGIN, move || by.cancel());
+                    .once(&failpoint::WAIT_BEGIN, move || by.cancel());
                 let came_to = if is_task {
                     let mut task = db.begin_async().unwrap();
                     task.set_cancel_token(&canceller);
@@ -590,7 +590,8 @@ mod at_points {
         let mut tx = db.begin().unwrap();
         tx.set_cancel_token(&canceller);
         tx.put(&TABLE, &1, &11).unwrap();
-        db.failpoints().once(&point::LOGGED, move || by.cancel());
+        db.failpoints()
+            .once(&failpoint::LOGGED, move || by.cancel());
         tx.commit().unwrap();
         assert!(canceller.is_cancelled());
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);

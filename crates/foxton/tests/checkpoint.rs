@@ -64,8 +64,8 @@ fn a_restart_finds_what_the_checkpoint_and_the_log_behind_it_hold() {
     put(&db, 0..100, 1);
     db.run(|tx| tx.put(&TEXTS, "a", b"text")).unwrap();
     let made = db.checkpoint().unwrap();
-    assert_eq!((made.layers, made.image), (1, made.redo_from));
-    assert_eq!(db.checkpoints().image, made.image);
+    assert_eq!((made.layers, made.checkpoint_lsn), (1, made.redo_from));
+    assert_eq!(db.checkpoints().checkpoint_lsn, made.checkpoint_lsn);
     put(&db, 50..150, 2);
     db.run(|tx| tx.delete(&NUMBERS, &7)).unwrap();
     drop(db);
@@ -75,7 +75,10 @@ fn a_restart_finds_what_the_checkpoint_and_the_log_behind_it_hold() {
     assert_eq!(recovered.checkpoint_rows, 101);
     assert_eq!((recovered.transactions, recovered.changes), (2, 101));
     let stats = db.checkpoints();
-    assert_eq!((stats.image, stats.last), (made.image, None));
+    assert_eq!(
+        (stats.checkpoint_lsn, stats.last),
+        (made.checkpoint_lsn, None)
+    );
     let mut expected: BTreeMap<u64, u64> = (0..50).map(|key| (key, 1)).collect();
     expected.extend((50..150).map(|key| (key, 2)));
     expected.remove(&7);
@@ -100,13 +103,13 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
     small.put(&NUMBERS, &5, &9).unwrap();
     put(&db, 20..30, 1);
     let made = db.checkpoint().unwrap();
-    assert!(made.redo_from < made.image, "{made:?}");
+    assert!(made.redo_from < made.checkpoint_lsn, "{made:?}");
     later.commit().unwrap();
     // A second one, with the parts that it has in hand.
     put(&db, 30..40, 1);
     let again = db.checkpoint().unwrap();
     assert!(
-        again.redo_from < again.image,
+        again.redo_from < again.checkpoint_lsn,
         "the one that never ends keeps it"
     );
     let image = device.crash(Damage::DropAll, 1);
@@ -123,7 +126,7 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
     // Those whose process is gone will never commit: they keep nothing any more.
     put(&db, 40..41, 1);
     let made = db.checkpoint().unwrap();
-    assert_eq!(made.redo_from, made.image);
+    assert_eq!(made.redo_from, made.checkpoint_lsn);
     drop(db);
     assert_eq!(numbers(&open(device)).len(), expected.len() + 1);
 }

@@ -347,10 +347,10 @@ fn a_checkpoint_that_finds_no_room_leaves_the_one_before_and_is_made_later() {
     assert_eq!(db.checkpoint().unwrap_err().code(), "device_full");
     let stats = db.checkpoints();
     assert_eq!((stats.made, stats.failed), (1, 1));
-    assert_eq!(stats.last.unwrap().image, first.image);
+    assert_eq!(stats.last.unwrap().checkpoint_lsn, first.checkpoint_lsn);
     assert!(stats.last_failure.unwrap().contains("layer-"));
     model = change(&db, &model, 3).unwrap();
-    assert!(db.checkpoint().unwrap().image > first.image);
+    assert!(db.checkpoint().unwrap().checkpoint_lsn > first.checkpoint_lsn);
     drop(db);
     assert_eq!(
         rows(&open(device.crash(Damage::DropAll, 0)).unwrap()),
@@ -377,6 +377,6 @@ fn writers_wait_for_no_checkpoint_that_was_asked_for_however_long_it_takes() {
         assert!(!checkpoint.is_finished());
         drop(opener);
         let made = checkpoint.join().unwrap();
-        assert!(made.image < db.checkpoint().unwrap().image);
+        assert!(made.checkpoint_lsn < db.checkpoint().unwrap().checkpoint_lsn);
     });
 }

@@ -42,7 +42,7 @@ fn slow() -> Gate {
 /// How far the log is ahead of the last checkpoint, at least.
 fn ahead(db: &Database) -> u64 {
     let end = db.log_end().bytes();
-    end - db.checkpoints().image.bytes().min(end)
+    end - db.checkpoints().checkpoint_lsn.bytes().min(end)
 }
 
 /// Half and the whole of `EVERY` come while one is made that began when as much had come, or, as it is after one of those, half as

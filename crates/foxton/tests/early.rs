@@ -6,7 +6,7 @@
 //! written, so that the end of the process would take it.
 #![cfg(feature = "hooks")]
 
-use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, point};
+use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, failpoint};
 use foxton_log::device::{
     disk::Damage,
     fault::{Call, FaultDevice, Times},
@@ -58,13 +58,13 @@ fn lets_go(
     reached: impl FnOnce(),
     write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
 ) -> Writing {
-    let released = db.failpoints().passages(&point::RELEASED);
+    let released = db.failpoints().passages(&failpoint::RELEASED);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(write))
     };
     reached();
-    while db.failpoints().passages(&point::RELEASED) == released {
+    while db.failpoints().passages(&failpoint::RELEASED) == released {
         thread::yield_now();
     }
     writing
@@ -417,7 +417,7 @@ fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() 
 #[test]
 fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
     let scene = Scene::puts_one_buffered();
-    let logged = scene.db.failpoints().passages(&point::LOGGED);
+    let logged = scene.db.failpoints().passages(&failpoint::LOGGED);
     let removing = {
         let db = scene.db.clone();
         thread::spawn(move || {
@@ -427,7 +427,7 @@ fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
             })
         })
     };
-    while scene.db.failpoints().passages(&point::LOGGED) == logged {
+    while scene.db.failpoints().passages(&failpoint::LOGGED) == logged {
         thread::yield_now();
     }
     let mut tx = scene.db.begin().unwrap();

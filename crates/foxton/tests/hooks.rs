@@ -34,7 +34,7 @@ fn keys(tx: &mut Transaction, range: impl RangeBounds<u64>, reversed: bool) -> V
 fn a_key_comes_before_the_lock(range: impl RangeBounds<u64> + Clone) {
     let db = with(&[1, 10]);
     let other = db.clone();
-    db.failpoints().once(&point::SCAN_FOUND, move || {
+    db.failpoints().once(&failpoint::SCAN_FOUND, move || {
         other.run(|tx| tx.put(&ROWS, &5, &0)).unwrap();
     });
     let mut tx = db.begin().unwrap();
@@ -61,7 +61,7 @@ fn a_key_that_goes_before_it_is_locked_is_not_read() {
     for reversed in [false, true] {
         let db = with(&[1, 5, 10]);
         let other = db.clone();
-        db.failpoints().once(&point::SCAN_FOUND, move || {
+        db.failpoints().once(&failpoint::SCAN_FOUND, move || {
             other.run(|tx| tx.delete(&ROWS, &5)).unwrap();
         });
         let mut tx = db.begin().unwrap();
@@ -83,7 +83,7 @@ fn an_entry_changes_before_its_row_is_locked(
         .unwrap();
     let other = db.clone();
     db.failpoints()
-        .once(&point::ENTRY_READ, move || other.run(change).unwrap());
+        .once(&failpoint::ENTRY_READ, move || other.run(change).unwrap());
     let mut tx = db.begin().unwrap();
     assert_eq!(read(&mut tx), expected);
     let writing = {
@@ -145,7 +145,7 @@ fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
     let (other, place) = (db.clone(), reader.clone());
     // The writer has an intention on the gap (1, 10). Then 7 comes, and somebody reads below it: what
     // is read is the gap (1, 7), in which the writer has nothing.
-    db.failpoints().once(&point::INSERTING, move || {
+    db.failpoints().once(&failpoint::INSERTING, move || {
         other.run(|tx| tx.put(&ROWS, &7, &0)).unwrap();
         let mut tx = other.begin().unwrap();
         assert_eq!(keys(&mut tx, 2..=6, false), [0; 0]);
@@ -170,7 +170,7 @@ fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
     let db = with(&[1, 8, 10]);
     let reader = Arc::new(Mutex::new(None));
     let (other, place) = (db.clone(), reader.clone());
-    db.failpoints().once(&point::INSERTING, move || {
+    db.failpoints().once(&failpoint::INSERTING, move || {
         // It stays a ghost, since the writer holds its gap; another reader sees over it.
         other.run(|tx| tx.delete(&ROWS, &8)).unwrap();
         let mut tx = other.begin().unwrap();
@@ -206,17 +206,17 @@ fn waits_are_seen_to_begin_and_to_end() {
     let db = with(&[1]);
     let mut holder = db.begin().unwrap();
     holder.put(&ROWS, &1, &1).unwrap();
-    let stop = db.failpoints().stop(&point::WAIT_END);
+    let stop = db.failpoints().stop(&failpoint::WAIT_END);
     let waiting = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.get(&ROWS, &1)))
     };
-    while db.failpoints().passages(&point::WAIT_BEGIN) == 0 {
+    while db.failpoints().passages(&failpoint::WAIT_BEGIN) == 0 {
         thread::yield_now();
     }
     holder.commit().unwrap();
     stop.reached();
-    assert_eq!(db.failpoints().passages(&point::WAIT_END), 1);
+    assert_eq!(db.failpoints().passages(&failpoint::WAIT_END), 1);
     // The lock is granted already: who comes to write waits for the thread that is stopped.
     let alone = db
         .begin()

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use foxton::error::ConflictReason;
-use foxton::{AsyncTransaction, Database, Error, Lock, Options, Result, Transaction, point};
+use foxton::{AsyncTransaction, Database, Error, Lock, Options, Result, Transaction, failpoint};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -157,7 +157,7 @@ fn a_forgotten_transaction_gives_back_what_it_holds() {
 fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
     let db = tiny();
     let mut tx = writer(&db);
-    let stop = db.failpoints().stop(&point::IDLE);
+    let stop = db.failpoints().stop(&failpoint::IDLE);
     db.clock().advance(HOUR);
     stop.reached();
     is_idle(tx.get(&TABLE, &1));
@@ -178,7 +178,7 @@ fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
     for commits in [true, false] {
         let db = tiny();
         let tx = writer(&db);
-        let stop = db.failpoints().stop(&point::IDLE);
+        let stop = db.failpoints().stop(&failpoint::IDLE);
         db.clock().advance(HOUR);
         stop.reached();
         match commits {

@@ -37,7 +37,7 @@ fn status(place: &Path) -> Status {
 fn picture_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
-        let seen = picture(place);
+        let seen = status(place);
         if shows(&seen) {
             return seen;
         }
@@ -70,7 +70,7 @@ fn with_a_wait<R>(db: &Database, look: impl FnOnce() -> R) -> R {
 fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
     let directory = Directory::new("observe-seen");
     let db = observed(&directory.0);
-    let seen = with_a_wait(&db, || picture(&directory.0));
+    let seen = with_a_wait(&db, || status(&directory.0));
     assert_eq!(seen.process, std::process::id());
     assert!(seen.database.contains("observe-seen"));
     let (queue, waiter) = seen.waiters()[0];
@@ -175,7 +175,7 @@ fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
     let mut half = UnixStream::connect(&path).unwrap();
     half.write_all(b"foxton 1 pic").unwrap();
     drop(UnixStream::connect(&path).unwrap());
-    assert_eq!(picture(&directory.0).process, std::process::id());
+    assert_eq!(status(&directory.0).process, std::process::id());
     half.write_all(b"ture\nfoxton 1 picture\n").unwrap();
     let mut lines = BufReader::new(half).lines();
     for _ in 0..2 {
@@ -203,7 +203,7 @@ fn who_does_not_read_holds_nobody_up_and_of_too_many_the_most_silent_goes() {
         })
         .collect();
     // Were anybody held up by the deaf, these would never come back, or be refused in the end.
-    let seen = picture(&directory.0);
+    let seen = status(&directory.0);
     assert!(seen.queues.len() > 1_000);
     db.run(|tx| tx.put(&STOCK, &9_999, &1)).unwrap();
     // The first was let go to make room for those after it; the last is served once it reads.
@@ -253,11 +253,11 @@ fn a_database_without_a_directory_says_where_its_socket_is() {
     let path = directory.0.join("here.sock");
     options.observe = Observe::At(path.clone());
     let db = Database::in_memory(options.clone()).unwrap();
-    assert_eq!(picture(&path).database, "in memory");
+    assert_eq!(status(&path).database, "in memory");
     // Another one is refused the same place, and takes no harm from asking.
     let taken = Database::in_memory(options).unwrap_err();
     assert!(taken.to_string().contains("observed"), "{taken}");
-    assert_eq!(picture(&path).process, std::process::id());
+    assert_eq!(status(&path).process, std::process::id());
     drop(db);
     assert!(!path.exists());
 }
@@ -280,7 +280,7 @@ fn a_deadlock_is_seen_with_its_cycle_and_drawn() {
         drop(other);
         assert!(crossing.join().unwrap() != ours);
     });
-    let seen = picture(&directory.0);
+    let seen = status(&directory.0);
     let cycle = &seen.deadlocks[0].cycle;
     assert_eq!(cycle.len(), 2);
     assert_eq!(cycle.iter().filter(|member| member.victim).count(), 1);

@@ -12,8 +12,8 @@ use crate::{
     victim,
 };
 use foxton::{
-    Database, Durability, Table, backup::restore_between, check::check_on, graph::WaitGraph,
-    picture::Status,
+    Database, Durability, Table, backup::restore_between, check::check_on, status::Status,
+    wait_graph::WaitGraph,
 };
 use foxton_log::format::segment;
 use foxton_log::read::audit::audit;
@@ -271,11 +271,11 @@ pub fn log(bytes: &[u8]) {
 /// # Panics
 ///
 /// If it reads differently then.
-pub fn status(bytes: &[u8]) {
+pub fn picture(bytes: &[u8]) {
     let Ok(picture) = serde_json::from_slice::<Status>(bytes) else {
         return;
     };
-    let graph = WaitGraph::of_picture(&picture);
+    let graph = WaitGraph::of_status(&picture);
     let drawn = (graph.to_dot(), graph.to_svg(), graph.has_cycle());
     assert!(!drawn.0.is_empty() && !drawn.1.is_empty());
     let written = serde_json::to_vec(&picture).expect("text and numbers can always be written");

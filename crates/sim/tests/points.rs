@@ -5,7 +5,7 @@
 //! again, everything acknowledged by then must be there, and no half of anything else.
 #![cfg(feature = "hooks")]
 
-use foxton::{Database, Durability, Error, Table, point};
+use foxton::{Database, Durability, Error, Table, failpoint};
 use foxton_log::device::{disk::Damage, fault::FaultDevice, memory::MemoryDevice};
 use foxton_sim::{
     crash::open,
@@ -89,7 +89,7 @@ fn found(what: &str, device: MemoryDevice, expected: &Expectations) {
 fn passages() -> BTreeMap<&'static str, u64> {
     let db = open(FaultDevice::new(), SEED).unwrap();
     run(&db, &Shared::default()).unwrap();
-    point::everywhere()
+    failpoint::everywhere()
         .map(|point| (point.name(), db.failpoints().passages(&point)))
         .collect()
 }
@@ -105,7 +105,7 @@ fn fired(passages: &BTreeMap<&'static str, u64>, point: &Failpoint) -> impl Iter
 #[test]
 fn a_power_cut_at_any_point_takes_nothing_acknowledged() {
     let passages = passages();
-    for point in point::everywhere() {
+    for point in failpoint::everywhere() {
         for nth in fired(&passages, &point) {
             let device = FaultDevice::new();
             let expected = Shared::default();
@@ -137,7 +137,7 @@ fn a_power_cut_at_any_point_takes_nothing_acknowledged() {
 #[test]
 fn a_failure_at_any_point_ends_the_database_and_takes_nothing_acknowledged() {
     let passages = passages();
-    for point in point::everywhere().filter(Failpoint::fails) {
+    for point in failpoint::everywhere().filter(Failpoint::fails) {
         for nth in fired(&passages, &point) {
             let device = FaultDevice::new();
             let expected = Shared::default();

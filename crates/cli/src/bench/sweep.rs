@@ -138,10 +138,9 @@ impl Sweep {
     }
 }
 
-/// Parses a value of `--admission`. `all`, the former spelling of `unlimited`, still works.
+/// Parses a value of `--admission`.
 fn admission(text: &str) -> Result<Admission, String> {
-    let name = if text == "unlimited" { "all" } else { text };
-    let known = name.parse::<Admission>();
+    let known = text.parse::<Admission>();
     known.map_err(|_| "give unlimited, adaptive, or a number from 1".to_owned())
 }
 

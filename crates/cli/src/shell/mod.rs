@@ -212,13 +212,13 @@ impl Shell {
     }
 
     fn locks(&self) {
-        let picture = self.db.status();
-        if !picture.waiters().is_empty() {
-            show(&tables::waits(&picture).render());
+        let status = self.db.status();
+        if !status.waiters().is_empty() {
+            show(&tables::waits(&status).render());
             say!("");
         }
         print_table(
-            &tables::holders(&picture, usize::MAX),
+            &tables::holders(&status, usize::MAX),
             "no session holds a lock",
         );
     }

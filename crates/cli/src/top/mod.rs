@@ -19,7 +19,7 @@ use std::{
 
 use foxton::{
     observe::{WatchError, Watcher},
-    picture::Status,
+    status::Status,
 };
 use ratatui::{
     DefaultTerminal, Terminal,
@@ -54,8 +54,8 @@ pub(crate) fn run(what: &Top) -> Result<ExitCode, String> {
 
 fn once(eye: &mut Eye<'_>, state: &mut State, size: (u16, u16)) -> Result<ExitCode, String> {
     for pause in [MOMENT, Duration::ZERO] {
-        let picture = eye.look().map_err(|error| error.to_string())?;
-        state.see(picture);
+        let status = eye.look().map_err(|error| error.to_string())?;
+        state.see(status);
         thread::sleep(pause);
     }
     show(&frame(state, size));
@@ -73,7 +73,7 @@ fn watch(
             due = Instant::now() + state.every();
             if !state.is_paused() {
                 match eye.look() {
-                    Ok(picture) => state.see(picture),
+                    Ok(status) => state.see(status),
                     Err(error) => state.lose(&error),
                 }
             }
@@ -133,9 +133,9 @@ impl Eye<'_> {
             Some(watcher) => watcher,
             None => Watcher::connect(self.place)?,
         };
-        let picture = watcher.status()?;
+        let status = watcher.status()?;
         self.watcher = Some(watcher);
-        Ok(picture)
+        Ok(status)
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) page: u8,
     pub(super) order: Order,
     pub(super) scroll: usize,
-    pub(super) picture: Option<Status>,
+    pub(super) status: Option<Status>,
     pub(super) rates: Rates,
     pub(super) history: VecDeque<u64>,
     /// Why there is no new snapshot.
@@ -94,7 +94,7 @@ impl State {
             every,
             order: Order::Longest,
             scroll: 0,
-            picture: None,
+            status: None,
             rates: Rates::default(),
             history: VecDeque::new(),
             trouble: None,
@@ -112,16 +112,16 @@ impl State {
     }
 
     /// Takes in a snapshot.
-    pub(super) fn see(&mut self, picture: Status) {
+    pub(super) fn see(&mut self, status: Status) {
         self.trouble = None;
-        if let Some(before) = &self.picture {
+        if let Some(before) = &self.status {
             // Another process, or the same database opened again, counts from zero.
-            let continues = before.process == picture.process && before.open <= picture.open;
-            let passed = picture.open.saturating_sub(before.open).as_secs_f64();
+            let continues = before.process == status.process && before.open <= status.open;
+            let passed = status.open.saturating_sub(before.open).as_secs_f64();
             if !continues {
                 self.history.clear();
             } else if passed > 0.0 {
-                self.rates = rates(before, &picture, passed);
+                self.rates = rates(before, &status, passed);
                 self.history.push_back(self.rates.commits as u64);
                 if self.history.len() > HISTORY {
                     self.history.pop_front();
@@ -129,7 +129,7 @@ impl State {
             }
         }
         self.taken = Some(Instant::now());
-        self.picture = Some(picture);
+        self.status = Some(status);
     }
 
     /// Records that there was no snapshot.
@@ -170,9 +170,9 @@ impl State {
     }
 
     /// The waiters, in the chosen order.
-    pub(super) fn waiters(&self) -> Vec<(&Queue, &Entry)> {
+    pub(super) fn waiters(&self) -> Vec<(&LockQueue, &QueueEntry)> {
         let mut waiters = self
-            .picture
+            .status
             .as_ref()
             .map(Status::waiters)
             .unwrap_or_default();
@@ -191,12 +191,12 @@ fn rates(before: &Status, after: &Status, passed: f64) -> Rates {
     let waited = after.locks.waited.saturating_sub(before.locks.waited);
     Rates {
         commits: rate(&Status::all_commits),
-        rollbacks: rate(&|picture| picture.transactions.rollbacks),
-        deadlocks: rate(&|picture| picture.transactions.deadlocks),
-        reruns: rate(&|picture| picture.transactions.reruns),
-        locks: rate(&|picture| picture.locks.acquisitions),
-        waits: rate(&|picture| picture.locks.waits),
-        timeouts: rate(&|picture| picture.locks.timeouts),
+        rollbacks: rate(&|status| status.transactions.rollbacks),
+        deadlocks: rate(&|status| status.transactions.deadlocks),
+        reruns: rate(&|status| status.transactions.reruns),
+        locks: rate(&|status| status.locks.acquisitions),
+        waits: rate(&|status| status.locks.waits),
+        timeouts: rate(&|status| status.locks.timeouts),
         waiting: waited.as_secs_f64() / passed,
     }
 }
@@ -241,8 +241,8 @@ pub(super) mod tests {
 
     /// Gives `state` two snapshots, a second and a thousand commits apart.
     pub(crate) fn busy(state: &mut State) {
-        state.see(picture(10, 500));
-        state.see(picture(11, 1_500));
+        state.see(status(10, 500));
+        state.see(status(11, 1_500));
     }
 
     fn press(state: &mut State, code: KeyCode) -> Verdict {
@@ -255,9 +255,9 @@ pub(super) mod tests {
         busy(&mut state);
         assert_eq!(state.rates.commits, 1_000.0);
         assert_eq!(state.history, [1_000]);
-        state.see(picture(1, 0));
+        state.see(status(1, 0));
         assert!(state.history.is_empty());
-        state.see(picture(3, 1_000));
+        state.see(status(3, 1_000));
         assert_eq!(state.rates.commits, 500.0);
     }
 

@@ -29,27 +29,27 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let Some(picture) = &state.picture else {
+    let Some(status) = &state.status else {
         let words = state.trouble.as_deref().unwrap_or("connecting ...");
         frame.render_widget(Paragraph::new(plain(words)), page);
         return;
     };
-    draw_head(frame, head, state, picture);
+    draw_head(frame, head, state, status);
     match state.page {
         2 => waits(frame, page, state),
         3 => {
             let title = "holders";
-            let all = tables::holders(picture, usize::MAX);
+            let all = tables::holders(status, usize::MAX);
             grid(frame, page, title, &all, &[26, 6, 28, 9, 7], state.scroll);
         }
-        4 => usage(frame, page, state, picture),
-        5 => deadlocks(frame, page, state, picture),
-        _ => overview(frame, page, state, picture),
+        4 => usage(frame, page, state, status),
+        5 => deadlocks(frame, page, state, status),
+        _ => overview(frame, page, state, status),
     }
     frame.render_widget(Paragraph::new(KEYS).dim(), keys);
 }
 
-fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
+fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
     let [left, right] =
         Layout::horizontal([Constraint::Min(66), Constraint::Percentage(20)]).areas(area);
     let news = match (&state.trouble, state.is_paused()) {
@@ -57,7 +57,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status)
         (None, true) => Span::styled("paused", Style::new().fg(Color::Yellow).bold()),
         (None, false) => Span::raw(format!("every {}", time(state.every()))),
     };
-    let waiters = picture.waiters();
+    let waiters = status.waiters();
     let longest = waiters.first().map(|(_, waiter)| waiter.waited);
     let Rates {
         commits,
@@ -70,19 +70,19 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status)
         waiting,
     } = state.rates;
     let cell = |what: &str, value: f64| format!("{what} {:>9} ", grouped(value));
-    let facts = &picture.locks;
+    let facts = &status.locks;
     let lines = vec![
         Line::from(vec![
             Span::styled(" foxton top  ", Style::new().bold()),
             Span::raw(format!(
                 "process {}  {}  open {}  ",
-                picture.process,
-                picture.lock_manager,
-                time(picture.open)
+                status.process,
+                status.lock_manager,
+                time(status.open)
             )),
         ]),
         Line::from(vec![
-            Span::raw(format!(" {}  ", plain(&picture.database))).dim(),
+            Span::raw(format!(" {}  ", plain(&status.database))).dim(),
             news,
         ]),
         Line::from(vec![
@@ -114,7 +114,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status)
 
 /// Number of waiting clients. A client whose transaction ended while the snapshot was taken may be
 /// in two queues, as two transactions with the same owner number.
-fn clients(waiters: &[(&Queue, &Entry)]) -> usize {
+fn clients(waiters: &[(&LockQueue, &QueueEntry)]) -> usize {
     let place = |owner: &'_ str| owner.split('.').next().unwrap_or_default().to_owned();
     let places: HashSet<String> = waiters
         .iter()
@@ -130,7 +130,7 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
     }
 }
 
-fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
+fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
@@ -142,13 +142,13 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) 
         .spacing(2)
         .areas(bottom);
     let mut hot = table::Table::new(["hot name", "waits", "waited"]);
-    for name in &picture.hot_names {
+    for name in &status.hot_names {
         let waits = grouped(name.waits as f64);
         hot.row([plain(&name.name), waits, time(name.waited)]);
     }
     grid(frame, names, "hot names", &hot, &[18, 7, 7], 0);
     let mut by_label = table::Table::new(["label", "waits", "mean", "hold"]);
-    for usage in &picture.labels {
+    for usage in &status.labels {
         by_label.row([
             tables::named(&usage.name),
             grouped(usage.waits as f64),
@@ -158,12 +158,12 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) 
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
     let [deadlock, checkpoint] = Layout::vertical([Constraint::Length(1); 2]).areas(last);
-    frame.render_widget(Paragraph::new(last_deadlock(picture)), deadlock);
-    frame.render_widget(Paragraph::new(checkpoints(picture)), checkpoint);
+    frame.render_widget(Paragraph::new(last_deadlock(status)), deadlock);
+    frame.render_widget(Paragraph::new(checkpoints(status)), checkpoint);
 }
 
-fn last_deadlock(picture: &Status) -> Line<'static> {
-    let Some(latest) = picture.deadlocks.last() else {
+fn last_deadlock(status: &Status) -> Line<'static> {
+    let Some(latest) = status.deadlocks.last() else {
         return Line::from(" no deadlock").dim();
     };
     let members: Vec<String> = latest
@@ -177,7 +177,7 @@ fn last_deadlock(picture: &Status) -> Line<'static> {
             )
         })
         .collect();
-    let count = match picture.locks.deadlocks {
+    let count = match status.locks.deadlocks {
         0 | 1 => "1 deadlock".to_owned(),
         many => format!("{} deadlocks", grouped(many as f64)),
     };
@@ -187,8 +187,8 @@ fn last_deadlock(picture: &Status) -> Line<'static> {
     ])
 }
 
-fn checkpoints(picture: &Status) -> Line<'static> {
-    let state = &picture.checkpoints;
+fn checkpoints(status: &Status) -> Line<'static> {
+    let state = &status.checkpoints;
     let line = Line::from(format!(" {}", tables::checkpoint(state)));
     match state.waiting > 0 || !state.last_failure.is_empty() {
         true => line.style(Style::new().fg(Color::Red)),
@@ -212,13 +212,13 @@ fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
     grid(frame, area, &title, &all, &[8, 22, 5, 20, 18], state.scroll);
 }
 
-fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
+fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
     let [tables, labels] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(2)]).areas(area);
-    let by_table = narrow(&tables::usages("table", &picture.tables));
+    let by_table = narrow(&tables::usages("table", &status.tables));
     let title = "waits by table";
     grid(frame, tables, title, &by_table, &USAGE, 0);
     let title = "by label; hold times are of locks that were waited for";
-    let by_label = narrow(&tables::usages("label", &picture.labels));
+    let by_label = narrow(&tables::usages("label", &status.labels));
     grid(frame, labels, title, &by_label, &USAGE, state.scroll);
 }
 
@@ -242,9 +242,9 @@ fn narrow(all: &table::Table) -> table::Table {
     few
 }
 
-fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status) {
+fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
     let mut all = table::Table::new(["member", "requests", "on", "behind", ""]);
-    for deadlock in picture.deadlocks.iter().rev() {
+    for deadlock in status.deadlocks.iter().rev() {
         let cycle = tables::cycle(deadlock);
         for row in cycle.rows() {
             let cells = [0, 1, 2, 5, 6].map(|at| row[at].clone());
@@ -252,7 +252,7 @@ fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Status)
         }
         all.gap();
     }
-    let title = match picture.deadlocks.len() {
+    let title = match status.deadlocks.len() {
         0 => "no deadlock yet".to_owned(),
         count => format!("the last {count} deadlocks, the latest first"),
     };

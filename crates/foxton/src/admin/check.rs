@@ -31,11 +31,11 @@ use crate::admin::backup::{self, Label};
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::CheckpointError;
-use crate::checkpoint::layer::{self, Reader};
+use crate::checkpoint::layer::{self, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::error::{Error, Result, Storage};
 use crate::recovery::open_error::{no_superblock, not_locked};
-use crate::recovery::restart::{Refused, look};
+use crate::recovery::restart::{RestartError, look};
 use crate::redo::record::next_change;
 use crate::types::limits::BACKUP_FILE;
 
@@ -260,7 +260,7 @@ fn look_at_layer(
     layer: layer::Layer,
     (report, path): (&mut Report, &Path),
 ) -> Result<()> {
-    let reader = match Reader::open(device, identity, layer) {
+    let reader = match LayerReader::open(device, identity, layer) {
         Ok(reader) => reader,
         Err(error) => return report.error(error, path),
     };
@@ -322,16 +322,16 @@ fn tables(
     let catalog = Catalog::new(workers.domain().clone());
     match look(device, identity, &catalog, &workers) {
         Ok(()) => {}
-        Err(Refused::Checkpoint(error)) => return report.error(error, path),
-        Err(Refused::Log(OpenError::Visit { lsn, error })) => {
+        Err(RestartError::Checkpoint(error)) => return report.error(error, path),
+        Err(RestartError::Log(OpenError::Visit { lsn, error })) => {
             let what = format!("the record at log position {lsn} does not hold {error}");
             report.note("the log", None, what);
             return Ok(());
         }
-        Err(Refused::Log(OpenError::Device(failure))) => {
+        Err(RestartError::Log(OpenError::Device(failure))) => {
             return Err(not_looked_at(failure, path).into());
         }
-        Err(Refused::Log(error)) => {
+        Err(RestartError::Log(error)) => {
             report.note("the log", None, error.to_string());
             return Ok(());
         }

@@ -21,7 +21,7 @@ use crate::status::{Deadlock, Status};
 pub use foxton_lock::inspect::LockStats;
 pub use foxton_lock::mode::Mode;
 pub use foxton_lock::name::Name;
-pub use foxton_lock::request::{CycleMember as Member, OwnerId, OwnerLabel as Label};
+pub use foxton_lock::request::{CycleMember, OwnerId, OwnerLabel as Label};
 pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::AccountSummary as Account;
@@ -147,7 +147,7 @@ pub struct DeadlockReport {
     /// When it was found.
     pub at: SystemTime,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<Member>,
+    pub cycle: Vec<CycleMember>,
     tables: TableNames,
 }
 
@@ -329,18 +329,18 @@ impl Database {
     /// # let db = Database::in_memory(Options::default())?;
     /// # let mut tx = db.begin()?;
     /// tx.put(&T, &7, &1)?;
-    /// let picture = db.picture();
-    /// assert!(picture.queues.iter().any(|queue| queue.name == "stock"));
-    /// assert!(picture.waiters().is_empty());
+    /// let status = db.status();
+    /// assert!(status.queues.iter().any(|queue| queue.name == "stock"));
+    /// assert!(status.waiters().is_empty());
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn status(&self) -> Status {
-        capture::picture(self.engine())
+        capture::status(self.engine())
     }
 
     /// Who waits for whom, to be drawn.
     pub fn wait_graph(&self) -> WaitGraph {
-        WaitGraph::of_picture(&self.status())
+        WaitGraph::of_status(&self.status())
     }
 
     /// Who waits for what and for whom, the longest wait first.

@@ -24,7 +24,7 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointStats, Checkpoints};
+use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError, CheckpointStats};
 use crate::engine::Engine;
 use crate::engine::background::BackgroundThread;
 use crate::engine::checkpoint_thread::Checkpointer;
@@ -186,7 +186,7 @@ impl Database {
             RestartError::Checkpoint(error) => error.told(path),
         })?;
         let checkpoints =
-            Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
+            CheckpointControl::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
             keeper: BackgroundThread::new(locks.clone(), workers.clone()),
@@ -352,7 +352,7 @@ impl Database {
 
     /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
     #[cfg(feature = "hooks")]
-    pub fn hooks(&self) -> &foxton_sync::failpoint::Failpoints {
+    pub fn failpoints(&self) -> &foxton_sync::failpoint::Failpoints {
         self.door.engine.workers.failpoints()
     }
 

@@ -300,7 +300,7 @@ impl Transaction {
     /// # const STOCK: Table<str, u32> = Table::new("stock");
     /// # let db = Database::in_memory(Options::default())?;
     /// let mut inventory = db.begin()?;
-    /// inventory.lock_table(&STOCK, TableLock::Shared, LockWait::Usual)?;
+    /// inventory.lock_table(&STOCK, TableLock::Shared, LockWait::Default)?;
     /// let mut sale = db.begin()?;
     /// let refused = sale.lock_table(&STOCK, TableLock::IntentExclusive, LockWait::Refuse);
     /// assert_eq!(refused.unwrap_err().code(), "lock_busy");

@@ -299,14 +299,14 @@ impl CheckpointBuilder {
         let device = &*self.device;
         let readers = old
             .iter()
-            .map(|&layer| Reader::open(device, &self.identity, layer))
+            .map(|&layer| LayerReader::open(device, &self.identity, layer))
             .collect::<Result<Vec<_>, _>>()?;
         pace.expect(old.iter().map(|layer| layer.bytes).sum::<u64>());
         let mut merge = Merge::new(&readers, Some(gathered), below, None)?;
         let number = self.free_number()?;
         next.next_layer = number + 1;
         let write = || {
-            let mut writer = Writer::create(device, &self.identity, number)?;
+            let mut writer = LayerWriter::create(device, &self.identity, number)?;
             loop {
                 pace.spend(merge.take_read())?;
                 let Some(row) = merge.advance()? else {

@@ -43,7 +43,7 @@ pub(crate) fn load(
     let readers = manifest
         .layers
         .iter()
-        .map(|&layer| Reader::open(device, identity, layer))
+        .map(|&layer| LayerReader::open(device, identity, layer))
         .collect::<Result<Vec<_>, _>>()?;
     let useful = usize::try_from(manifest.bytes() / BYTES_PER_THREAD).unwrap_or(usize::MAX);
     let threads = threads.min(useful).max(1);
@@ -91,7 +91,7 @@ pub(crate) fn load(
 
 /// What all threads share.
 struct Job<'j> {
-    readers: &'j [Reader],
+    readers: &'j [LayerReader],
     catalog: &'j Catalog,
     meter: &'j ProgressMeter<'j>,
 }

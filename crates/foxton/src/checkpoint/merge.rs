@@ -18,7 +18,7 @@ use crate::redo::record::{Change, Effect};
 /// Where entries come from.
 #[derive(Debug)]
 enum Source<'r> {
-    Layer(Cursor<'r>),
+    Layer(LayerCursor<'r>),
     Memory(&'r ChangeBuffer, usize),
 }
 
@@ -95,14 +95,14 @@ pub(crate) struct Merge<'r> {
 impl<'r> Merge<'r> {
     /// The rows from `from` on of `layers`, the oldest first, and of what was gathered since.
     pub(crate) fn new(
-        layers: impl IntoIterator<Item = &'r Reader>,
+        layers: impl IntoIterator<Item = &'r LayerReader>,
         gathered: Option<&'r ChangeBuffer>,
         below: Below,
         from: Option<(u32, &[u8])>,
     ) -> Result<Merge<'r>, CheckpointError> {
         let cursors = layers
             .into_iter()
-            .map(|reader| Cursor::new(reader, from).map(Source::Layer));
+            .map(|reader| LayerCursor::new(reader, from).map(Source::Layer));
         let mut sources = cursors.collect::<Result<Vec<_>, _>>()?;
         sources.extend(gathered.map(|gathered| Source::Memory(gathered, 0)));
         Ok(Merge {

@@ -202,8 +202,8 @@ impl CheckpointControl {
         every: u64,
         rate: Option<u64>,
     ) -> CheckpointControl {
-        let image = maker.manifest().checkpoint_lsn;
-        let due = image.plus(every);
+        let checkpoint_lsn = maker.manifest().checkpoint_lsn;
+        let due = checkpoint_lsn.plus(every);
         CheckpointControl {
             maker: Mutex::new(maker),
             turn: Mutex::new(()),

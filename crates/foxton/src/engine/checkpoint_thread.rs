@@ -8,13 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::checkpoint::{CheckpointError, Checkpoints};
+use crate::checkpoint::{CheckpointControl, CheckpointError};
 use crate::engine::Engine;
 
 /// A running thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    checkpoints: Arc<Checkpoints>,
+    checkpoints: Arc<CheckpointControl>,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -9,8 +9,8 @@ use foxton_lock::name::{Class, Name};
 
 use crate::engine::{Counter, Engine};
 use crate::status::{
-    Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Queue, Status, Transactions,
-    Usage,
+    Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, LockQueue, Locks, QueueEntry,
+    Status, Transactions, Usage,
 };
 
 /// Holders and waiters of a picture, about.
@@ -136,8 +136,8 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
 pub(crate) fn cycle(
     members: &[foxton_lock::request::CycleMember],
     mut call: impl FnMut(Name) -> String,
-) -> Vec<Member> {
-    let member = |member: &foxton_lock::request::CycleMember| Member {
+) -> Vec<CycleMember> {
+    let member = |member: &foxton_lock::request::CycleMember| CycleMember {
         owner: member.owner.to_string(),
         label: member.label.to_string(),
         age: member.age,
@@ -169,14 +169,14 @@ fn usage(name: String, told: &inspect::WaitUsage) -> Usage {
     }
 }
 
-fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<Queue> {
+fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
     let mut queues = snapshot.queues;
     // The sort is stable: names without waiters stay in their order.
     queues.sort_by_key(|queue| {
         let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
         std::cmp::Reverse(longest)
     });
-    let queue = |queue: &inspect::LockQueue| Queue {
+    let queue = |queue: &inspect::LockQueue| LockQueue {
         name: names.call(queue.name),
         holders: queue
             .holders
@@ -190,8 +190,8 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<Queue> {
     queues.iter().map(queue).collect()
 }
 
-fn entry(told: &inspect::QueueEntry, behind: Vec<Behind>) -> Entry {
-    Entry {
+fn entry(told: &inspect::QueueEntry, behind: Vec<ConflictingOwner>) -> QueueEntry {
+    QueueEntry {
         owner: told.owner.to_string(),
         label: told.label.to_string(),
         mode: told.mode.to_string(),
@@ -203,14 +203,14 @@ fn entry(told: &inspect::QueueEntry, behind: Vec<Behind>) -> Entry {
 }
 
 /// Whom the waiter at `at` waits for: holders, then those ahead of it from the nearest on.
-fn behind(queue: &inspect::LockQueue, at: usize) -> Vec<Behind> {
+fn behind(queue: &inspect::LockQueue, at: usize) -> Vec<ConflictingOwner> {
     let waiter = &queue.waiters[at];
     let holders = queue.holders.iter().map(|holder| (holder, true));
     let ahead = queue.waiters[..at].iter().rev();
     let in_the_way = holders
         .chain(ahead.map(|earlier| (earlier, false)))
         .filter(|(other, _)| other.owner != waiter.owner && !other.mode.compatible(waiter.mode));
-    let told = in_the_way.map(|(other, holds)| Behind {
+    let told = in_the_way.map(|(other, holds)| ConflictingOwner {
         owner: other.owner.to_string(),
         label: other.label.to_string(),
         mode: other.mode.to_string(),

@@ -24,12 +24,12 @@ const ANSWER_BYTES: u64 = 256 << 20;
 /// # let path = std::env::temp_dir().join(format!("foxton-watch-{}", std::process::id()));
 /// # fn main_(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut options = Options::default();
-/// options.observe = Observe::Beside;
+/// options.observe = Observe::InDirectory;
 /// let db = Database::open_with(path, options)?;
 ///
 /// let mut watcher = Watcher::connect(path)?; // in another process, as a rule
-/// let picture = watcher.picture()?;
-/// println!("{} commits, {} wait", picture.all_commits(), picture.waiters().len());
+/// let status = watcher.status()?;
+/// println!("{} commits, {} wait", status.all_commits(), status.waiters().len());
 /// # drop(db); Ok(()) }
 /// # main_(&path).unwrap();
 /// # std::fs::remove_dir_all(&path).unwrap();

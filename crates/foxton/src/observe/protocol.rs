@@ -96,7 +96,7 @@ mod tests {
             database: "two\nlines".into(),
             ..Status::default()
         };
-        for answer in [Answer::picture(picture), Answer::error("no\nway")] {
+        for answer in [Answer::status(picture), Answer::error("no\nway")] {
             let line = answer.line();
             assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
             let read: Answer = serde_json::from_slice(&line).unwrap();

@@ -230,7 +230,7 @@ impl ServerState {
         }
         let engine = self.engine.upgrade().ok_or(ErrorKind::NotConnected)?;
         let began = Instant::now();
-        let line: Arc<[u8]> = Answer::picture(capture::picture(&engine)).line().into();
+        let line: Arc<[u8]> = Answer::status(capture::status(&engine)).line().into();
         drop(engine); // I1
         let taken = Instant::now();
         self.latest = Some((taken + (taken - began).max(FRESH), line.clone()));

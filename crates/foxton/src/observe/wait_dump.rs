@@ -109,7 +109,7 @@ fn look(engine: &Weak<Engine>, bound: Duration) -> Option<WaitDump> {
     (longest >= bound).then(|| WaitDump {
         bound,
         longest,
-        picture: capture::picture(&engine),
+        status: capture::status(&engine),
     })
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use foxton_sync::admission::AdmissionControl;
 use foxton_sync::named_enum::UnknownChoice;
 
-const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
+const CHOICES: [&str; 3] = ["unlimited", "adaptive", "numbers from 1"];
 
 /// How many transactions are at work at once; the others wait at their beginning, when nobody can wait for
 /// them yet.
@@ -30,7 +30,7 @@ const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 #[non_exhaustive]
 pub enum Admission {
     /// All.
-    All,
+    Unlimited,
     /// All, but three for each processor where more is committed with so few. Whether it is, is tried for half a second, when
     /// more than eight for each processor are blocked by locks of others, or were at work within a tenth of a second, and
     /// this process keeps three fifths of the processors busy; and again after two seconds, or more if it was in
@@ -41,7 +41,7 @@ pub enum Admission {
     /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are
     /// let in one every 10 ms, however idle the processors. So this is not for programs whose transactions wait for
     /// people or for the network, nor for threads with several transactions open.
-    Seats(NonZeroU32),
+    Fixed(NonZeroU32),
 }
 
 impl Admission {
@@ -61,7 +61,7 @@ impl Admission {
 impl fmt::Display for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Admission::Unlimited => f.write_str("all"),
+            Admission::Unlimited => f.write_str("unlimited"),
             Admission::Adaptive => f.write_str("adaptive"),
             Admission::Fixed(count) => count.fmt(f),
         }
@@ -73,7 +73,8 @@ impl FromStr for Admission {
 
     fn from_str(name: &str) -> Result<Self, UnknownChoice> {
         match name {
-            "all" => Ok(Admission::Unlimited),
+            // `all` is the former spelling.
+            "unlimited" | "all" => Ok(Admission::Unlimited),
             "adaptive" => Ok(Admission::Adaptive),
             number => number
                 .parse()

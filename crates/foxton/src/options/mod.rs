@@ -326,7 +326,7 @@ pub enum Observe {
     /// By the socket `observe.sock` in the database's directory, or, where that takes no sockets,
     /// in `/tmp/foxton-UID`; viewers find either by the name of the directory. Refused for a
     /// database that has no directory.
-    Beside,
+    InDirectory,
     /// By a socket at this path, whose directory must exist.
     At(PathBuf),
 }

@@ -24,7 +24,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
-use crate::checkpoint::{CheckpointError, Maker, load};
+use crate::checkpoint::{CheckpointBuilder, CheckpointError, load};
 use crate::options::Options;
 use crate::options::progress::{OpenPhase, ProgressMeter};
 use crate::redo::patch;
@@ -67,7 +67,7 @@ pub struct Recovered {
 /// A database whose tables are as they were.
 pub(crate) struct Restarted {
     pub(crate) log: Log,
-    pub(crate) maker: Maker,
+    pub(crate) maker: CheckpointBuilder,
     pub(crate) recovered: Recovered,
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn restart(
         log_end: opened.summary.end,
         log: opened.to_string(),
     };
-    let maker = Maker::new(device, identity, manifest, opened.summary.end);
+    let maker = CheckpointBuilder::new(device, identity, manifest, opened.summary.end);
     Ok(Restarted {
         log,
         maker,

@@ -315,19 +315,19 @@ pub struct WaitDump {
     /// How long the longest has lasted.
     pub longest: Duration,
     /// What goes on.
-    pub picture: Status,
+    pub status: Status,
 }
 
 impl fmt::Display for WaitDump {
     /// A line for each waiter, one for each in its way, and a blank line at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiters = self.picture.waiters();
+        let waiters = self.status.waiters();
         let Status {
             process,
             database,
             at_micros,
             ..
-        } = &self.picture;
+        } = &self.status;
         writeln!(
             f,
             "a lock wait has lasted {:.1?}, longer than {:.1?}; {} wait (process {process}, \
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_picture_is_the_same_after_it_was_json() {
-        let picture = Status {
+        let status = Status {
             process: 7,
             open: Duration::from_millis(1_500),
             queues: vec![LockQueue {
@@ -407,16 +407,16 @@ mod tests {
             }],
             ..Status::default()
         };
-        let json = serde_json::to_string(&picture).unwrap();
+        let json = serde_json::to_string(&status).unwrap();
         assert!(json.contains("\"open_micros\":1500000"), "{json}");
-        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), picture);
+        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
     }
 
     #[test]
     fn what_another_version_adds_or_leaves_out_does_no_harm() {
-        let picture: Status =
+        let status: Status =
             serde_json::from_str(r#"{"process":7,"weather":"fair","locks":{"waits":3}}"#).unwrap();
-        assert_eq!((picture.process, picture.locks.waits), (7, 3));
+        assert_eq!((status.process, status.locks.waits), (7, 3));
         assert!(serde_json::from_str::<Status>(r#"{"process":"seven"}"#).is_err());
     }
 
@@ -431,14 +431,14 @@ mod tests {
             waiters,
             ..LockQueue::default()
         };
-        let picture = Status {
+        let status = Status {
             queues: vec![
                 queue(vec![waiter("a", 5), waiter("b", 1)]),
                 queue(vec![waiter("c", 3)]),
             ],
             ..Status::default()
         };
-        let order: Vec<&str> = picture
+        let order: Vec<&str> = status
             .waiters()
             .iter()
             .map(|(_, waiter)| waiter.owner.as_str())

@@ -184,7 +184,7 @@ impl State {
     }
 
     /// For a commit that is ahead of its checkpoint: asks for the next, or says what to wait for.
-    fn pass(&mut self) -> Option<Held> {
+    fn pass(&mut self) -> Option<WriteStall> {
         let State {
             engine,
             worker,

@@ -178,7 +178,7 @@ impl TableLock {
 pub enum LockWait {
     /// As long as [`Options::lock_wait`](crate::Options::lock_wait) says.
     #[default]
-    Usual,
+    Default,
     /// Not at all: refuse.
     Refuse,
     /// At most so long.

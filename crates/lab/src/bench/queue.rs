@@ -222,7 +222,7 @@ fn check(db: &Database, jobs: u64, counts: &[u64]) -> Result<(), BenchError> {
 }
 
 /// The check itself, on the rows read.
-fn status(queued: &[u64], done: &[(u64, u32)], jobs: u64, counts: &[u64]) -> Result<(), String> {
+fn picture(queued: &[u64], done: &[(u64, u32)], jobs: u64, counts: &[u64]) -> Result<(), String> {
     let mut expected: Vec<u64> = Vec::new();
     let mut remainders: Vec<u64> = queued.iter().map(|job| job % jobs).collect();
     remainders.sort_unstable();

@@ -33,7 +33,7 @@ use crate::{
     },
     report::{
         chart::{Chart, Dot, Line, Scale, Stroke},
-        figures::{Figure, Status},
+        figures::{Figure, Picture},
         findings::Block,
         number::{duration_us, grouped, short},
         shape::{Claim, Shape},
@@ -75,7 +75,7 @@ pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, Ben
     beside.extend(held.as_ref().map(held_table));
     let pictures = vec![Figure {
         name: "projection".to_owned(),
-        chart: Status::Lines(picture(&laws, held.as_ref(), &machine)),
+        chart: Picture::Lines(picture(&laws, held.as_ref(), &machine)),
     }];
     let mut panel = txbench::findings(&settings, machine.clone(), locking);
     panel.title = format!("Measured: {}, a client for each processor", panel.title);
@@ -394,7 +394,7 @@ fn held_table(held: &OneLatch) -> Block {
     }
 }
 
-fn status(laws: &[Projected], held: Option<&OneLatch>, machine: &Machine) -> Chart {
+fn picture(laws: &[Projected], held: Option<&OneLatch>, machine: &Machine) -> Chart {
     // The projection of a system is drawn like its measurement, but dashed.
     let projected = |label: String, points, stroke, like| Line {
         stroke,

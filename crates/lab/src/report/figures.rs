@@ -19,12 +19,12 @@ pub struct Figure {
     /// The file's name without its ending.
     pub name: String,
     /// The picture.
-    pub chart: Status,
+    pub chart: Picture,
 }
 
 /// A picture of one kind or another.
 #[derive(Debug, Clone)]
-pub enum Status {
+pub enum Picture {
     /// Lines.
     Lines(Chart),
     /// Stacked bars.
@@ -33,13 +33,13 @@ pub enum Status {
     Multiples(Multiples),
 }
 
-impl Status {
+impl Picture {
     /// As an SVG document that stands alone or inside a page.
     pub fn svg(&self) -> String {
         match self {
-            Status::Lines(chart) => chart.svg(),
-            Status::Bars(bars) => bars.svg(),
-            Status::Multiples(charts) => charts.svg(),
+            Picture::Lines(chart) => chart.svg(),
+            Picture::Bars(bars) => bars.svg(),
+            Picture::Multiples(charts) => charts.svg(),
         }
     }
 }
@@ -50,15 +50,15 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
         figures.push(Figure {
             name: "throughput".into(),
-            chart: Status::Lines(throughput(findings)),
+            chart: Picture::Lines(throughput(findings)),
         });
         figures.push(Figure {
             name: "latency".into(),
-            chart: Status::Lines(latency(findings)),
+            chart: Picture::Lines(latency(findings)),
         });
         figures.push(Figure {
             name: "percentiles".into(),
-            chart: Status::Multiples(percentiles(findings)),
+            chart: Picture::Multiples(percentiles(findings)),
         });
         figures.extend(ABORTS.iter().filter_map(|cause| aborts(findings, cause)));
     }
@@ -170,7 +170,7 @@ fn aborts(findings: &Findings, &(cause, name, heading): &(Outcome, &str, &str)) 
     };
     Some(Figure {
         name: name.to_owned(),
-        chart: Status::Lines(chart),
+        chart: Picture::Lines(chart),
     })
 }
 

@@ -209,7 +209,7 @@ impl Axes {
 mod tests {
     use super::*;
 
-    fn status(panels: usize) -> String {
+    fn picture(panels: usize) -> String {
         let panel = |index: usize| Panel {
             label: format!("manager {index}"),
             points: (0..10)

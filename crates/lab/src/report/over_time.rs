@@ -6,7 +6,7 @@
 
 use super::{
     chart::{Chart, Dot, Line, Scale},
-    figures::{Figure, Status},
+    figures::{Figure, Picture},
     findings::Findings,
     number::{bytes, grouped, short},
     table::Table,
@@ -90,7 +90,7 @@ pub fn pictures(findings: &Findings) -> Vec<Figure> {
     ];
     let figure = |(name, chart): (&str, Chart)| Figure {
         name: name.to_owned(),
-        chart: Status::Lines(chart),
+        chart: Picture::Lines(chart),
     };
     named.into_iter().map(figure).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     bars::{Bar, Bars, Fill, Part as Piece},
-    figures::{Figure, Status},
+    figures::{Figure, Picture},
     findings::{Block, Findings},
     table::Table,
 };
@@ -87,7 +87,7 @@ fn table(findings: &Findings) -> Table {
 
 /// A bar for each point, as long as all processors' time: the program solid, the kernel for it
 /// light, what is nobody's and what is others' striped.
-pub fn status(findings: &Findings) -> Option<Figure> {
+pub fn picture(findings: &Findings) -> Option<Figure> {
     let bars: Vec<Bar> = told(findings)
         .filter(|(.., times)| times.profile.samples() > 0)
         .take(MOST_BARS)
@@ -95,7 +95,7 @@ pub fn status(findings: &Findings) -> Option<Figure> {
         .collect();
     (!bars.is_empty()).then(|| Figure {
         name: "where-the-time-goes".to_owned(),
-        chart: Status::Bars(Bars {
+        chart: Picture::Bars(Bars {
             title: "Where the time goes".to_owned(),
             subtitle:
                 "% of what all processors could have given; behind each bar the program's of all"
@@ -169,7 +169,7 @@ mod tests {
         // Three quarters of what the program had.
         assert_eq!(share(&row[5]), 37.5);
         let Some(Figure {
-            chart: Status::Bars(bars),
+            chart: Picture::Bars(bars),
             ..
         }) = picture(&findings)
         else {

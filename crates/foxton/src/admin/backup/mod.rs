@@ -84,7 +84,7 @@ pub struct Backup {
 }
 
 /// How far a copy is: bytes done, of about so many. It must not ask for a checkpoint, which would wait for the copy.
-pub type ReplayEvent<'t> = &'t mut dyn FnMut(u64, u64);
+pub type CopyProgress<'t> = &'t mut dyn FnMut(u64, u64);
 
 impl Database {
     /// Makes a backup in the directory `path`, which is empty or not there, while transactions go on.
@@ -136,7 +136,7 @@ impl Database {
     ///
     /// # Errors
     /// As for [`backup_to`](Self::backup_to).
-    pub fn backup_on(&self, target: &Arc<dyn Device>, told: ReplayEvent<'_>) -> Result<Backup> {
+    pub fn backup_on(&self, target: &Arc<dyn Device>, told: CopyProgress<'_>) -> Result<Backup> {
         let path = Path::new("the device");
         Copy::Backup.take(target, path)?;
         self.backup_on_at(target, path, told)
@@ -146,7 +146,7 @@ impl Database {
         &self,
         target: &Arc<dyn Device>,
         path: &Path,
-        told: ReplayEvent<'_>,
+        told: CopyProgress<'_>,
     ) -> Result<Backup> {
         let engine = self.engine();
         let worker = engine.workers.worker();
@@ -174,7 +174,7 @@ impl Database {
 pub fn of_directory(
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<Backup> {
     let (path, target_path) = (path.as_ref(), target.as_ref());
     let source = FileDevice::open(path).map_err(|error| not_read(path, error))?;
@@ -225,7 +225,7 @@ pub fn restore(
     backup: impl AsRef<Path>,
     target: impl AsRef<Path>,
     to: Option<Lsn>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<Backup> {
     let (path, target_path) = (backup.as_ref(), target.as_ref());
     let (source, label) = labelled(path)?;
@@ -243,7 +243,7 @@ pub fn restore_between(
     backup: &dyn Device,
     target: &Arc<dyn Device>,
     to: Option<Lsn>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<Backup> {
     let path = Path::new("the device");
     let label = Label::read(backup).map_err(|failed| failed.told(path, path))?;
@@ -273,7 +273,7 @@ fn make(
     superblock: &Superblock,
     extent: Extent,
     target: &Arc<dyn Device>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<Backup, Failed> {
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let moved = transfer(source, &superblock.identity, extent, target, told)?;
@@ -301,7 +301,7 @@ fn restore_on(
     label: &Label,
     target: &Arc<dyn Device>,
     to: Option<Lsn>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<Backup, Failed> {
     let to = to.unwrap_or(label.end);
     let extent = Extent {

@@ -8,10 +8,10 @@ use foxton_log::device::Device;
 use foxton_log::read::reader;
 use foxton_log::{LogEnd, Lsn, OpenError, Start};
 
-use super::ReplayEvent;
+use super::CopyProgress;
 use super::error::Failed;
 use crate::checkpoint::CheckpointError;
-use crate::checkpoint::layer::{self, Layer, Reader};
+use crate::checkpoint::layer::{self, Layer, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::checkpoint::merge::{Below, Merge};
 
@@ -43,7 +43,7 @@ pub(super) fn transfer(
     identity: &[u8; 16],
     extent: Extent,
     target: &Arc<dyn Device>,
-    told: ReplayEvent<'_>,
+    told: CopyProgress<'_>,
 ) -> Result<CopiedLog, Failed> {
     let manifest = Manifest::read(source, identity)?;
     let total = super::about(source);
@@ -140,8 +140,8 @@ fn verify(
         ));
     }
     let layers = manifest.layers.iter();
-    let readers = layers.map(|&layer| Reader::open(target, identity, layer));
-    let readers: Vec<Reader> = readers.collect::<Result<_, _>>().map_err(Failed::again)?;
+    let readers = layers.map(|&layer| LayerReader::open(target, identity, layer));
+    let readers: Vec<LayerReader> = readers.collect::<Result<_, _>>().map_err(Failed::again)?;
     let mut rows = Merge::new(&readers, None, Below::Nothing, None).map_err(Failed::again)?;
     while rows.advance().map_err(Failed::again)?.is_some() {}
     let start = Start {

@@ -121,9 +121,9 @@ impl GraphBuilder {
 
 impl WaitGraph {
     /// Of everybody in `picture` who waits.
-    pub fn of_picture(picture: &Status) -> WaitGraph {
+    pub fn of_status(status: &Status) -> WaitGraph {
         let mut maker = GraphBuilder::default();
-        for (queue, entry) in picture.waiters() {
+        for (queue, entry) in status.waiters() {
             let waiter = maker.node(&entry.owner, &entry.label, entry.age);
             maker.graph.nodes[waiter].awaits =
                 Some((entry.mode.clone(), queue.name.clone(), entry.waited));
@@ -266,7 +266,7 @@ impl Node {
 
 /// Which of those in the way of `entry` must be drawn (I2): not those that the nearest waiter ahead
 /// of it waits for as well.
-fn needed(entry: &Entry, waiters: &[Entry]) -> Vec<usize> {
+fn needed(entry: &QueueEntry, waiters: &[QueueEntry]) -> Vec<usize> {
     let nearest = entry.behind.iter().find(|other| !other.holds);
     let nearest = nearest.and_then(|near| waiters.iter().find(|other| other.owner == near.owner));
     let implied = |owner: &str| {
@@ -293,45 +293,46 @@ mod tests {
     use super::*;
     use crate::status::{ConflictingOwner, CycleMember, LockQueue};
 
-    fn behind(owner: &str, holds: bool) -> Behind {
-        let mut behind = Behind::default();
+    fn behind(owner: &str, holds: bool) -> ConflictingOwner {
+        let mut behind = ConflictingOwner::default();
         (behind.owner, behind.mode, behind.holds) = (owner.into(), "X".into(), holds);
         behind
     }
 
-    fn waiter(owner: &str, others: &[Behind]) -> Entry {
-        let mut entry = Entry::default();
+    fn waiter(owner: &str, others: &[ConflictingOwner]) -> QueueEntry {
+        let mut entry = QueueEntry::default();
         (entry.owner, entry.label) = (owner.into(), format!("job {owner}"));
         (entry.mode, entry.waited) = ("X".into(), Duration::from_millis(2));
         entry.behind = others.to_vec();
         entry
     }
 
-    fn status(queues: Vec<Vec<Entry>>) -> Status {
-        let mut picture = Status::default();
+    fn status(queues: Vec<Vec<QueueEntry>>) -> Status {
+        let mut status = Status::default();
         for (number, waiters) in queues.into_iter().enumerate() {
-            let mut queue = Queue::default();
+            let mut queue = LockQueue::default();
             (queue.name, queue.waiters) = (format!("t/{number}"), waiters);
-            picture.queues.push(queue);
+            status.queues.push(queue);
         }
-        picture
+        status
     }
 
     /// Fifty wait for one name, each behind the one before.
     pub(super) fn a_line(count: usize) -> WaitGraph {
         let waiters = (1..=count).map(|at| {
             let ahead = (at > 1).then(|| behind(&(at - 1).to_string(), false));
-            let others: Vec<Behind> = [behind("0", true)].into_iter().chain(ahead).collect();
+            let others: Vec<ConflictingOwner> =
+                [behind("0", true)].into_iter().chain(ahead).collect();
             waiter(&at.to_string(), &others)
         });
-        WaitGraph::of_picture(&picture(vec![waiters.collect()]))
+        WaitGraph::of_status(&status(vec![waiters.collect()]))
     }
 
     /// Each of `count` waits for the next, and the second gives way.
     pub(super) fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
-            let mut member = Member::default();
+            let mut member = CycleMember::default();
             (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
             (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
             (member.behind_mode, member.behind_holder) = ("S".into(), true);
@@ -352,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_marked_and_what_leads_into_it_is_not() {
-        let graph = WaitGraph::of_picture(&picture(vec![
+        let graph = WaitGraph::of_status(&status(vec![
             vec![waiter("a", &[behind("b", true)])],
             vec![
                 waiter("b", &[behind("a", true)]),

@@ -8,7 +8,7 @@ use crate::{
     measure::machine::Machine,
     report::{
         bars::{Bar, Bars, Fill, Part, amount},
-        figures::{Figure, Status},
+        figures::{Figure, Picture},
         findings::Block,
         shape::Shape,
         sheet::Sheet,
@@ -84,7 +84,7 @@ pub fn pictures(counted: &[Counted]) -> Vec<Figure> {
         let words: Vec<&str> = transaction.split(' ').collect();
         Figure {
             name: format!("critical-sections-{}", words.join("-")),
-            chart: Status::Bars(bars(&transaction, &these)),
+            chart: Picture::Bars(bars(&transaction, &these)),
         }
     };
     transactions(counted).into_iter().map(picture).collect()
