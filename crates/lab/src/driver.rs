@@ -1,17 +1,16 @@
-//! The closed loop: clients as threads, each running one transaction after another without pause.
+//! The closed loop: clients as threads, each running one transaction after another without a pause.
 //!
-//! The window is fixed by the clock before the first transaction runs: every client is told when
-//! the measured window begins and ends, and compares its own clock with that. All clients share one
-//! flag, which is written once, if whoever watches ends the run before its time, and is only read
-//! else: so nothing of what is measured is the driver's own communication. A transaction counts if
-//! its end lies in the window.
+//! The window is fixed before the first transaction runs. Every client knows when it begins and
+//! ends, and reads its own clock. All clients share one flag, which is written once, if the watcher
+//! ends the run early, and is otherwise only read. So the driver's own communication is not
+//! measured. A transaction counts if its end is in the window.
 //!
 //! # Invariants
 //!
 //! * I1  No client runs a transaction before every client is ready.
 //! * I2  `run` returns: when the last client has reported, or `grace` after the window's end with
-//!   [`DriverError::Stuck`](crate::driver::DriverError::Stuck). Threads that never came back are
-//!   left behind, never waited for.
+//!   [`DriverError::Stuck`](crate::driver::DriverError::Stuck). Threads that hang are left behind
+//!   and not waited for.
 
 use std::{
     any::Any,
@@ -41,38 +40,38 @@ pub trait Client: Send {
     fn transaction(&mut self) -> Ended;
 }
 
-/// How long a run takes.
+/// Times of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Clients run, nothing is counted.
+    /// Time in which clients run and are not counted.
     pub ramp: Duration,
-    /// Clients run and are counted.
+    /// Time in which clients run and are counted.
     pub window: Duration,
-    /// Count the window in slices this long as well, of a millisecond at least.
+    /// Also count the window in slices of this length, at least a millisecond.
     pub slice: Option<Duration>,
-    /// How long after the window's end a client may still be in its last transaction.
+    /// Time after the window's end in which a client may finish its last transaction.
     pub grace: Duration,
 }
 
 /// Why a run gave no result.
 #[derive(Debug)]
 pub enum DriverError {
-    /// The system would not start another thread.
+    /// The system did not start another thread.
     Spawn {
-        /// Clients that could be started.
+        /// Clients that were started.
         started: usize,
-        /// Clients asked for.
+        /// Clients that were requested.
         wanted: usize,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// Clients did not come back from their last transaction.
+    /// Clients did not finish their last transaction.
     Stuck {
-        /// Clients that did not come back.
+        /// Clients that did not finish.
         missing: usize,
         /// Clients that ran.
         clients: usize,
-        /// How long they were waited for.
+        /// Time that the driver waited for them.
         waited: Duration,
     },
     /// A client panicked.
@@ -108,21 +107,20 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
-/// When the window is; fixed once, when all clients are ready.
+/// The window; fixed once, when all clients are ready.
 #[derive(Debug, Clone, Copy)]
 struct Schedule {
     begin: Instant,
     end: Instant,
 }
 
-/// Where clients wait for the schedule.
+/// The place where clients wait for the schedule.
 #[derive(Debug, Default)]
 struct Gate {
     /// `None`: not yet. `Some(None)`: there will be no run.
     schedule: Mutex<Option<Option<Schedule>>>,
     opened: Condvar,
-    /// Whether the run was ended before its time. Relaxed: it says when to stop, and nothing is
-    /// handed over by it.
+    /// True if the run was ended early. Relaxed: it only says when to stop, and publishes no data.
     over: AtomicBool,
 }
 
@@ -153,12 +151,11 @@ const TICK: Duration = Duration::from_millis(50);
 // A client that only fails would otherwise fail a million times a second.
 const ERRORS_UNTIL_A_CLIENT_GIVES_UP: u64 = 100;
 
-/// Runs `clients` by `plan` and adds up what they measured.
+/// Runs `clients` by `plan` and adds up their measurements.
 ///
-/// `watch` is called about twenty times a second with the time since the clients were let go, and
-/// once at the end of the window. It may end the run: what was measured until then is returned,
-/// with the window that it was measured in and the reason. `kinds` names the types of transaction
-/// the clients run.
+/// `watch` is called about twenty times a second with the time since the clients were started, and
+/// once at the end of the window. It can end the run; then the measurements so far are returned,
+/// with their window and the reason. `kinds` names the types of transaction that the clients run.
 ///
 /// # Errors
 ///
@@ -222,7 +219,8 @@ fn wait_until(
 ) -> ControlFlow<Shortage> {
     loop {
         let left = when.saturating_duration_since(Instant::now());
-        // Also when it is over: on a busy machine whoever waits may have slept through all of it.
+        // Also called at the end, because on a busy machine this thread may have slept through the
+        // window.
         watch(released.elapsed())?;
         if left.is_zero() {
             return ControlFlow::Continue(());
@@ -281,7 +279,7 @@ fn spawn(
             Err(panic) => Report::Panicked(words(panic.as_ref())),
         };
         drop(client);
-        // Nobody listens once the run was given up.
+        // The receiver is gone after the run was given up.
         let _ = reports.send(report);
     };
     thread::Builder::new()
@@ -307,7 +305,8 @@ fn closed_loop(
     let mut began = Instant::now();
     loop {
         let ended = client.transaction();
-        // The end of one transaction is the beginning of the next: one look at the clock each.
+        // The end of one transaction is the beginning of the next, so each needs one reading of the
+        // clock.
         let now = Instant::now();
         let failed = ended.outcome == Outcome::Error;
         let over = over.load(Relaxed) || now >= schedule.end;
@@ -328,11 +327,11 @@ fn closed_loop(
     }
 }
 
-/// Transactions committed in each slice of the window. A slice costs a division nowhere: its end is
-/// compared with the time that was looked at anyway.
+/// Transactions committed in each slice of the window. There is no division: the end of a slice is
+/// compared with the time that was read anyway.
 struct Slices {
     length: Duration,
-    /// When the last one counted ends.
+    /// When the last counted transaction ended.
     end: Instant,
     counts: Vec<u64>,
 }
@@ -437,7 +436,7 @@ mod tests {
         assert_eq!(run.slices.iter().sum::<u64>(), run.tally.committed());
     }
 
-    /// The window is an hour: who waits for its end fails.
+    /// The window is an hour, so a run that waits for its end fails.
     #[test]
     fn a_run_that_whoever_watches_ends_keeps_what_was_measured_and_says_why() {
         let shortage = |after| Shortage {

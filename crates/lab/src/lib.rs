@@ -1,11 +1,10 @@
 #![forbid(unsafe_code)]
-//! The laboratory: workloads, the driver that runs them, what is measured, and how it is told.
+//! The laboratory: workloads, the driver that runs them, measurements, and reports.
 //!
-//! A measurement is made of *points*: one number of clients (MPL) against one variant of the
-//! engine. The points of everything compared are interleaved and repeated, so that a slow minute
-//! of the machine falls on all alike, and every number comes with its spread, the machine and the
-//! settings. A workload's own consistency checks run after each point; a number whose checks
-//! failed is void.
+//! A measurement consists of *points*: one number of clients (MPL) with one system. The points of
+//! all systems are interleaved and repeated, so that a slow minute of the machine affects all, and
+//! every number has its spread, the machine and the settings. A workload's own consistency checks
+//! run after each point; a number whose checks failed is void.
 
 /// Random numbers that can be drawn again.
 pub mod random;
@@ -22,16 +21,16 @@ pub mod driver;
 /// Tables, CSV, JSON, SVG and HTML.
 pub mod report;
 
-/// Two runs held against each other.
+/// Comparison of two runs.
 pub mod compare;
 
-/// Telling a person how far it is.
+/// Progress for a person.
 pub mod progress;
 
-/// Projections to machines that are not at hand.
+/// Projections to other machines.
 pub mod project;
 
-/// What is compared: configurations of the engine.
+/// The systems that are compared: configurations of the engine.
 pub mod system;
 
 /// Tables, loads, transactions and checks of the workloads.
@@ -43,5 +42,5 @@ pub mod bench;
 /// The figures and tables of the documents, repeated.
 pub mod figure;
 
-/// All of them in one go, and one report.
+/// All figures in one run, and one report.
 pub mod reproduce;

@@ -1,4 +1,4 @@
-//! Telling a person how far it is and how long it takes.
+//! Progress for a person: how much is done, and the time left.
 //!
 //! On a terminal: one bar with the remaining time. Anywhere else (a pipe, a log file, continuous
 //! integration): one plain line when a phase begins, nothing more.
@@ -7,14 +7,14 @@ use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Where progress is told.
+/// Where progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// A bar on standard error.
     Terminal,
     /// A line on standard error for each phase.
     Log,
-    /// Nobody.
+    /// No output.
     Nobody,
 }
 
@@ -41,7 +41,7 @@ impl Audience {
         self.begin(what, total, &template)
     }
 
-    /// Begins a phase over `total` bytes; 0 if nobody knows how many.
+    /// Begins a phase over `total` bytes; 0 if unknown.
     pub fn bytes(self, what: &str, total: u64) -> Progress {
         let template = match total {
             0 => "{msg}  {bytes}, {bytes_per_sec}".to_owned(),
@@ -56,8 +56,7 @@ impl Audience {
         self.begin(what, total.as_millis() as u64, &template)
     }
 
-    /// Begins a phase of which it is only guessed that it takes `total`: how much is left, who
-    /// advances it says.
+    /// Begins a phase with an estimated time of `total`; the caller reports how much is done.
     pub fn share(self, what: &str, total: Duration) -> Progress {
         let template = format!("{{msg}}  {BAR}  {{percent}} %");
         self.begin(what, total.as_millis() as u64, &template)
@@ -87,12 +86,13 @@ const LEFT: &str = "{eta} left";
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// So many steps more are done. Cheap enough for every few hundred rows; threads may share it.
+    /// Reports `steps` further steps. Cheap enough for every few hundred rows; threads may share
+    /// it.
     pub fn advance(&self, steps: u64) {
         self.0.inc(steps);
     }
 
-    /// So many steps are done, all in all.
+    /// Reports that this many steps are done in all.
     pub fn reach(&self, steps: u64) {
         self.0.set_position(steps);
     }
@@ -102,7 +102,7 @@ impl Progress {
         self.0.position()
     }
 
-    /// So much of the planned time has passed.
+    /// Reports this much of the planned time as passed.
     pub fn at(&self, elapsed: Duration) {
         self.0.set_position(elapsed.as_millis() as u64);
     }
@@ -112,7 +112,7 @@ impl Progress {
         self.0.suspend(|| eprintln!("{line}"));
     }
 
-    /// What is going on now.
+    /// Shows the current work.
     pub fn now(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }

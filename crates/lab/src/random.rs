@@ -1,4 +1,4 @@
-//! Random numbers that can be drawn again.
+//! Random numbers that can be reproduced.
 //!
 //! Every client has a generator of its own, seeded from the run's seed, the workload and the
 //! client's number; every row has one seeded from the load's seed, its table and its key. So a
@@ -24,7 +24,7 @@ pub struct Random([u64; 4]);
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 impl Random {
-    /// The generator of `words`, in that order: say (load seed, table, key).
+    /// The generator of `words`, in order: for example (load seed, table, key).
     pub fn seeded(words: &[u64]) -> Random {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for &word in words {
@@ -69,14 +69,14 @@ impl Random {
         }
     }
 
-    /// Whether an event of `percent` in a hundred happens.
+    /// True with a probability of `percent` in a hundred.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.uniform(1, 100) <= u64::from(percent)
     }
 
-    /// A number between 0 and 1, neither of them.
+    /// A number between 0 and 1, both excluded.
     pub fn unit(&mut self) -> f64 {
-        // 52 bits and a half, so that the least is above 0 and the greatest below 1.
+        // 52 bits and a half, so that the smallest is above 0 and the largest below 1.
         ((self.bits() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
     }
 
@@ -88,7 +88,7 @@ impl Random {
     }
 
     /// NU(a, low, high, c): a choice of low..=high that favours numbers with many bits of `a` set,
-    /// so that some are far hotter than others without lying side by side.
+    /// so that some are far hotter than others without being neighbours.
     ///
     /// # Panics
     ///
@@ -105,14 +105,14 @@ impl Random {
         numbers
     }
 
-    /// Brings `all` into a random order, each order as likely as another.
+    /// Shuffles `all`, each order equally likely.
     pub fn shuffle<T>(&mut self, all: &mut [T]) {
         for at in (1..all.len()).rev() {
             all.swap(at, self.uniform(0, at as u64) as usize);
         }
     }
 
-    /// A place in `weights`: each is drawn as often as its weight says beside the others.
+    /// An index into `weights`, drawn with a probability in proportion to its weight.
     ///
     /// # Panics
     ///
@@ -129,12 +129,12 @@ impl Random {
         place.expect("the weights add up to what was drawn from")
     }
 
-    /// So many of `all`, each subset of that size as likely as another, put first and in random
-    /// order.
+    /// Moves `count` of `all` to the front in random order, each subset of that size equally
+    /// likely.
     ///
     /// # Panics
     ///
-    /// If `count` is more than there are.
+    /// If `count` is more than the length.
     pub fn choose<'a, T>(&mut self, count: usize, all: &'a mut [T]) -> &'a mut [T] {
         for at in 0..count {
             let last = all.len() as u64 - 1;

@@ -1,4 +1,4 @@
-//! What is compared: one configuration of the engine.
+//! A system to compare: one configuration of the engine.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,13 +9,12 @@ use foxton::{
     Options, VictimPolicy,
 };
 
-/// Which locks, as said on the command line.
+/// Locks, as named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locks {
     /// This lock manager.
     Manager(LockManagerKind),
-    /// This lock manager, and hot locks on tables go from one transaction to the next:
-    /// `bucket+inherit`.
+    /// This lock manager with inheritance of hot locks on tables: `bucket+inherit`.
     Inheriting(LockManagerKind),
     /// The engine's default lock manager.
     Default,
@@ -36,7 +35,7 @@ impl FromStr for Locks {
                 };
                 parsed.map_err(|_| {
                     format!(
-                        "\"{text}\" is no lock manager: say {}, each alone or with {INHERIT}, default \
+                        "\"{text}\" is not a lock manager; choose one of {}, each alone or with {INHERIT}, default \
                          or none",
                         managers()
                     )
@@ -46,11 +45,11 @@ impl FromStr for Locks {
     }
 }
 
-/// What makes a lock manager's name that of the manager with inheritance over it.
+/// The suffix of a lock manager with inheritance.
 const INHERIT: &str = "+inherit";
 
 impl Locks {
-    /// What is compared if nobody says what: every manager in its usual form, the reference aside.
+    /// The systems to compare by default: every manager in its default form, except the reference.
     pub fn usual() -> Vec<Locks> {
         let usual = |kind: &LockManagerKind| {
             *kind != LockManagerKind::Reference && !kind.to_string().contains(':')
@@ -64,9 +63,9 @@ fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
 }
 
-/// How long a lock is waited for. Nothing measured here is to end by time: a wait of seconds behind
-/// a thousand clients is slow, and is to be seen as slow and not as an error. A client that nobody
-/// wakes is told of as one that did not come back, long before, with who waits for whom.
+/// Timeout of lock waits. No wait here is to time out: a wait of seconds behind a thousand clients
+/// is slow, and must show as slow and not as an error. A client that is never woken is reported as
+/// hanging long before, with the waits.
 pub const LOCK_WAIT: Duration = Duration::from_secs(3_600);
 
 /// One configuration of the engine, compared with others.
@@ -83,10 +82,10 @@ pub struct System {
 }
 
 impl System {
-    /// These locks, over this latch or the one that is the engine's default.
+    /// These locks over this latch, or over the engine's default.
     pub fn new(locks: Locks, latch: Option<LatchKind>) -> System {
         let usual = Options::default();
-        // A manager that is named is shown as its document has it: with everybody at work.
+        // A named manager is measured as in its document: without admission control.
         let (manager, inherit, admission) = match locks {
             Locks::Manager(manager) => (manager, LockInheritance::Off, Admission::Unlimited),
             Locks::Inheriting(manager) => (manager, LockInheritance::Hot, Admission::Unlimited),
@@ -109,13 +108,12 @@ impl System {
         }
     }
 
-    /// The same, but by this policy it is decided who of a deadlock gives way.
+    /// The same, with this victim policy.
     pub fn with_victim(self, victim: VictimPolicy) -> System {
         System { victim, ..self }
     }
 
-    /// The same, but every lock on a table goes from one transaction to the next, hot or not: with
-    /// one client none is.
+    /// The same, but every lock on a table is inherited, hot or not; with one client none is hot.
     pub(crate) fn always_inheriting(self) -> System {
         System {
             inherit: LockInheritance::Always,
@@ -123,8 +121,8 @@ impl System {
         }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where
-    /// they are not the usual ones, and the admission, where there is one.
+    /// Differences beyond manager and latch: the victim policy and the log buffer, unless they are
+    /// the defaults, and the admission, if there is one.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
@@ -139,8 +137,8 @@ impl System {
         notes.join(", ")
     }
 
-    /// Every combination of the locks and latches given, each once; without latches, each manager
-    /// with its default.
+    /// Every combination of these locks and latches, each once; without latches, each manager with
+    /// its default.
     pub fn all(locks: &[Locks], latches: &[LatchKind]) -> Vec<System> {
         let choices: Vec<Option<LatchKind>> = match latches {
             [] => vec![None],
@@ -161,7 +159,7 @@ impl System {
         systems
     }
 
-    /// Each of `systems` under each of the policies; under the usual one if there are none.
+    /// Each of `systems` with each of the policies; with the default one if there are none.
     pub fn with_victims(systems: Vec<System>, victims: &[VictimPolicy]) -> Vec<System> {
         if victims.is_empty() {
             return systems;
@@ -174,7 +172,7 @@ impl System {
         systems.into_iter().flat_map(under).collect()
     }
 
-    /// Each of `systems` over each of the log buffers; over the usual one if there are none.
+    /// Each of `systems` with each of the log buffers; with the default one if there are none.
     pub fn with_log_buffers(systems: Vec<System>, buffers: &[LogBufferKind]) -> Vec<System> {
         if buffers.is_empty() {
             return systems;
@@ -188,8 +186,8 @@ impl System {
         systems.into_iter().flat_map(over).collect()
     }
 
-    /// Each of `systems` with each of these durabilities, and named after it; all with that of the
-    /// run if there are fewer than two.
+    /// Each of `systems` with each of these durabilities, which becomes part of its name; all with
+    /// that of the run if there are fewer than two.
     pub fn with_durabilities(systems: Vec<System>, durabilities: &[Durability]) -> Vec<System> {
         if durabilities.len() < 2 {
             return systems;
@@ -203,7 +201,7 @@ impl System {
         systems.into_iter().flat_map(with).collect()
     }
 
-    /// What its commits wait for, if those of the run wait for `usual`.
+    /// Its durability, if that of the run is `usual`.
     pub fn durability(&self, usual: Durability) -> Durability {
         self.durability.unwrap_or(usual)
     }
@@ -222,7 +220,7 @@ impl System {
         systems.into_iter().flat_map(with).collect()
     }
 
-    /// Whether it locks; without locking only one client can run.
+    /// True if it locks; without locking only one client can run.
     pub fn is_locking(&self) -> bool {
         self.locks != Locks::None
     }
@@ -252,7 +250,7 @@ impl System {
         self.log_buffer.to_string()
     }
 
-    /// No locking at all.
+    /// A system without locking.
     pub fn without_locking() -> System {
         System::new(Locks::None, None)
     }

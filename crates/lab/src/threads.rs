@@ -1,5 +1,5 @@
-//! Threads that begin together, or not at all: a system that has no more threads to give is an
-//! answer, and not the end of the program.
+//! Threads that begin together, or not at all: a system that cannot start more threads causes an
+//! error, not the end of the program.
 
 use std::{
     fmt, io,
@@ -8,14 +8,14 @@ use std::{
     thread::{self, Builder},
 };
 
-/// The system would not start another thread. None of those that it did start has done anything.
+/// The system did not start another thread. The threads that it did start have done nothing.
 #[derive(Debug)]
 pub struct NotStarted {
-    /// Threads that could be started.
+    /// Threads that were started.
     pub started: usize,
     /// Threads wanted.
     pub wanted: usize,
-    /// What the system said.
+    /// The system's error.
     pub cause: io::Error,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for NotStarted {
 
 impl std::error::Error for NotStarted {}
 
-/// Where threads wait until all are there, or it is known that they will not be.
+/// Barrier where threads wait until all have been started, or starting has failed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     opened: Mutex<Option<bool>>,
@@ -40,14 +40,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Waits until it opens. Whether to go on.
+    /// Waits until it opens; true to continue.
     pub(crate) fn wait(&self) -> bool {
         let guard = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = self.changed.wait_while(guard, |opened| opened.is_none());
         *opened.unwrap_or_else(PoisonError::into_inner) == Some(true)
     }
 
-    /// Opens it: all go on, or all go home.
+    /// Opens it: all threads continue, or all end.
     pub(crate) fn open(&self, go_on: bool) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(go_on);
         self.changed.notify_all();
@@ -55,7 +55,7 @@ impl Gate {
 }
 
 /// Runs each of `bodies` in a thread of its own, all at once, and `meanwhile` in this one. Returns
-/// what they return, in their order.
+/// their results in order.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ mod tests {
     fn if_one_cannot_be_started_none_runs() {
         let ran = Mutex::new(0);
         let bodies = (0..4).map(|_| || *ran.lock().unwrap() += 1).collect();
-        // No address space has room for such a stack.
+        // No address space has space for such a stack.
         let third_is_huge = |number| match number {
             2 => Builder::new().stack_size(1 << 60),
             _ => Builder::new(),

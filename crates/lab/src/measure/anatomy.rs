@@ -1,9 +1,9 @@
-//! What one transaction passes that others might have to wait for: averages over many.
+//! Critical sections that one transaction passes: averages over many.
 
 use foxton_sync::site::{AccountSummary, Component, Pattern, Site};
 use serde_json::{Map, Value, json};
 
-/// Average passages of one transaction.
+/// Average number of critical sections of one transaction.
 #[derive(Debug, Clone, Default)]
 pub struct Anatomy {
     averages: [[f64; Pattern::ALL.len()]; Component::ALL.len()],
@@ -11,7 +11,7 @@ pub struct Anatomy {
 }
 
 impl Anatomy {
-    /// The averages of `executions` transactions that passed all this.
+    /// The averages of `executions` transactions that passed all these.
     pub fn new(passed: &AccountSummary, executions: u64) -> Anatomy {
         let each = |count: u64| count as f64 / executions.max(1) as f64;
         let of = |component| Pattern::ALL.map(|pattern| each(passed.count(component, pattern)));
@@ -22,12 +22,12 @@ impl Anatomy {
         }
     }
 
-    /// Passages of one component and pattern.
+    /// Critical sections of one component and pattern.
     pub fn of(&self, component: Component, pattern: Pattern) -> f64 {
         self.averages[component as usize][pattern as usize]
     }
 
-    /// Passages of one pattern.
+    /// Critical sections of one pattern.
     pub fn of_pattern(&self, pattern: Pattern) -> f64 {
         let of = |component| self.of(component, pattern);
         Component::ALL.into_iter().map(of).sum()
@@ -39,7 +39,7 @@ impl Anatomy {
         Pattern::ALL.into_iter().map(of).sum()
     }
 
-    /// Each site that was passed, the most passed first.
+    /// Each site that was passed, the most frequent first.
     pub fn sites(&self) -> &[(&'static Site, f64)] {
         &self.sites
     }

@@ -15,20 +15,20 @@ use super::{
     usage::{Split, Usage},
 };
 
-/// One number of clients against one variant of the engine, repeated.
+/// One number of clients with one system, repeated.
 #[derive(Debug, Clone)]
 pub struct Point {
     /// Clients.
     pub mpl: u32,
     /// The repetitions.
     pub runs: Vec<Run>,
-    /// `Ok`, or what the workload's checks found wrong.
+    /// `Ok`, or the error of the workload's checks.
     pub checks: Result<(), String>,
-    /// What a workload has to say of it beside what is said of all.
+    /// Counts of the workload's own.
     pub facts: Vec<(&'static str, Value)>,
-    /// Where the time went in one more run, if that was asked for; or why it cannot be told.
+    /// Where the time went in one more run, if that was requested; or why it is not known.
     pub times: Option<Result<Times, String>>,
-    /// What was sampled in the last repetition.
+    /// The samples of the last repetition.
     pub samples: Vec<Sample>,
 }
 
@@ -64,7 +64,7 @@ impl Point {
         sum
     }
 
-    /// Latencies of the transactions of one type, by its place among the kinds.
+    /// Latencies of the transactions of one type, by its index among the kinds.
     pub fn latency_of(&self, kind: usize) -> Latency {
         let mut sum = Latency::default();
         let of_kind = self.runs.iter().filter_map(|run| run.latencies.get(kind));
@@ -72,7 +72,7 @@ impl Point {
         sum
     }
 
-    /// How the processors spent the windows of all repetitions, where the system tells.
+    /// How the processors spent the windows of all repetitions, if the system reports it.
     pub fn split(&self, cores: usize) -> Option<Split> {
         let (mut sum, mut window) = (Usage::default(), Duration::ZERO);
         for run in &self.runs {
@@ -85,7 +85,7 @@ impl Point {
         (!window.is_zero()).then(|| Split::of(sum, window, cores))
     }
 
-    /// Keeps what was sampled in a run that is not one of the repetitions.
+    /// Keeps the samples of a run that is not one of the repetitions.
     pub(crate) fn tell_times(&mut self, run: &Run, profile: Result<Profile, String>) {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.times = Some(profile.map(|profile| Times::of(run, profile, cores)));
@@ -97,17 +97,17 @@ impl Point {
         }
     }
 
-    /// Keeps the first thing found wrong.
+    /// Keeps the first error.
     pub fn fail(&mut self, what: String) {
         if self.checks.is_ok() {
             self.checks = Err(what);
         }
     }
 
-    /// Notes errors the clients met: a run with an error is void. So is one in which a lock wait
-    /// ended by time: no workload here asks for that, and who waits is to be seen waiting. A run in
-    /// which nothing was committed is not: a latch that collapses can do that, and zero is then the
-    /// result. Notes, too, that a run was ended before its time.
+    /// Records errors of the clients, which void a run. So does a lock wait that timed out: no
+    /// workload here requests a timeout, and a waiting client must show as waiting. A run without
+    /// commits is not void: a latch that collapses can cause that, and zero is then the result.
+    /// Also records that a run was ended early.
     pub fn judge(&mut self) {
         let tally = self.tally();
         let errors = tally.of(Outcome::Error);
@@ -118,7 +118,7 @@ impl Point {
         let timeouts = tally.of(Outcome::Timeout);
         if timeouts > 0 {
             self.fail(format!(
-                "{timeouts} lock waits ended by time, which nobody asked for"
+                "{timeouts} lock waits timed out, although no timeout was requested"
             ));
         }
         if let Some(shortage) = self.runs.iter().find_map(|run| run.cut) {
@@ -127,23 +127,23 @@ impl Point {
     }
 }
 
-/// One variant of the engine over every number of clients.
+/// One system over every number of clients.
 #[derive(Debug, Clone)]
 pub struct Curve {
     /// The lock manager.
     pub lock_manager: String,
     /// The latch inside it.
     pub latch: String,
-    /// What else sets this variant apart: a policy, a number of processors; often nothing.
+    /// Distinguishes this system further: a policy, a number of processors; often empty.
     pub note: String,
     /// By number of clients, ascending.
     pub points: Vec<Point>,
-    /// What else was found of this variant, for the records of all its points.
+    /// Further results of this system, for the records of all its points.
     pub facts: Vec<(&'static str, Value)>,
 }
 
 impl Curve {
-    /// How a person calls this variant.
+    /// The name of this system for a person.
     pub fn label(&self) -> String {
         let label = match self.latch.as_str() {
             "" | "-" => self.lock_manager.clone(),
@@ -169,8 +169,8 @@ impl Curve {
         (self.points.len() > 1 && peak > 0.0).then(|| last.tps().median() / peak)
     }
 
-    /// The same ratio in each pass over the points alone: a pass takes less time than all of them,
-    /// and so less of a machine that is fast in one minute and slow in the next.
+    /// The same ratio within each pass over the points. A pass is shorter than all of them, and so
+    /// less affected by a machine whose speed changes.
     pub fn no_collapse_by_pass(&self) -> Spread {
         let passes = self.points.iter().map(|point| point.runs.len()).min();
         let ratio = |pass: usize| {
@@ -182,7 +182,7 @@ impl Curve {
         Spread::new((0..passes.unwrap_or(0)).filter_map(ratio))
     }
 
-    /// The first thing found wrong in any of its points, and where.
+    /// The first error in any of its points, and where.
     pub fn failure(&self) -> Option<String> {
         self.points.iter().find_map(|point| {
             let what = point.checks.as_ref().err()?;
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(
             (by_pass.min(), by_pass.max()),
             (0.25, 0.25),
-            "one pass is whole"
+            "one pass is complete"
         );
         assert_eq!(curve.label(), "global");
     }

@@ -1,7 +1,7 @@
-//! How long transactions took, from the first attempt to the acknowledged end.
+//! Time of transactions, from the first attempt to the acknowledged end.
 //!
-//! Two significant digits: a client's histogram is then about 15 KiB, so that a thousand clients
-//! do not push the database out of the processor's caches.
+//! Two significant digits: a client's histogram then has about 15 KiB, so that a thousand clients
+//! do not displace the database from the processor's caches.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const LOWEST_NANOS: u64 = 64;
 const HIGHEST_NANOS: u64 = 1 << 40; // eighteen minutes
 const DIGITS: u8 = 2;
 
-/// A distribution of durations, true to about one percent.
+/// A distribution of durations, accurate to about one percent.
 #[derive(Debug, Clone)]
 pub struct Latency(Histogram<u32>);
 
@@ -48,7 +48,7 @@ impl Latency {
         }
     }
 
-    /// The longest, in microseconds.
+    /// The longest duration, in microseconds.
     pub fn max_us(&self) -> f64 {
         self.quantile_us(1.0)
     }

@@ -1,4 +1,4 @@
-//! Which machine, which versions: a number without them is not a result.
+//! Machine and versions: a number without them is not a result.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ pub struct Machine {
     pub system: String,
     /// The compiler this was built with.
     pub compiler: &'static str,
-    /// Version and commit of Foxton, and what is not real about this build.
+    /// Version and commit of Foxton, and what this build emulates.
     pub foxton: String,
     /// Whether the program was built with optimisation.
     pub optimised: bool,
@@ -44,7 +44,7 @@ impl Machine {
                 env!("CARGO_PKG_VERSION"),
                 env!("FOXTON_LAB_COMMIT"),
                 match Means::here() {
-                    Ok(Means::Software) => ", transactions of the processor emulated by software",
+                    Ok(Means::Software) => ", hardware transactions emulated by software",
                     _ => "",
                 }
             ),

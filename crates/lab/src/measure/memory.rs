@@ -1,7 +1,7 @@
-//! Memory that is left, and when there is too little of it to go on measuring.
+//! Free memory, and the end of measurements that leave too little.
 //!
-//! Where the data of a workload grow, a run can outgrow the machine, and the system ends a program
-//! that does, with all that it has measured. So whoever watches a run asks a
+//! If the data of a workload grow, a run can exceed the memory of the machine. The system then
+//! kills the program, and all its results are lost. So each run asks a
 //! [`Guard`](crate::measure::memory::Guard), which ends the run before that.
 
 use std::{
@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-/// Memory that is left to others, and to the checks after a run.
+/// Memory that is left to other programs, and to the checks after a run.
 pub const RESERVE_BYTES: u64 = 512 << 20;
-/// How often a guard looks: each time it reads some files of the system.
+/// Time between two checks of a guard, each of which reads some files of the system.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Memory that programs could still have, this one among them: of the machine's, and of what the
-/// group of processes it belongs to may use. `None` where the system does not tell.
+/// Free memory in bytes: of the machine, and of the group of processes that this one is in. `None`
+/// if the system does not report it.
 pub fn available_bytes() -> Option<u64> {
     let machine = super::machine::memory("MemAvailable")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -25,8 +25,8 @@ pub fn available_bytes() -> Option<u64> {
     Some(within.map_or(machine, |group| group.min(machine)))
 }
 
-/// What the tightest of the groups leaves that a process is in. `groups` is what the system says of
-/// these; where none has a limit, `None`.
+/// Free memory of the tightest group of a process. `groups` is the system's list of these; `None`
+/// if none has a limit.
 fn left_in_groups(groups: &str, mounted: &Path) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -45,7 +45,7 @@ fn left_in_groups(groups: &str, mounted: &Path) -> Option<u64> {
     groups.lines().filter_map(of_line).min()
 }
 
-/// How the files of a group are called.
+/// The names of a group's files.
 struct Files {
     limit: &'static str,
     used: &'static str,
@@ -64,15 +64,15 @@ const SEPARATE: Files = Files {
 };
 
 impl Files {
-    /// What the group in this directory leaves; `None` if it has no limit.
+    /// Free memory of the group in this directory; `None` if it has no limit.
     fn left(&self, group: &Path) -> Option<u64> {
         let number = |name: &str| -> Option<u64> {
             let text = fs::read_to_string(PathBuf::from(group).join(name)).ok()?;
             text.trim().parse().ok()
         };
         let (limit, used) = (number(self.limit)?, number(self.used)?);
-        // Pages of files that nobody has used lately: the system takes them back before it ends
-        // anybody.
+        // Pages of files that were not used lately: the system reclaims them before it kills a
+        // process.
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let mut values = stat.lines().filter_map(|line| line.split_once(' '));
         let reclaimable = values.find(|(name, _)| *name == self.reclaimable);
@@ -82,14 +82,14 @@ impl Files {
     }
 }
 
-/// Why a run was ended before its time.
+/// Why a run was ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// Bytes that programs could still have.
+    /// Free bytes.
     pub free: u64,
-    /// With fewer than these a run goes on no longer.
+    /// The least number of free bytes with which a run continues.
     pub least: u64,
-    /// How long after the clients were let go.
+    /// Time since the clients were started.
     pub after: Duration,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// Looks after the memory of one run.
+/// Watches the memory of one run.
 #[derive(Debug)]
 pub struct Guard<F> {
     free: F,
@@ -117,8 +117,8 @@ pub struct Guard<F> {
 }
 
 impl<F: FnMut() -> Option<u64>> Guard<F> {
-    /// Of a run that begins now. `free` says how much memory there is, or that nobody knows. A
-    /// machine that has little to begin with is not asked to keep a reserve that it never had.
+    /// A guard of a run that begins now. `free` returns the free memory, if it is known. A machine
+    /// with little free memory at the beginning needs no reserve that it never had.
     pub fn new(mut free: F) -> Guard<F> {
         let now = free().unwrap_or(0);
         Guard {
@@ -128,8 +128,8 @@ impl<F: FnMut() -> Option<u64>> Guard<F> {
         }
     }
 
-    /// Whether the run may go on, so long after it began. Looks a few times a second, however often
-    /// it is asked.
+    /// True if the run may continue, this long after it began. Checks a few times a second, however
+    /// often it is called.
     pub fn look(&mut self, elapsed: Duration) -> ControlFlow<Shortage> {
         if elapsed < self.next {
             return ControlFlow::Continue(());
@@ -157,7 +157,7 @@ mod tests {
             .chain([Some(RESERVE_BYTES - 1)]);
         let mut guard = Guard::new(|| left.next().unwrap());
         let at = |tenths: u64| Duration::from_millis(100 * tenths);
-        // Asked too early, it does not look.
+        // Called too early, it does not check.
         for elapsed in [0, 1, 2, 3, 4, 5] {
             assert_eq!(guard.look(at(elapsed)), ControlFlow::Continue(()));
         }
@@ -176,7 +176,7 @@ mod tests {
         let mut guard = Guard::new(|| left.next().unwrap());
         let mut look = |second| guard.look(Duration::from_secs(second)).is_break();
         assert_eq!([look(1), look(2), look(3)], [false, false, true]);
-        // Where nobody knows, everything goes on.
+        // Without knowledge of the memory, every run continues.
         assert!(Guard::new(|| None).look(EVERY).is_continue());
     }
 

@@ -1,21 +1,21 @@
-//! What was measured: outcomes, latencies, the machine's resources, and the machine itself.
+//! Measurements: outcomes, latencies, the machine's resources, and the machine itself.
 
-/// What became of each attempt.
+/// Outcomes of attempts.
 pub mod outcome;
 
-/// How long transactions took.
+/// Time of transactions.
 pub mod latency;
 
-/// Processor time and memory the process used.
+/// Processor time and memory of the process.
 pub mod usage;
 
-/// What was sampled while a run went on.
+/// Samples during a run.
 pub mod timeline;
 
-/// Which machine, which versions.
+/// Machine and versions.
 pub mod machine;
 
-/// Memory that is left, and when there is too little to go on.
+/// Free memory, and the end of runs that leave too little.
 pub mod memory;
 
 /// Where the program's own time goes, sampled.
@@ -24,7 +24,7 @@ pub mod profile;
 /// Repetitions of one measurement and their spread.
 pub mod spread;
 
-/// How many times one measurement is another, and how sure that is.
+/// The ratio of two measurements, and its interval.
 pub mod ratio;
 
 /// What one run of a closed loop measured.
@@ -36,5 +36,5 @@ pub mod time;
 /// Points and curves: throughput over the number of clients.
 pub mod curve;
 
-/// What one transaction passes that others might have to wait for.
+/// Critical sections that one transaction passes.
 pub mod anatomy;

@@ -1,7 +1,8 @@
-//! What became of each attempt at a transaction.
+//! Outcomes of attempts at a transaction.
 //!
-//! Six counters for each type of transaction; their sum is the number of attempts. A transaction
-//! that fell to a deadlock twice and then committed is three attempts: two `deadlock`, one `ok`.
+//! There are six counters for each type of transaction; their sum is the number of attempts. A
+//! transaction that was a deadlock victim twice and then committed is three attempts: two
+//! `deadlock`, one `ok`.
 
 /// How one attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,13 +10,13 @@
 pub enum Outcome {
     /// Committed, did its full work.
     Ok,
-    /// Ended cleanly having found, as expected, nothing.
+    /// Ended as planned, having found nothing, as expected.
     Miss,
     /// Rolled back because the workload says so.
     Rule,
     /// Victim of a deadlock.
     Deadlock,
-    /// A lock wait ended by time.
+    /// A lock wait that timed out.
     Timeout,
     /// Anything else: the run is void.
     Error,
@@ -32,12 +33,12 @@ impl Outcome {
         Outcome::Error,
     ];
 
-    /// Whether the transaction ended as planned: that is what throughput counts.
+    /// True if the transaction ended as planned; throughput counts these.
     pub fn is_commit(self) -> bool {
         matches!(self, Outcome::Ok | Outcome::Miss)
     }
 
-    /// The word for it in tables and files.
+    /// Its word in tables and files.
     pub fn name(self) -> &'static str {
         ["ok", "miss", "rule", "deadlock", "timeout", "error"][self as usize]
     }
@@ -46,22 +47,22 @@ impl Outcome {
 /// One transaction, with the attempts it took, as a client reports it.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Which type of the workload's transactions.
+    /// Index of the type among the workload's.
     pub kind: usize,
     /// How the last attempt ended.
     pub outcome: Outcome,
-    /// Attempts before the last that fell to a deadlock.
+    /// Earlier attempts that were deadlock victims.
     pub deadlocks: u32,
-    /// Attempts before the last whose lock wait timed out.
+    /// Earlier attempts whose lock wait timed out.
     pub timeouts: u32,
-    /// Parts of it that were left out because there was nothing to do, where the workload has such.
+    /// Parts that were skipped because there was nothing to do, in workloads that have such.
     pub skipped: u32,
-    /// What went wrong, if the outcome is [`Outcome::Error`].
+    /// The error, if the outcome is [`Outcome::Error`].
     pub failure: Option<Box<str>>,
 }
 
 impl Ended {
-    /// A transaction of this kind that went as planned at the first attempt.
+    /// A transaction of this kind that ended as planned at the first attempt.
     pub fn ok(kind: usize) -> Ended {
         Ended {
             kind,
@@ -74,12 +75,12 @@ impl Ended {
     }
 }
 
-/// What was left out because there was nothing to do.
+/// Skipped parts of transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skips {
-    /// Transactions that left something out.
+    /// Transactions that skipped something.
     pub transactions: u64,
-    /// What they left out, in all.
+    /// Number of skipped parts.
     pub parts: u64,
 }
 
@@ -88,9 +89,9 @@ pub struct Skips {
 pub struct Tally {
     kinds: &'static [&'static str],
     counts: Vec<[u64; 6]>,
-    /// What was left out.
+    /// Skipped parts.
     pub skips: Skips,
-    /// The first error met, in words.
+    /// The first error, in words.
     pub failure: Option<Box<str>>,
 }
 
@@ -135,7 +136,7 @@ impl Tally {
         }
     }
 
-    /// Attempts of every type that ended so.
+    /// Attempts of every type with this outcome.
     pub fn of(&self, outcome: Outcome) -> u64 {
         self.counts
             .iter()
@@ -143,8 +144,7 @@ impl Tally {
             .sum()
     }
 
-    /// Attempts of one type, by its place among the names, that ended so; 0 if nothing was ever
-    /// counted.
+    /// Attempts of one type, by its index, with this outcome; 0 if none was ever counted.
     pub fn of_kind(&self, kind: usize, outcome: Outcome) -> u64 {
         let counts = self.counts.get(kind);
         counts.map_or(0, |counts| counts[outcome as usize])
@@ -160,7 +160,7 @@ impl Tally {
         self.of(Outcome::Ok) + self.of(Outcome::Miss)
     }
 
-    /// Attempts undone by the lock manager: deadlocks and timeouts.
+    /// Attempts that the lock manager ended: deadlocks and timeouts.
     pub fn aborts(&self) -> u64 {
         self.of(Outcome::Deadlock) + self.of(Outcome::Timeout)
     }

@@ -1,8 +1,8 @@
-//! Where the process's own processor time goes, by part of the engine: samples of where its threads
-//! are, taken inside the process. Nothing in the engine takes part, and nothing is timed there.
+//! Processor time of the process by part of the engine: samples of its threads' stacks, taken
+//! inside the process. The engine does not take part, and no time is measured there.
 //!
-//! A sample is a stack of addresses. Each is told by the sources it was compiled from, through
-//! everything inlined, and the innermost source that belongs to a part decides:
+//! A sample is a stack of addresses. Each address is mapped to its source files, also through
+//! inlined functions, and the innermost source that belongs to a part decides:
 //!
 //! | source | part |
 //! | --- | --- |
@@ -15,38 +15,38 @@
 //! | checkpoints, and all that they call | checkpoint |
 //! | the laboratory | client |
 //!
-//! What is none of these (copying, allocating, hashing) is the time of whoever called it. A thread
-//! that was on its way out of a call of the system counts as in the kernel, for the part that
-//! called.
+//! The time of other sources (copying, allocating, hashing) counts for their caller. A thread
+//! returning from a system call counts as in the kernel, for the part that made the call.
 
 use std::{collections::HashMap, fmt};
 
 use foxton_sampler::{Sampling, Source, Unavailable, sources};
 use serde_json::{Map, Value, json};
 
-/// Samples for each second of processor time: a prime, so that nothing periodic keeps in step.
+/// Samples for each second of processor time: a prime, so that they do not keep in step with
+/// anything periodic.
 pub const FREQUENCY: u32 = 499;
 
 /// A part of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The lock manager, but for its latches.
+    /// The lock manager without its latches.
     Lock,
     /// The log.
     Log,
     /// Tables and indexes: finding, reading and changing rows.
     Tables,
-    /// Beginning, ending and everything of a transaction that is neither of the others.
+    /// Beginning, ending and all other work of a transaction.
     Transaction,
-    /// Taking latches and giving them back.
+    /// Acquiring and releasing latches.
     Latch,
     /// Waiting for latches.
     Waiting,
-    /// Making checkpoints, behind the transactions' backs.
+    /// Making checkpoints, in the background.
     Checkpoint,
     /// The workload's own code.
     Client,
-    /// What none of these called.
+    /// Code that none of these called.
     Others,
 }
 
@@ -88,7 +88,7 @@ pub struct Profile {
     kernel: [u64; Part::ALL.len()],
 }
 
-/// Samples this process until it is asked for the profile.
+/// Samples this process until `stop`.
 #[derive(Debug)]
 pub struct Profiler(Sampling);
 
@@ -123,7 +123,7 @@ impl Profiler {
 }
 
 impl Profile {
-    /// Counts a sample, told from the inside out.
+    /// Counts a sample, from the innermost frame outwards.
     fn count(&mut self, mut clues: impl Iterator<Item = Clue>) {
         let (mut innermost, mut kernel, mut waits) = (true, false, false);
         let mut part = Part::Others;
@@ -158,7 +158,7 @@ impl Profile {
         counts[part as usize] += 1;
     }
 
-    /// So many samples in the program and in the kernel, for tests of what is told.
+    /// A profile with these samples in the program and in the kernel, for tests.
     #[cfg(test)]
     pub(crate) fn made<const P: usize, const K: usize>(
         program: [(Part, u64); P],
@@ -187,18 +187,17 @@ impl Profile {
         self.program.iter().chain(&self.kernel).sum()
     }
 
-    /// The share of the samples in the program that lie in this part; zero if there are none.
+    /// Share of this part in the samples in the program; zero if there are none.
     pub fn share(&self, part: Part) -> f64 {
         ratio(&self.program, part)
     }
 
-    /// The share of the samples in the kernel that this part called for; zero if there are none.
+    /// Share of this part in the samples in the kernel; zero if there are none.
     pub fn share_of_kernel(&self, part: Part) -> f64 {
         ratio(&self.kernel, part)
     }
 
-    /// How far a share may be off by chance, nineteen times in twenty: half the width of what one
-    /// half would have.
+    /// Error of a share at 95 % confidence: half the width of the interval for a share of one half.
     pub fn uncertainty(&self) -> f64 {
         0.98 / (self.samples().max(1) as f64).sqrt()
     }
@@ -220,20 +219,20 @@ fn ratio(counts: &[u64], part: Part) -> f64 {
     counts[part as usize] as f64 / all.max(1) as f64
 }
 
-/// What one source says of a sample that lies in it or was called from it.
+/// Meaning of one source for a sample in it or below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clue {
-    /// It is this part's.
+    /// The sample belongs to this part.
     Of(Part),
-    /// It is somebody's who waits.
+    /// The sample is a wait.
     Waits,
-    /// It reads what a writer might be changing.
+    /// It reads data that a writer may be changing.
     Validates,
-    /// It calls the system.
+    /// It makes a system call.
     System,
 }
 
-/// Where parts lie, the narrower place first.
+/// Sources of the parts, the narrower path first.
 const PLACES: [(&str, Clue); 23] = [
     ("crates/sync/src/latch/version", Clue::Validates),
     ("crates/sync/src/latch", Clue::Of(Part::Latch)),
@@ -269,8 +268,8 @@ const PLACES: [(&str, Clue); 23] = [
     ("crates/cli/", Clue::Of(Part::Client)),
 ];
 
-/// Functions of the C library that do nothing but call the system. What is allocated may call it,
-/// too, and is not among them.
+/// Functions of the C library that only make a system call. The allocator may make one too, and is
+/// not among them.
 const CALLS: [&str; 12] = [
     "syscall",
     "sched_yield",
@@ -377,7 +376,7 @@ mod tests {
             "/w/crates/sync/src/latch/version.rs",
         ];
         assert_eq!(told(&reader), (Part::Waiting, false));
-        // Who waits for a lock is in the lock manager.
+        // A wait for a lock is in the lock manager.
         let waits = ["/w/crates/sync/src/park.rs", IN_A_LATCH[2]];
         assert_eq!(told(&waits), (Part::Lock, false));
     }
@@ -394,7 +393,7 @@ mod tests {
             told(&["fdatasync()", "/w/crates/log/src/device/disk.rs"]),
             (Part::Log, true)
         );
-        // Only what is interrupted at the call itself.
+        // Only frames that are interrupted at the call itself.
         let deeper = ["memcpy()", "/w/crates/log/src/copy.rs", "syscall()"];
         assert_eq!(told(&deeper), (Part::Log, false));
     }

@@ -1,28 +1,27 @@
-//! How many times one repeated measurement is another, and how sure that is.
+//! Ratio of two repeated measurements, with its interval.
 //!
-//! The ratio is that of the medians. Its interval is the bootstrap's: as many repetitions as there
-//! were are drawn from each side with replacement, the medians of those are divided, and that is
-//! done `RESAMPLES` times; between the 2.5th and the 97.5th of a hundred such ratios lies the
-//! interval. The generator has a fixed seed, so that the same files always give the same words.
+//! The ratio is that of the medians. Its interval is a bootstrap: as many repetitions as there were
+//! are drawn from each side with replacement, and their medians are divided, `RESAMPLES` times. The
+//! interval lies between the 2.5th and the 97.5th percentile of these ratios. The generator has a
+//! fixed seed, so that the same files always give the same verdict.
 //!
-//! # What the interval is not
+//! # Limits of the interval
 //!
-//! It knows how repetitions of one run differ from each other, and nothing of how one run differs
-//! from the next: a machine that was slow during all of one run makes a difference that is no
-//! difference of the programs. Points measured by turns in one run do not have that trouble.
+//! The interval shows how repetitions of one run differ from each other, and not how one run
+//! differs from the next. A machine that was slow during one whole run causes a difference that is
+//! not one of the programs. Points that take turns in one run do not have this problem.
 //!
-//! With few repetitions the interval is too narrow, since no drawing shows more than was measured.
-//! Of two samples of the same thing, three repetitions each, one pair in ten lies apart entirely;
-//! so under `ENOUGH` nothing is concluded. The test
-//! `of_runs_that_do_not_differ_few_are_called_different` holds what is concluded to its rate of
-//! errors.
+//! With few repetitions the interval is too narrow, because no drawing has values that were not
+//! measured. Of two samples of the same quantity, three repetitions each, one pair in ten does not
+//! overlap; so below `ENOUGH` there is no verdict. The test
+//! `of_runs_that_do_not_differ_few_are_called_different` checks the rate of wrong verdicts.
 
 use super::spread::Spread;
 use crate::random::Random;
 
 /// Drawings of the bootstrap.
 pub const RESAMPLES: usize = 2_000;
-/// Repetitions that each side needs before anything is concluded.
+/// Repetitions that each side needs for a verdict.
 pub const ENOUGH: usize = 5;
 const SEED: u64 = 2_026;
 
@@ -35,18 +34,18 @@ pub struct Ratio {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// Whether there were enough repetitions to conclude anything.
+    /// True if there were enough repetitions for a verdict.
     pub enough: bool,
 }
 
-/// What a ratio of throughputs comes to, in words for the eye.
+/// The verdict on a ratio of throughputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The second has more, by more than its repetitions differ.
+    /// The second has more, beyond the spread of repetitions.
     Faster,
-    /// It has less.
+    /// The second has less, beyond the spread of repetitions.
     Slower,
-    /// The interval has one in it.
+    /// The interval includes one.
     NoDifference,
     /// Too few repetitions on one side.
     TooFew,
@@ -65,7 +64,8 @@ impl Verdict {
 }
 
 impl Ratio {
-    /// Of these repetitions; `None` if either side has none or the first has a median of zero.
+    /// The ratio of these repetitions; `None` if either side has none or the first has a median of
+    /// zero.
     pub fn of(first: &[f64], second: &[f64]) -> Option<Ratio> {
         let ratio = |first: Vec<f64>, second: Vec<f64>| {
             let below = Spread::new(first).median();
@@ -85,7 +85,8 @@ impl Ratio {
             .collect();
         ratios.sort_by(f64::total_cmp);
         let at = |share: f64| ratios[(share * (ratios.len() - 1) as f64).round() as usize];
-        // A first side that is half zeros may leave nothing: then nothing is known either.
+        // A first side with zeros in half of its repetitions may leave no ratio; then there is no
+        // verdict.
         if ratios.is_empty() {
             return None;
         }
@@ -97,7 +98,7 @@ impl Ratio {
         })
     }
 
-    /// What it comes to.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         match self {
             _ if !self.enough => Verdict::TooFew,
@@ -112,7 +113,8 @@ impl Ratio {
 mod tests {
     use super::*;
 
-    /// About normal, around one, with a deviation of a twentieth: the mean of twelve uniform draws.
+    /// About normally distributed around one, with a deviation of a twentieth: the mean of twelve
+    /// uniform draws.
     fn noisy(random: &mut Random, count: usize) -> Vec<f64> {
         let one = |random: &mut Random| {
             let sum: f64 = (0..12).map(|_| random.unit()).sum();
@@ -121,10 +123,9 @@ mod tests {
         (0..count).map(|_| one(random)).collect()
     }
 
-    /// Shows that the interval is about as honest as it says: of pairs of runs that do not differ,
-    /// of as many repetitions as are called enough and of more, one in twenty may be called
-    /// different, and of 100 pairs by chance a few more (three standard deviations are 6.5 in a
-    /// hundred). And that it is of use: runs that differ by a fifth are told apart.
+    /// Shows that the interval is about as accurate as it claims. Of pairs of equal runs one in
+    /// twenty may be called different; of 100 pairs a few more by chance (three standard deviations
+    /// are 6.5 in a hundred). It also shows that runs that differ by a fifth are told apart.
     #[test]
     fn of_runs_that_do_not_differ_few_are_called_different() {
         let mut random = Random::seeded(&[7]);

@@ -1,23 +1,23 @@
-//! What one run of a closed loop measured.
+//! Measurements of one run of a closed loop.
 
 use std::time::Duration;
 
 use super::{latency::Latency, memory::Shortage, outcome::Tally, usage::Usage};
 
-/// What a run measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     /// Outcomes of the transactions that ended in the window.
     pub tally: Tally,
     /// Their latencies, by type of transaction, in the order of the tally's.
     pub latencies: Vec<Latency>,
-    /// How long the window was.
+    /// Length of the window.
     pub window: Duration,
-    /// Why it is shorter than was asked for, if it is.
+    /// Why the window is shorter than planned, if it is.
     pub cut: Option<Shortage>,
     /// Transactions committed in each slice of the window.
     pub slices: Vec<u64>,
-    /// Resources used in the window, where the system tells.
+    /// Resources used in the window, if the system reports them.
     pub usage: Option<Usage>,
 }
 
@@ -34,7 +34,7 @@ impl Run {
         sum
     }
 
-    /// Adds what another client of the same run measured.
+    /// Adds the measurements of another client of the same run.
     pub fn add(&mut self, other: &Run) {
         self.tally.add(&other.tally);
         if self.latencies.len() < other.latencies.len() {

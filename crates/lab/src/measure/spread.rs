@@ -12,7 +12,7 @@ impl Spread {
         Spread(values)
     }
 
-    /// The middle one, or the mean of the two in the middle; 0 if there are none.
+    /// The median; the mean of the two middle values if their number is even; 0 without values.
     pub fn median(&self) -> f64 {
         let count = self.0.len();
         match count {
@@ -28,12 +28,12 @@ impl Spread {
         format!("{median} ({min}..{max})")
     }
 
-    /// The smallest; 0 if there are none.
+    /// The smallest value; 0 without values.
     pub fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(0.0)
     }
 
-    /// The largest; 0 if there are none.
+    /// The largest value; 0 without values.
     pub fn max(&self) -> f64 {
         self.0.last().copied().unwrap_or(0.0)
     }

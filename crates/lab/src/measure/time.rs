@@ -1,5 +1,5 @@
-//! How the processors spent a window, by part of the engine: the system's own account of idle time,
-//! of the kernel and of others, and samples for what is left.
+//! How the processors spent a window, by part of the engine: the system's counts of idle time, of
+//! the kernel and of other programs, and samples for the rest.
 
 use std::time::Duration;
 
@@ -14,17 +14,16 @@ use super::{
 /// The time of one run in which this process was sampled.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
-    /// Idle, kernel, program, others: shares of what all processors could have given.
+    /// Idle, kernel, program, others: shares of the time of all processors.
     pub split: Split,
     /// The samples.
     pub profile: Profile,
-    /// Committed transactions per second of this run, to be compared with those of runs that nobody
-    /// sampled.
+    /// Committed transactions per second of this run, to be compared with runs without sampling.
     pub tps: f64,
 }
 
 impl Times {
-    /// What a run in which so much was sampled says.
+    /// The time of a run with these samples.
     pub fn of(run: &Run, profile: Profile, cores: usize) -> Times {
         let usage: Option<Usage> = run.usage;
         Times {
@@ -36,12 +35,12 @@ impl Times {
         }
     }
 
-    /// What this part took in the program, as a share of all processors' time.
+    /// Time of this part in the program, as a share of all processors' time.
     pub fn program(&self, part: Part) -> f64 {
         self.split.user * self.profile.share(part)
     }
 
-    /// What the kernel took for this part. Where nothing was sampled in it, it is nobody's.
+    /// Time of the kernel for this part. Without samples it belongs to no part.
     pub fn kernel(&self, part: Part) -> f64 {
         let nobody = Part::ALL
             .iter()
@@ -53,7 +52,7 @@ impl Times {
         self.split.kernel * share
     }
 
-    /// The same for programs: shares of all processors' time, and what they were made of.
+    /// The same for programs: shares of all processors' time, and their sources.
     pub fn to_json(&self, undisturbed: f64) -> Value {
         let parts = |of: &dyn Fn(Part) -> f64| -> Map<String, Value> {
             let parts = Part::ALL.into_iter();
@@ -87,8 +86,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// To be called as the run goes on, with the time since its clients were let go, and at the
-    /// end. The window begins after `ramp`.
+    /// Called during the run with the time since its clients were started, and at the end. The
+    /// window begins after `ramp`.
     pub fn at(&mut self, elapsed: Duration, ramp: Duration, window: Duration) {
         let over = elapsed >= ramp + window;
         if elapsed >= ramp && !over && self.begun.is_none() {
@@ -102,11 +101,11 @@ impl Watch {
         }
     }
 
-    /// What was sampled.
+    /// The samples.
     ///
     /// # Errors
     ///
-    /// Why nothing was.
+    /// If nothing was sampled; the text says why.
     pub fn profile(self) -> Result<Profile, String> {
         self.ended.unwrap_or_else(|| Ok(Profile::default()))
     }

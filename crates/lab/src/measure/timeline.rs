@@ -1,4 +1,4 @@
-//! What was sampled while a run went on: throughput, memory and processor time by slices.
+//! Samples during a run: throughput, memory and processor time by slices.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Sample {
     pub at: Duration,
     /// Committed transactions per second in the slice.
     pub tps: f64,
-    /// Memory resident at its end.
+    /// Resident memory at its end.
     pub resident_bytes: u64,
     /// How the processors spent the slice.
     pub split: Split,
@@ -20,30 +20,30 @@ pub struct Sample {
 /// The samples of one variant of the engine.
 #[derive(Debug, Clone)]
 pub struct Timeline {
-    /// How a person calls the variant.
+    /// The name of the system for a person.
     pub label: String,
     /// The samples, in order.
     pub samples: Vec<Sample>,
 }
 
-/// How long slices are in a window of this length: twenty of them where that is neither too short
-/// to see anything in nor longer than somebody would wait.
+/// Length of the slices of a window: a twentieth of it, unless that is too short to show anything
+/// or too long to wait for.
 pub fn slice_of(window: Duration) -> Duration {
     (window / 20).clamp(Duration::from_millis(100), Duration::from_secs(5))
 }
 
-/// Takes the process's resources at regular times while a run goes on.
+/// Samples the process's resources at regular times during a run.
 #[derive(Debug)]
 pub struct Sampler {
     slice: Duration,
     offset: Duration,
-    /// Slices there are: a window whose end is seen late has no more.
+    /// Number of slices; a window whose end is noticed late has no more.
     most: usize,
     taken: Vec<Option<Usage>>,
 }
 
 impl Sampler {
-    /// Samples every `slice` of a window that begins `offset` after the clients were let go.
+    /// Samples every `slice` of a window that begins `offset` after the clients were started.
     pub fn new(slice: Duration, offset: Duration, window: Duration) -> Sampler {
         Sampler {
             slice,
@@ -53,7 +53,7 @@ impl Sampler {
         }
     }
 
-    /// Takes what is due `elapsed` after the clients were let go. Call often.
+    /// Takes the samples that are due `elapsed` after the clients were started. Call often.
     pub fn tick(&mut self, elapsed: Duration) {
         let Some(elapsed) = elapsed.checked_sub(self.offset) else {
             return;
@@ -63,7 +63,7 @@ impl Sampler {
         }
     }
 
-    /// The samples, joined with the transactions the driver counted by slice.
+    /// The samples, joined with the transactions that the driver counted by slice.
     pub fn finish(self, slices: &[u64], cores: usize) -> Vec<Sample> {
         let seconds = self.slice.as_secs_f64();
         (1..self.taken.len())
@@ -90,7 +90,7 @@ mod tests {
     fn a_sample_belongs_to_the_slice_that_just_ended() {
         let slice = Duration::from_millis(100);
         let mut sampler = Sampler::new(slice, slice / 2, 3 * slice);
-        // The end is seen late.
+        // The end is noticed late.
         for millis in (0..=1_000).step_by(25) {
             sampler.tick(Duration::from_millis(millis));
         }

@@ -2,15 +2,15 @@
 
 use std::{fs, time::Duration};
 
-/// What the process has used since it started.
+/// Resources that the process has used since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time in the program itself.
     pub user: Duration,
     /// Processor time in the kernel on the program's behalf.
     pub kernel: Duration,
-    /// Processor time of everything on the machine, this process too; with what the host of a
-    /// virtual machine took away.
+    /// Processor time of all programs on the machine, this one included, and of the time that the
+    /// host of a virtual machine took away.
     pub everybody: Duration,
     /// Memory resident now.
     pub resident_bytes: u64,
@@ -20,7 +20,8 @@ impl Usage {
     /// Now; `None` where there is no `/proc`.
     pub fn now() -> Option<Usage> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        // The command's name, in parentheses, may itself hold blanks: count fields after it.
+        // The command's name, in parentheses, may itself contain blanks, so fields are counted
+        // after it.
         let mut times = stat[stat.rfind(')')? + 1..]
             .split_whitespace()
             .skip(11)
@@ -40,7 +41,7 @@ impl Usage {
         })
     }
 
-    /// What was used since `earlier`; memory stays what it is now.
+    /// The use since `earlier`; memory stays the current value.
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
             user: self.user.saturating_sub(earlier.user),
@@ -51,8 +52,8 @@ impl Usage {
     }
 }
 
-/// Busy time of all processors together; `None` if we may not use all of them, as in a container:
-/// what others do on those is no disturbance.
+/// Busy time of all processors; `None` if this process may not use all of them, as in a container,
+/// because other programs on those do not disturb it.
 fn everybody() -> Option<Duration> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let mut lines = stat.lines().take_while(|line| line.starts_with("cpu"));
@@ -76,7 +77,7 @@ fn ticks(count: &str) -> Option<Duration> {
     Some(Duration::from_millis(count.parse::<u64>().ok()? * 10))
 }
 
-/// Processor time as shares of everything the machine could have given.
+/// Processor time as shares of the time of all processors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Split {
     /// In the program.
@@ -85,14 +86,15 @@ pub struct Split {
     pub kernel: f64,
     /// Taken by other programs, or by the host.
     pub others: f64,
-    /// Nobody's.
+    /// Idle.
     pub idle: f64,
 }
 
 impl Split {
     /// How `cores` processors spent `elapsed`.
     pub fn of(used: Usage, elapsed: Duration, cores: usize) -> Split {
-        // On a busy machine the end of a window may be seen late: then more was used than it had.
+        // On a busy machine the end of a window may be noticed late; then more was used than the
+        // window had.
         let whole = (elapsed * cores as u32).max(used.everybody.max(used.user + used.kernel));
         let whole = whole.as_secs_f64();
         let share = |time: Duration| {
@@ -103,7 +105,7 @@ impl Split {
             }
         };
         let (user, kernel) = (share(used.user), share(used.kernel));
-        // Each is rounded to ticks: what is below none is none.
+        // Each is rounded to ticks, so a negative rest counts as zero.
         let others = (share(used.everybody) - user - kernel).max(0.0);
         let idle = (1.0 - user - kernel - others).max(0.0);
         Split {

@@ -1,7 +1,7 @@
-//! Beyond the machine at hand: what measured times say about machines with more processors.
+//! Projections from measured times to machines with more processors.
 
-/// How many processors a latch over a whole table leaves room for.
+/// Number of processors that a latch over a whole table can keep busy.
 pub mod overlap;
 
-/// How much more processors do, fitted to a few.
+/// Throughput of more processors, fitted to measurements on a few.
 pub mod scalability;

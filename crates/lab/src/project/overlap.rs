@@ -1,8 +1,8 @@
 //! The processor-overlap model of document 003 (Gottemukkala and Lehman 1992, section 2.2).
 //!
-//! One exclusive latch guards each table. A latch cannot be held for more than a second in a
-//! second, so the hottest table bounds the rate of all; Little's law then says how many processors
-//! that rate keeps busy, were there as many as anybody wants.
+//! One exclusive latch guards each table. A latch is held for at most a second in each second, so
+//! the hottest table bounds the rate of all tables. Little's law then gives the number of
+//! processors that this rate keeps busy.
 //!
 //! For types of transaction with service time S and hold time H, shares m of the mix (Σ m = 1), and
 //! tables in a few groups of which the first is the hottest:
@@ -24,16 +24,16 @@ pub struct Times {
     pub hold: f64,
 }
 
-/// A group of tables that are used alike, and what share of all references goes to them together.
+/// A group of tables used equally, and their share of all references together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Group {
-    /// How many tables.
+    /// Number of tables.
     pub tables: u32,
     /// Share of the references.
     pub share: f64,
 }
 
-/// Which tables are used how much: the hottest first, then warm ones, then cool ones.
+/// Groups of tables by use: hot ones, then warm ones, then cool ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// They bound the rate.
@@ -45,7 +45,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// One table, or one place, that everybody needs.
+    /// One table, or one latch, that every transaction needs.
     pub const ONE_TABLE: Spread = Spread {
         hot: Group {
             tables: 1,
@@ -76,18 +76,18 @@ impl Spread {
         },
     };
 
-    /// The rate of the cool tables against that of the hot ones.
+    /// The rate of the cool tables divided by that of the hot ones.
     pub fn cool_factor(&self) -> f64 {
         self.cool.share / self.hot.share
     }
 
-    /// The rate of the warm tables against that of the hot ones.
+    /// The rate of the warm tables divided by that of the hot ones.
     pub fn warm_factor(&self) -> f64 {
         self.warm.share / self.hot.share
     }
 }
 
-/// What the model says of one mix.
+/// Results of the model for one mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overlap {
     /// Transactions per second at the hot tables.
@@ -109,10 +109,10 @@ impl Overlap {
     }
 }
 
-/// The model for types of transaction, each with its share of the mix, over tables used so.
+/// The model for types of transaction, each with its share of the mix, over these tables.
 ///
-/// `cool_factor` takes the place of the exact [`Spread::cool_factor`] if given: the document
-/// printed its figures with 0.31 for 20/64.
+/// `cool_factor` replaces the exact [`Spread::cool_factor`] if given: the document computed with
+/// 0.31 for 20/64.
 ///
 /// # Panics
 ///
@@ -121,7 +121,7 @@ pub fn overlap(mix: &[(Times, f64)], spread: &Spread, cool_factor: Option<f64>) 
     let shares: f64 = mix.iter().map(|(_, share)| share).sum();
     assert!(
         (shares - 1.0).abs() < 1e-9,
-        "the shares of a mix add up to one, not to {shares}"
+        "the shares of a mix must add up to one, not to {shares}"
     );
     let hold: f64 = mix.iter().map(|(times, share)| times.hold * share).sum();
     let service: f64 = mix.iter().map(|(times, share)| times.service * share).sum();
@@ -152,7 +152,7 @@ const fn times(service: f64, hold: f64) -> Times {
     Times { service, hold }
 }
 
-/// A row of the document's Table 3: the mix in percent, then what it printed.
+/// A row of the document's Table 3: the mix in percent, then the printed numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Printed {
     /// T1 to T5, in percent.
@@ -181,11 +181,11 @@ pub const TABLE_3: [Printed; 9] = [
     ),
 ];
 
-/// The cool factor the document computed with.
+/// The cool factor that the document used.
 pub const PRINTED_COOL_FACTOR: f64 = 0.31;
 
-/// Where the document misprints: the row and the column, and what the number must have been, since
-/// the row's other numbers add up with it.
+/// The document's misprint: its row and column, and the right number, which follows from the sum of
+/// the row.
 pub const MISPRINT: (usize, usize, f64) = (5, 0, 26.2);
 
 impl Printed {
@@ -223,7 +223,7 @@ mod tests {
             ));
             for (column, (&ours, &theirs)) in ours.iter().zip(&printed.values).enumerate() {
                 let last_row = at == 8;
-                // The last row is printed whole, and its 2N is twice a truncated N.
+                // The last row is printed in full, and its 2N is twice a truncated N.
                 let tolerance = match (last_row, column) {
                     (true, 5) => 2.0,
                     (true, _) => 1.0,

@@ -8,28 +8,27 @@
 //!         1 + σ (n − 1) + κ n (n − 1)
 //! ```
 //!
-//! λ is what one processor does; σ (*contention*) the share of the work that only one can do at a
-//! time; κ (*coherence*) what every pair of processors costs each other. κ = 0 is Amdahl's law, and
-//! σ = κ = 0 is throughput in proportion to processors.
+//! λ is the throughput of one processor; σ (*contention*) the share of the work that only one
+//! processor can do at a time; κ (*coherence*) the cost between every pair of processors. κ = 0 is
+//! Amdahl's law, and σ = κ = 0 is throughput in proportion to processors.
 //!
-//! # How it is fitted
+//! # Fitting
 //!
 //! n / X(n) = a + b (n − 1) + c n (n − 1) with λ = 1/a, σ = b/a, κ = c/a is linear in a, b and c.
-//! Least squares of the *relative* deviations, since what disturbs a measurement of throughput is a
-//! share of it; within 0 ≤ σ ≤ 1 and 0 ≤ κ. The problem is convex and small, so each face of those
-//! bounds is solved exactly and the best solution that keeps them is the fit. Of n that occur
-//! often, each occurrence counts.
+//! The fit minimises the squares of the *relative* deviations, because disturbances of throughput
+//! are relative, within 0 ≤ σ ≤ 1 and 0 ≤ κ. The problem is convex and small, so each face of those
+//! bounds is solved exactly, and the best solution within them is the fit. If n occurs several
+//! times, each occurrence counts.
 //!
-//! # What it cannot know
+//! # Limits
 //!
-//! Three unknowns need three different n. With two, κ is not known and taken as 0: then what is
-//! projected is the most there could be, and not what there will be. And a law fitted to few
-//! processors knows nothing of what only shows with many: a second socket, a cache that is divided,
-//! memory that is far.
+//! Three unknowns need three different n. With two, κ is unknown and taken as 0; then the
+//! projection is an upper bound. A law fitted to few processors does not include effects that only
+//! many show: a second socket, a divided cache, distant memory.
 
 use std::fmt;
 
-/// Throughput measured with so many processors busy.
+/// Throughput measured with this many busy processors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// Processors.
@@ -54,7 +53,7 @@ pub struct Law {
 pub struct Fit {
     /// The law.
     pub law: Law,
-    /// Whether there were different numbers of processors enough to know κ.
+    /// True if there were enough different numbers of processors to determine κ.
     pub coherence_known: bool,
     /// The root of the mean square of the relative deviations.
     pub deviation: f64,
@@ -64,15 +63,15 @@ pub struct Fit {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// Only so many different numbers of processors; two are the least.
+    /// Only this many different numbers of processors; at least two are needed.
     TooFew(usize),
-    /// A throughput that is none: zero, negative, infinite, not a number; or no processors.
+    /// An invalid throughput (zero, negative, infinite, not a number), or no processors.
     NotAThroughput(Sample),
-    /// The best law of this shape deviates by so much from what was measured.
+    /// The best law deviates this much from the measurements.
     DoesNotFollow(f64),
 }
 
-/// A law that deviates by more than this is none.
+/// A law that deviates by more than this is rejected.
 pub const MOST_DEVIATION: f64 = 0.15;
 
 impl fmt::Display for Unfit {
@@ -80,17 +79,17 @@ impl fmt::Display for Unfit {
         match self {
             Unfit::TooFew(count) => write!(
                 f,
-                "measured on {count} number{} of processors, where a law needs two different ones at least",
+                "measured on {count} number{} of processors, but a law needs at least two different ones",
                 if *count == 1 { "" } else { "s" }
             ),
             Unfit::NotAThroughput(sample) => write!(
                 f,
-                "{} transactions/s on {} processors is no throughput",
+                "{} transactions/s on {} processors is not a throughput",
                 sample.throughput, sample.processors
             ),
             Unfit::DoesNotFollow(deviation) => write!(
                 f,
-                "what was measured does not follow the law: the best deviates by {:.0} %",
+                "the measurements do not follow the law: the best fit deviates by {:.0} %",
                 deviation * 100.0
             ),
         }
@@ -100,14 +99,14 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Law {
-    /// Transactions per second with so many processors busy.
+    /// Transactions per second with this many busy processors.
     pub fn throughput(&self, processors: f64) -> f64 {
         let others = processors - 1.0;
         let slowed = 1.0 + self.contention * others + self.coherence * processors * others;
         self.rate * processors / slowed
     }
 
-    /// Where throughput is highest; `None` if it never falls.
+    /// The number of processors with the highest throughput; `None` if it never falls.
     pub fn peak(&self) -> Option<f64> {
         (self.coherence > 0.0).then(|| ((1.0 - self.contention) / self.coherence).sqrt().max(1.0))
     }
@@ -117,8 +116,8 @@ impl Law {
 ///
 /// # Errors
 ///
-/// If there are fewer than two different numbers of processors, something that is no throughput, or
-/// no law that is near enough.
+/// If there are fewer than two different numbers of processors, an invalid throughput, or no law
+/// that is near enough.
 pub fn fit(samples: &[Sample]) -> Result<Fit, Unfit> {
     let sound =
         |one: &Sample| one.processors > 0 && one.throughput.is_finite() && one.throughput > 0.0;
@@ -153,14 +152,14 @@ pub fn fit(samples: &[Sample]) -> Result<Fit, Unfit> {
     }
 }
 
-/// What multiplies a, b and c, over n / X: a row of a perfect fit comes to one.
+/// The factors of a, b and c, divided by n / X: for a perfect fit a row adds up to one.
 fn row(sample: &Sample) -> [f64; 3] {
     let n = f64::from(sample.processors);
     let scale = sample.throughput / n;
     [scale, scale * (n - 1.0), scale * n * (n - 1.0)]
 }
 
-/// A face of the bounds: what is free on it, each as what it adds to a, b and c.
+/// A face of the bounds: its free variables, each with its contribution to a, b and c.
 type Face = &'static [[f64; 3]];
 
 const A: [f64; 3] = [1.0, 0.0, 0.0];
@@ -175,13 +174,13 @@ fn faces(with_coherence: bool) -> &'static [Face] {
     if with_coherence { &WITH } else { &WITHOUT }
 }
 
-/// The least squares on this face with its sum of squares, if it keeps within the bounds.
+/// The least squares on this face with their sum, if the solution is within the bounds.
 fn on_face(rows: &[[f64; 3]], face: &[[f64; 3]]) -> Option<([f64; 3], f64)> {
     let dot = |one: &[f64; 3], other: &[f64; 3]| -> f64 {
         one.iter().zip(other).map(|(one, other)| one * other).sum()
     };
     let free = face.len();
-    // The normal equations, each with its right side behind it.
+    // The normal equations, each with its right side at the end.
     let mut equations = vec![vec![0.0; free + 1]; free];
     for row in rows {
         let along: Vec<f64> = face.iter().map(|direction| dot(row, direction)).collect();
@@ -207,7 +206,8 @@ fn on_face(rows: &[[f64; 3]], face: &[[f64; 3]]) -> Option<([f64; 3], f64)> {
     within.then_some((found, squares))
 }
 
-/// Gauss and Jordan, with the largest pivot of each column; `None` if the equations do not
+/// Gauss-Jordan elimination with the largest pivot of each column; `None` if the equations are
+/// singular.
 /// determine it.
 fn solve(mut equations: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let count = equations.len();
@@ -304,8 +304,7 @@ mod tests {
             assert!((contention - made.contention).abs() < 0.05, "{fit:?}");
             assert!((0.0..0.004).contains(&coherence), "{fit:?}");
         }
-        // One processor does 100; two do more than twice as much: nothing is lost, and nothing is
-        // won.
+        // One processor does 100; two do more than twice as much: nothing is lost or gained.
         let two = [1, 2].map(|n| Sample {
             processors: n,
             throughput: 105.0f64.powi(n as i32),

@@ -1,14 +1,13 @@
-//! Stacked bars as SVG: one bar for each thing compared, its parts told apart by colour and by
-//! fill.
+//! Stacked bars as SVG: one bar for each system, its parts distinguished by colour and fill.
 //!
-//! What is solid, light or striped is so in any colour, and a part says what it is when it is
-//! pointed at.
+//! Solid, light and striped fills differ in any colour, and a part shows its name under the
+//! pointer.
 
 use std::fmt::Write;
 
 use super::lettering::{self, At, COLOURS, KEY, LABEL, NOTE, escape, line_height, text, wrapped};
 
-/// How a part is filled.
+/// Fill of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// In full colour.
@@ -22,18 +21,18 @@ pub enum Fill {
 /// A part of a bar.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Which of the chart's colours.
+    /// Index of the colour in the chart's list.
     pub colour: usize,
-    /// How it is filled.
+    /// Fill of the part.
     pub fill: Fill,
-    /// How long it is.
+    /// Length of the part.
     pub value: f64,
 }
 
 /// One bar.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// What stands above it.
+    /// Label above the bar.
     pub label: String,
     /// Its parts, from the left.
     pub parts: Vec<Part>,
@@ -42,13 +41,13 @@ pub struct Bar {
 /// A chart of bars.
 #[derive(Debug, Clone)]
 pub struct Bars {
-    /// What the picture shows, as a sentence.
+    /// Title, as a sentence.
     pub title: String,
-    /// Under the title, smaller.
+    /// Subtitle.
     pub subtitle: String,
-    /// What each colour is.
+    /// Meanings of the colours.
     pub colours: Vec<String>,
-    /// What each fill is.
+    /// Meanings of the fills.
     pub fills: Vec<(Fill, String)>,
     /// The bars, from the top.
     pub bars: Vec<Bar>,
@@ -56,7 +55,7 @@ pub struct Bars {
 
 const WIDTH: f64 = 520.0;
 const LEFT: f64 = 16.0;
-/// Room for the number behind the longest bar.
+/// Space for the number behind the longest bar.
 const RIGHT: f64 = 120.0;
 const BAR: f64 = 22.0;
 const ROW: f64 = 50.0;
@@ -86,7 +85,7 @@ impl Bars {
         lettering::document(&self.title, (WIDTH, y + 12.0), &out)
     }
 
-    /// What each colour is that some part has, and each fill; returns where the last row ends.
+    /// Draws the meanings of the used colours and fills; returns where the last row ends.
     fn legends(&self, out: &mut String, top: f64) -> f64 {
         let rows = |count: usize| count.div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW;
         let colours = self.used_colours();
@@ -101,14 +100,14 @@ impl Bars {
         fills_top + rows(self.fills.len())
     }
 
-    /// The colours that some part has, in their order.
+    /// The colours that some part has, in order.
     fn used_colours(&self) -> Vec<usize> {
         let parts = || self.bars.iter().flat_map(|bar| &bar.parts);
         let used = |&colour: &usize| parts().any(|part| part.colour == colour && part.value > 0.0);
         (0..self.colours.len()).filter(used).collect()
     }
 
-    /// A bar under the last line of its label, which is at `y`.
+    /// Draws a bar under the last line of its label, which is at `y`.
     fn bar(&self, out: &mut String, y: f64, bar: &Bar, scale: f64) {
         let mut x = LEFT;
         for part in bar.parts.iter().filter(|part| part.value > 0.0) {
@@ -143,7 +142,7 @@ impl Bars {
     }
 }
 
-/// A number of passages, for people.
+/// A number of critical sections, for people.
 pub fn amount(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -156,7 +155,7 @@ fn legend(out: &mut String, top: f64, at: usize, look: (usize, Fill), words: &st
     text(out, (x + 24.0, y + 5.0), KEY, At::Start, words);
 }
 
-/// A rectangle in its colour and fill, on the page's own ground.
+/// A rectangle in its colour and fill, on the page's background.
 fn swatch(
     (x, y): (f64, f64),
     (width, height): (f64, f64),
@@ -223,7 +222,7 @@ mod tests {
         }
         assert!(svg.contains("6 of 8") && svg.contains("two &amp; more"));
         assert!(svg.contains("long: log, fixed: 2"));
-        // Nothing has the third colour, so nobody is told of it.
+        // No part has the third colour, so the legend leaves it out.
         assert!(!svg.contains("space"));
     }
 
@@ -247,7 +246,7 @@ mod tests {
             };
             bars.svg()
         };
-        // Where the second bar lies.
+        // The place of the second bar.
         let place = |svg: &str| -> f64 {
             let label = &svg[..svg.find(">next<").expect("its label")];
             let y = &label[label.rfind(" y=\"").expect("a place") + 4..];

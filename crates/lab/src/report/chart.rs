@@ -1,6 +1,6 @@
-//! Line charts as SVG, readable on paper white and at night, without a line of script.
+//! Line charts as SVG, readable in light and dark mode, without a script.
 //!
-//! People with any colour vision tell the colours apart; the marks differ in shape as well.
+//! The colours suit people with any colour vision; the marks differ in shape too.
 
 use std::fmt::Write;
 
@@ -13,29 +13,29 @@ use crate::measure::spread::Spread;
 /// One line of a chart.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What the line is, for the legend.
+    /// Name in the legend.
     pub label: String,
     /// Its points, by ascending x.
     pub points: Vec<Dot>,
     /// How it is drawn.
     pub stroke: Stroke,
-    /// The place of the line that it belongs to, whose colour and mark it then has.
+    /// The line whose colour and mark it shares.
     pub like: Option<usize>,
 }
 
-/// How a line is drawn: what is measured through, what is projected and was not measured in pieces.
+/// Stroke of a line: solid for measurements, broken for projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stroke {
-    /// In one.
+    /// Solid.
     Solid,
-    /// In dashes.
+    /// Dashed.
     Dashed,
-    /// In dots.
+    /// Dotted.
     Dotted,
 }
 
 impl Line {
-    /// A line of what was measured.
+    /// A line of measurements.
     pub fn measured(label: String, points: Vec<Dot>) -> Line {
         Line {
             label,
@@ -47,7 +47,7 @@ impl Line {
 }
 
 impl Stroke {
-    /// What a line has in its class.
+    /// The class of a line.
     pub(super) fn class(self) -> &'static str {
         match self {
             Stroke::Solid => "",
@@ -60,7 +60,7 @@ impl Stroke {
 /// One point of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Dot {
-    /// Where.
+    /// Value on the x axis.
     pub x: f64,
     /// The median.
     pub y: f64,
@@ -81,7 +81,7 @@ impl Dot {
         }
     }
 
-    /// A number that was had once, or is no measurement.
+    /// A single number, or a projection.
     pub fn alone(x: f64, y: f64) -> Dot {
         Dot {
             x,
@@ -92,7 +92,7 @@ impl Dot {
     }
 }
 
-/// How an axis maps values to places.
+/// Mapping from values to places on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Equal steps are equal differences; starts at zero.
@@ -106,9 +106,9 @@ pub enum Scale {
 /// A line chart.
 #[derive(Debug, Clone)]
 pub struct Chart {
-    /// What the picture shows, as a sentence.
+    /// Title, as a sentence.
     pub title: String,
-    /// Under the title, smaller: machine, settings.
+    /// Subtitle: machine, settings.
     pub subtitle: String,
     /// The name and scale of the x axis.
     pub x: (String, Scale),
@@ -129,7 +129,7 @@ const RIGHT: f64 = 28.0;
 const EDGE: f64 = 16.0;
 /// Where the words of the legend begin.
 const WORDS: f64 = 52.0;
-/// Between the lines of the legend.
+/// Distance between the lines of the legend.
 const APART: f64 = 3.0;
 
 impl Chart {
@@ -148,7 +148,7 @@ impl Chart {
         lettering::document(&self.title, (WIDTH, height), &out)
     }
 
-    /// What each line is, from `y` on; returns where the words of the last lie.
+    /// Draws the legend from `y` on; returns where its last words are.
     fn legend(&self, out: &mut String, mut y: f64) -> f64 {
         for (index, line) in self.lines.iter().enumerate() {
             let index = line.like.unwrap_or(index);
@@ -247,7 +247,7 @@ impl Chart {
     }
 }
 
-/// Where values lie on the picture.
+/// The mapping of both axes.
 struct Frame {
     top: f64,
     x: (Scale, f64, f64),
@@ -281,7 +281,7 @@ impl Frame {
                     .filter(|&t| t <= x_high)
                     .collect(),
             ),
-            // Each measured number of clients is a tick, unless they crowd.
+            // Each measured number of clients is a tick, unless they are too close.
             Scale::Log2 | Scale::Log10 => (x_low, uncrowded(&xs)),
         };
         let (y_low, y_high) = (
@@ -364,7 +364,7 @@ pub(super) fn plain(value: f64) -> String {
 
 fn mark(index: usize, x: f64, y: f64) -> String {
     let colour = index % COLOURS;
-    // Eight colours and three shapes have no factor in common: no two of twenty-four lines look
+    // Eight colours and three shapes have no common factor, so no two of twenty-four lines look
     // alike.
     match index % 3 {
         0 => format!("<circle class=\"dot f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"),

@@ -1,6 +1,6 @@
 //! Results for programs: `results.json`, an array with one object for each point, and
-//! `results.csv`, the same numbers one line each. Both name the machine and the settings in every
-//! record, so that a record makes sense alone.
+//! `results.csv`, the same numbers in lines. Both name the machine and the settings in every
+//! record, so that each record is complete.
 
 use std::fmt::Write;
 
@@ -117,7 +117,7 @@ fn lines(records: &[Map<String, Value>]) -> String {
     text
 }
 
-/// What was sampled over time: one line for each sample.
+/// The samples over time, one line for each.
 pub fn samples_csv(findings: &Findings) -> String {
     let mut text = "system,second,tps,resident_bytes,user,kernel,others,idle\n".to_owned();
     for timeline in &over_time::all(findings) {
@@ -222,7 +222,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
     }
 }
 
-/// The six counters of each type of transaction.
+/// The outcome counters of each type of transaction.
 fn outcomes(tally: &Tally) -> Map<String, Value> {
     let counters = |counts: &[u64; 6]| {
         let counts = Outcome::ALL.iter().zip(counts);

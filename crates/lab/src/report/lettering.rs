@@ -1,20 +1,20 @@
-//! What pictures share: words that are safe and wrap where the room ends, and colours.
+//! Words and colours of pictures: words are safe and are wrapped where a line is full.
 //!
-//! A picture has no layout of its own: where a line is full is guessed by the average width of
-//! letters, a little wide, so that nothing is cut at the edge. The colours are Okabe and Ito's,
+//! A picture has no layout engine. The end of a line is estimated from the average width of
+//! letters, a little wide, so that no word is cut at the edge. The colours are Okabe and Ito's,
 //! darker on white, and three more.
 
 use std::fmt::Write;
 
-/// Colours there are; one more is for what has none of its own.
+/// Number of colours; one more is for lines without a colour of their own.
 pub(super) const COLOURS: usize = 8;
-/// The width of a letter in its height, and of a bold one.
+/// Width of a letter in units of its height, and of a bold one.
 const LETTER: f64 = 0.53;
 const BOLD: f64 = 0.58;
-/// From one line to the next, in the height of letters.
+/// Distance between lines in units of the letters' height.
 const LINE: f64 = 1.25;
 
-/// How words look.
+/// Style of words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Face {
     pub(super) ink: &'static str,
@@ -22,11 +22,11 @@ pub(super) struct Face {
     pub(super) bold: bool,
 }
 
-/// What the picture is called.
+/// The title.
 const TITLE: Face = face("ink", 17.0, true);
-/// What is compared.
+/// A name of a system.
 pub(super) const LABEL: Face = face("ink", 15.0, false);
-/// What a colour is.
+/// The meaning of a colour.
 pub(super) const KEY: Face = face("ink", 13.0, false);
 /// A number at an axis.
 pub(super) const TICK: Face = face("soft", 15.0, false);
@@ -37,7 +37,7 @@ const fn face(ink: &'static str, size: f64, bold: bool) -> Face {
     Face { ink, size, bold }
 }
 
-/// Which end of the words is at their place.
+/// The end of the words that is at their place.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
     Start,
@@ -45,7 +45,7 @@ pub(super) enum At {
     End,
 }
 
-/// Words in one line, which lie on `y`.
+/// Words in one line with its baseline at `y`.
 pub(super) fn text(out: &mut String, (x, y): (f64, f64), face: Face, at: At, words: &str) {
     let anchor = match at {
         At::Start => "",
@@ -66,7 +66,7 @@ pub(super) fn text(out: &mut String, (x, y): (f64, f64), face: Face, at: At, wor
     );
 }
 
-/// Words in as many lines as they need, the first on `y`; returns where the next line would lie.
+/// Words in as many lines as they need, the first at `y`; returns where the next line would be.
 pub(super) fn paragraph(
     out: &mut String,
     (x, mut y): (f64, f64),
@@ -81,12 +81,12 @@ pub(super) fn paragraph(
     y
 }
 
-/// From one line of a paragraph to the next.
+/// Distance between lines of a paragraph.
 pub(super) fn line_height(face: Face) -> f64 {
     (face.size * LINE).round()
 }
 
-/// Words in lines that fit; what is one word and does not is cut.
+/// Splits words into lines that fit; a single word that does not fit is cut.
 pub(super) fn wrapped(words: &str, room: f64, face: Face) -> Vec<String> {
     let letter = face.size * if face.bold { BOLD } else { LETTER };
     let most = ((room / letter) as usize).max(2);
@@ -109,13 +109,13 @@ pub(super) fn wrapped(words: &str, room: f64, face: Face) -> Vec<String> {
     lines
 }
 
-/// The picture's title and what is under it; returns where the next line lies.
+/// Draws the title and the subtitle; returns where the next line is.
 pub(super) fn headings(out: &mut String, (x, room): (f64, f64), title: &str, under: &str) -> f64 {
     let y = paragraph(out, (x, 28.0), room, TITLE, title);
     paragraph(out, (x, y), room, NOTE, under)
 }
 
-/// What is drawn, as a document that stands alone or inside a page.
+/// The drawing as a document that stands alone or inside a page.
 pub(super) fn document(title: &str, (width, height): (f64, f64), drawn: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" \

@@ -1,8 +1,7 @@
-//! Small charts beside each other, one for each thing compared, all with the same axes: for
-//! pictures in which each has several lines, which in one chart nobody could tell apart.
+//! Small charts beside each other, one for each system, all with the same axes. They show several
+//! lines for each system, which would be indistinguishable in one chart.
 //!
-//! A panel has a band between its lowest and its highest line; the lines are told apart by their
-//! strokes.
+//! A panel has a band between its lowest and its highest line; the lines differ in their strokes.
 
 use std::fmt::Write;
 
@@ -17,28 +16,28 @@ use super::{
 /// Lines of each panel, from the lowest.
 pub const LINES: usize = 3;
 
-/// How they are drawn.
+/// The strokes of the lines.
 const STROKES: [Stroke; LINES] = [Stroke::Dotted, Stroke::Solid, Stroke::Dashed];
 
-/// What there is of one thing.
+/// Data of one system.
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// What stands above it.
+    /// Label above the panel.
     pub label: String,
-    /// Where on the x axis, and the value of each line there, from the lowest.
+    /// Places on the x axis, and the value of each line there, from the lowest.
     pub points: Vec<(f64, [f64; LINES])>,
 }
 
 /// Panels with durations on the y axis, in microseconds, and numbers of clients on the x axis.
 #[derive(Debug, Clone)]
 pub struct Multiples {
-    /// What the picture shows, as a sentence.
+    /// Title, as a sentence.
     pub title: String,
-    /// Under the title, smaller.
+    /// Subtitle.
     pub subtitle: String,
     /// The name of the x axis.
     pub x: String,
-    /// What the lines are, from the lowest.
+    /// Meanings of the lines, from the lowest.
     pub lines: [String; LINES],
     /// The panels, by rows.
     pub panels: Vec<Panel>,
@@ -51,14 +50,14 @@ const BETWEEN: f64 = 32.0;
 const COLUMNS: usize = 2;
 const PANEL: f64 = (WIDTH - LEFT - EDGE - BETWEEN) / COLUMNS as f64;
 const TALL: f64 = 150.0;
-/// Under a panel, for the numbers of its axis.
+/// Space below a panel for the numbers of its axis.
 const UNDER: f64 = 30.0;
-/// Room a number on the x axis takes.
+/// Space of a number on the x axis.
 const TICK_ROOM: f64 = 42.0;
 /// Where the words of the legend begin.
 const WORDS: f64 = 52.0;
 
-/// Where the values of every panel lie.
+/// Mapping of values in every panel.
 struct Axes {
     x: (Scale, f64, f64),
     x_ticks: Vec<f64>,
@@ -246,7 +245,7 @@ mod tests {
     #[test]
     fn all_panels_have_the_same_axes_and_their_numbers_do_not_crowd() {
         let svg = picture(3);
-        // Two rows: the numbers of the y axis stand before each, those of the x axis under each
+        // Two rows: the numbers of the y axis stand before each, those of the x axis below each
         // panel.
         assert_eq!(svg.matches(">1 ms</text>").count(), 2);
         assert_eq!(svg.matches(">1</text>").count(), 3);

@@ -1,8 +1,7 @@
-//! What was sampled while clients ran: throughput, memory and the kernel by slices of the window.
+//! Samples while clients ran: throughput, memory and the kernel by slices of the window.
 //!
-//! An experiment that watches one thing over time has lines of its own. In any other each curve has
-//! one: of its last repetition with the most clients, where whatever grows or slows down has had
-//! the most to do so with.
+//! An experiment over time has lines of its own. In any other, each curve has one: that of its last
+//! repetition with the most clients, where growth and slowdown are the largest.
 
 use super::{
     chart::{Chart, Dot, Line, Scale},
@@ -16,7 +15,7 @@ use crate::measure::{
     timeline::{Sample, Timeline},
 };
 
-/// The lines that are drawn and told. A line has two samples at least.
+/// The lines that are drawn and tabulated. A line has at least two samples.
 pub fn lines(findings: &Findings) -> Vec<Timeline> {
     if !findings.timelines.is_empty() {
         return findings.timelines.clone();
@@ -26,7 +25,7 @@ pub fn lines(findings: &Findings) -> Vec<Timeline> {
     drawn.filter(|line| line.samples.len() > 1).collect()
 }
 
-/// Everything that was sampled, by number of clients.
+/// All samples, by number of clients.
 pub fn all(findings: &Findings) -> Vec<Timeline> {
     if !findings.timelines.is_empty() {
         return findings.timelines.clone();
@@ -47,7 +46,7 @@ fn line(curve: &Curve, point: &Point) -> Timeline {
     }
 }
 
-/// The pictures of an experiment that watches one thing over time; nothing of any other.
+/// The pictures of an experiment over time; none for any other.
 pub fn watched(findings: &Findings) -> Vec<Figure> {
     match findings.timelines.is_empty() {
         true => Vec::new(),
@@ -55,7 +54,7 @@ pub fn watched(findings: &Findings) -> Vec<Figure> {
     }
 }
 
-/// Throughput, memory and the kernel over time; nothing if nothing was sampled.
+/// Throughput, memory and the kernel over time; none without samples.
 pub fn pictures(findings: &Findings) -> Vec<Figure> {
     let lines = lines(findings);
     if lines.is_empty() {
@@ -71,7 +70,7 @@ pub fn pictures(findings: &Findings) -> Vec<Figure> {
         ..by_second(findings, &lines, |sample| sample.tps)
     };
     let memory = Chart {
-        title: "Resident memory of the process, with the databases of all that is compared".into(),
+        title: "Resident memory of the process, with the databases of all systems".into(),
         y: ("MiB".into(), Scale::Linear),
         y_text: grouped,
         ..by_second(findings, &lines, |sample| {
@@ -95,7 +94,7 @@ pub fn pictures(findings: &Findings) -> Vec<Figure> {
     named.into_iter().map(figure).collect()
 }
 
-/// What was drawn, a line for each sample.
+/// The samples as a table, a line for each.
 pub fn table(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks", "second", "tps", "memory", "program", "kernel", "others", "idle",
@@ -189,7 +188,7 @@ mod tests {
             csv.contains("\"bucket/tas-t, 1 client\",2.0,1.0,8388608"),
             "{csv}"
         );
-        // What was told is told as it was: by its curves.
+        // An experiment over time shows its own curves only.
         let plain = synthetic::findings();
         assert_eq!(findings.sentences(), plain.sentences());
         assert!(pictures(&plain).is_empty() && !html::page(&plain).contains("Over time"));

@@ -76,10 +76,10 @@ pub(crate) fn findings() -> Findings {
     }
 }
 
-/// A manager, what else sets it apart, and its throughput by clients.
+/// A manager, its note, and its throughput by clients.
 pub(crate) type Made<'a> = (&'a str, &'a str, &'a [(u32, f64)]);
 
-/// One repetition of each point of these curves, on so many cores.
+/// One repetition of each point of these curves, on `cores` cores.
 pub(crate) fn panel(workload: &str, cores: usize, curves: &[Made<'_>]) -> Findings {
     let curve = |&(lock_manager, note, points): &Made<'_>| Curve {
         lock_manager: lock_manager.to_owned(),

@@ -12,10 +12,10 @@ use crate::measure::{
     time::Times,
 };
 
-/// Points with a bar: what more would be drawn is in the table.
+/// Number of points with a bar; the table has all.
 const MOST_BARS: usize = 24;
 
-/// The table, if anything was sampled or should have been.
+/// The table, if there were samples or should have been.
 pub fn block(findings: &Findings) -> Option<Block> {
     let points = || points(findings);
     let asked = points().any(|(_, point)| point.times.is_some());
@@ -24,7 +24,7 @@ pub fn block(findings: &Findings) -> Option<Block> {
         Block {
             title: "Where the time goes".to_owned(),
             note: match trouble {
-                Some(what) => format!("Not everything could be told: {what}."),
+                Some(what) => format!("Some points have no samples: {what}."),
                 None => method(),
             },
             table: table(findings),
@@ -85,8 +85,8 @@ fn table(findings: &Findings) -> Table {
     table
 }
 
-/// A bar for each point, as long as all processors' time: the program solid, the kernel for it
-/// light, what is nobody's and what is others' striped.
+/// A bar for each point, as long as all processors' time: the program solid, its kernel time light,
+/// idle time and other programs striped.
 pub fn picture(findings: &Findings) -> Option<Figure> {
     let bars: Vec<Bar> = told(findings)
         .filter(|(.., times)| times.profile.samples() > 0)
@@ -97,21 +97,21 @@ pub fn picture(findings: &Findings) -> Option<Figure> {
         name: "where-the-time-goes".to_owned(),
         chart: Picture::Bars(Bars {
             title: "Where the time goes".to_owned(),
-            subtitle:
-                "% of what all processors could have given; behind each bar the program's of all"
-                    .to_owned(),
+            subtitle: "% of the time of all processors; the number is the program's share of all"
+                .to_owned(),
             colours: colours(),
             fills: vec![
                 (Fill::Solid, "in the program".to_owned()),
-                (Fill::Light, "in the kernel for it".to_owned()),
-                (Fill::Striped, "not this program".to_owned()),
+                (Fill::Light, "in the kernel for the program".to_owned()),
+                (Fill::Striped, "idle or other programs".to_owned()),
             ],
             bars,
         }),
     })
 }
 
-/// Those of the parts; the last, the rest, has that of idle time, too, told apart by its stripes.
+/// The colours of the parts. The last part, the rest, shares its colour with idle time, which is
+/// striped.
 fn colours() -> Vec<String> {
     let mut colours: Vec<String> = Part::ALL.iter().map(Part::to_string).collect();
     colours[Part::Others as usize] = "rest, idle".to_owned();
@@ -166,7 +166,7 @@ mod tests {
         let share = |cell: &String| -> f64 { cell.strip_suffix(" %").unwrap().parse().unwrap() };
         let sum: f64 = row[2..13].iter().map(share).sum();
         assert!((sum - 100.0).abs() < 0.5, "{row:?}");
-        // Three quarters of what the program had.
+        // Three quarters of the program's time.
         assert_eq!(share(&row[5]), 37.5);
         let Some(Figure {
             chart: Picture::Bars(bars),

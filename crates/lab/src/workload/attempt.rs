@@ -1,7 +1,7 @@
-//! One transaction: run once, or again with the same inputs until it commits.
+//! One transaction: run once, or retried with the same inputs until it commits.
 //!
-//! After a deadlock or a timeout comes a short random pause that doubles with each attempt, so
-//! that those who met once do not meet again at once. Every attempt is counted.
+//! After a deadlock or a timeout there is a short random pause that doubles with each attempt, so
+//! that transactions that conflicted do not conflict again at once. Every attempt is counted.
 
 use std::{thread, time::Duration};
 
@@ -12,13 +12,12 @@ use crate::{
     random::Random,
 };
 
-/// How a transaction that went as planned is to end. A body that always does its full work may
-/// return `()` instead.
+/// Planned end of a transaction. A body that always does its full work may return `()` instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Commit: it did its full work.
     Done,
-    /// Commit: it found, as expected, nothing.
+    /// Commit: it found nothing, as expected.
     Missed,
     /// Roll back, and count it as a miss.
     UndoneMissed,
@@ -32,12 +31,12 @@ impl From<()> for End {
     }
 }
 
-/// Why an attempt did not end as planned.
+/// Failure of an attempt.
 #[derive(Debug)]
 pub enum Failure {
-    /// The engine refused something.
+    /// The engine refused an operation.
     Engine(Error),
-    /// The engine answered, and the answer is wrong.
+    /// The engine's answer is wrong.
     Wrong(String),
 }
 
@@ -50,9 +49,9 @@ impl From<Error> for Failure {
 const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 10_000;
 
-/// Runs `body` in a transaction and ends it as `body` says, again and again until it ends so or
-/// fails for a reason that another attempt would not change. Its kind is its place among `kinds`;
-/// where somebody may look in, it is the transaction's label, too.
+/// Runs `body` in a transaction and ends it as `body` says. It retries until that succeeds, or
+/// until a failure that a retry would not change. The kind is its index among `kinds`; in an
+/// observed database it is the transaction's label too.
 pub fn until_committed<E: Into<End>>(
     db: &Database,
     kind: (&[&'static str], usize),
@@ -79,7 +78,7 @@ pub fn until_committed<E: Into<End>>(
     }
 }
 
-/// The same, but one attempt: for workloads that give up after a deadlock, or draw other inputs.
+/// The same with one attempt: for workloads that give up after a deadlock, or draw other inputs.
 pub fn once<E: Into<End>>(
     db: &Database,
     (kinds, kind): (&[&'static str], usize),

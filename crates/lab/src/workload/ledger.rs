@@ -1,36 +1,36 @@
-//! What committed transactions have changed, row by row, as their clients know it.
+//! Changes of committed transactions, row by row, as their clients record them.
 //!
-//! Each client notes how much it added to which row when a transaction has been acknowledged.
-//! Afterwards every row must be what was loaded and what was added: a row that is not has lost an
+//! When a transaction has been acknowledged, its client records how much it added to which row.
+//! Afterwards every row must have its loaded value plus these. A row that differs has lost an
 //! update, or has one of a transaction that did not commit.
 //!
-//! Keeping it must not be what is measured. A note is sixteen bytes at the end of a list that its
-//! client alone has; once in a thousand notes the list is added to the sums of all clients, one
-//! word for each row. Where another client is at the sums just then, the list grows on, so that
-//! hardly anybody ever waits for them.
+//! Recording must not distort the measurement. A record is sixteen bytes at the end of a list that
+//! belongs to one client. Once in a thousand records the list is added to the sums of all clients,
+//! one word for each row. If another client is adding at that moment, the list grows further, so
+//! that clients hardly ever wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Notes that a client has before it looks whether it can add them to the sums.
+/// Records after which a client tries to add them to the sums.
 const SOME: usize = 1_024;
-/// Notes with which it waits until it can.
+/// Records after which it waits until it can.
 const MANY: usize = 16 * SOME;
 
-/// What was added to each row by all clients, but for what those who still run have not added yet.
+/// Sums of the additions to each row, without those that running clients have not added yet.
 #[derive(Debug, Clone)]
 pub struct Ledger(Arc<Mutex<Vec<i64>>>);
 
 impl Ledger {
-    /// Bytes it takes for each row.
+    /// Bytes for each row.
     pub const ROW_BYTES: u64 = 8;
 
-    /// Nothing was added to any row below `rows`.
+    /// A ledger of `rows` rows without additions.
     pub fn new(rows: usize) -> Ledger {
-        // Zeroes of the system: what is never noted takes no memory.
+        // Zeroed by the system, so that unused rows take no memory.
         Ledger(Arc::new(Mutex::new(vec![0; rows])))
     }
 
-    /// The notes of one client more.
+    /// The records of one more client.
     pub fn notes(&self) -> Notes {
         Notes {
             all: self.clone(),
@@ -38,7 +38,7 @@ impl Ledger {
         }
     }
 
-    /// What was added to `row`.
+    /// The sum of additions to `row`.
     ///
     /// # Panics
     ///
@@ -52,7 +52,7 @@ impl Ledger {
     }
 }
 
-/// The notes of one client. When they are dropped, the ledger has them.
+/// The records of one client. Dropping them adds them to the ledger.
 #[derive(Debug)]
 pub struct Notes {
     all: Ledger,
@@ -60,7 +60,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// So much was added to `row`, by a transaction that has been acknowledged.
+    /// Records an addition to `row` by an acknowledged transaction.
     #[inline]
     pub fn add(&mut self, row: u64, change: i64) {
         self.own.push((row, change));

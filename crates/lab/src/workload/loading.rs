@@ -1,4 +1,4 @@
-//! Loading in parallel: pieces of a load, taken by whoever is free.
+//! Loading in parallel: pieces of a load, taken by idle threads.
 
 use std::{
     ops::RangeInclusive,
@@ -10,29 +10,29 @@ use foxton::{Database, Durability, Transaction};
 
 use crate::progress::Progress;
 
-/// Rows that a transaction of a load writes, unless there is a reason for another number.
+/// Rows of a load's transaction, unless there is a reason for another number.
 pub const ROWS_A_TRANSACTION: u32 = 500;
 
-/// The keys 1 ..= `last` in pieces of `each` at most.
+/// The keys 1 ..= `last` in pieces of at most `each`.
 pub fn pieces(last: u32, each: u32) -> impl Iterator<Item = RangeInclusive<u32>> {
     (1..=last)
         .step_by(each as usize)
         .map(move |first| first..=last.min(first.saturating_add(each - 1)))
 }
 
-/// Where a load goes, how many threads write it, and who hears how far it is.
+/// The target of a load, its number of threads, and its progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading<'a> {
     /// The database, whose tables are empty.
     pub db: &'a Database,
-    /// At most; 0 is as 1.
+    /// Largest number of threads; 0 means 1.
     threads: usize,
     /// Each row written is a step of it.
     progress: &'a Progress,
 }
 
 impl<'a> Loading<'a> {
-    /// Into this database, with so many threads at most.
+    /// A load of this database with at most this many threads.
     pub fn new(db: &'a Database, threads: usize, progress: &'a Progress) -> Loading<'a> {
         Loading {
             db,
@@ -41,12 +41,11 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Has `write` insert what belongs to each of the keys 1 ..= `last`, and say how many rows that
-    /// were.
+    /// Lets `write` insert the rows of each of the keys 1 ..= `last`, and return their number.
     ///
     /// # Errors
     ///
-    /// As [`pieces`](Self::pieces).
+    /// As for [`pieces`](Self::pieces).
     pub fn each(
         &self,
         last: u32,
@@ -55,12 +54,11 @@ impl<'a> Loading<'a> {
         self.each_in(1, last, |tx, _, key| write(tx, key))
     }
 
-    /// The same for each of the keys of each of so many tables, which are told apart by their
-    /// number from 0.
+    /// The same for each of the keys of each of `tables` tables, which are numbered from 0.
     ///
     /// # Errors
     ///
-    /// As [`pieces`](Self::pieces).
+    /// As for [`pieces`](Self::pieces).
     pub fn each_in(
         &self,
         tables: usize,
@@ -73,16 +71,16 @@ impl<'a> Loading<'a> {
         })
     }
 
-    /// Has the threads write all `pieces`, each in a transaction of its own by `write`, which says
-    /// how many rows that were. A piece that ends as a victim of a deadlock is written again.
+    /// Lets the threads write all `pieces`, each in a transaction of its own by `write`, which
+    /// returns the number of rows. A piece that is a deadlock victim is written again.
     ///
     /// # Errors
     ///
-    /// The first thing the engine refused. The other threads stop at their next piece.
+    /// The first error of the engine. The other threads stop at their next piece.
     ///
     /// # Panics
     ///
-    /// If `write` does.
+    /// If `write` panics.
     pub fn pieces<P: Send>(
         &self,
         pieces: impl Iterator<Item = P> + Send,
@@ -96,8 +94,8 @@ impl<'a> Loading<'a> {
         let work = || -> foxton::Result<()> {
             while let Some(piece) = next() {
                 let written = self.db.run(|tx| {
-                    // A load that a crash cuts short is done again from the beginning: it waits for
-                    // nothing.
+                    // A load that a crash interrupts is repeated from the beginning, so it need not
+                    // wait for the device.
                     tx.set_durability(Durability::None);
                     write(tx, &piece)
                 });
@@ -109,7 +107,7 @@ impl<'a> Loading<'a> {
             Ok(())
         };
         thread::scope(|scope| {
-            // This thread writes, too: where the system has no more threads to give, the load takes
+            // This thread writes too, so if the system starts no more threads, the load only takes
             // longer.
             let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..self.threads.max(1)).filter_map(other).collect();

@@ -3,16 +3,16 @@
 /// Loading in parallel.
 pub mod loading;
 
-/// What a workload is to the laboratory.
+/// The interface between workloads and the laboratory.
 pub mod contract;
 
 /// One transaction, run once or until it commits.
 pub mod attempt;
 
-/// Whole tables, read when nobody writes.
-pub mod quiet;
+/// Reading whole tables of an idle database.
+pub mod whole_table;
 
-/// What transactions have changed, row by row.
+/// Changes of transactions, row by row.
 pub mod ledger;
 
 /// Range reads and point updates.
@@ -33,7 +33,7 @@ pub mod tpcc;
 /// One table with an index, scanned and changed.
 pub mod wisconsin;
 
-/// Records read and written by keys of which some are frequent.
+/// Records read and written by unevenly drawn keys.
 pub mod ycsb;
 
 /// Customers with two accounts, and six short transactions.
@@ -45,7 +45,7 @@ pub mod transfers;
 /// Points and ranges of eight tables with an index each.
 pub mod sysbench;
 
-/// Tables that each client has for itself.
+/// Tables of each client's own.
 pub mod private_insert;
 
 /// Small structures that threads share behind latches.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use foxton::Database;
 
 use super::{client::Filled, name, row};
-use crate::workload::quiet::each_row;
+use crate::workload::whole_table::each_row;
 
 /// Compares every table with the rows acknowledged and with what they were drawn from.
 ///

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     measure::outcome::{Outcome, Tally},
-    workload::{ledger::Ledger, quiet::each_numbered},
+    workload::{ledger::Ledger, whole_table::each_numbered},
 };
 
 /// Transactions committed that brought money in or took it out.

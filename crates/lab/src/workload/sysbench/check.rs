@@ -3,7 +3,7 @@
 use foxton::{Database, Isolation};
 
 use super::{BY_K, Sysbench, TABLE_COUNT, TABLES, event::row_of, row};
-use crate::workload::{ledger::Ledger, quiet::each_numbered};
+use crate::workload::{ledger::Ledger, whole_table::each_numbered};
 
 /// Looks at every row: its id, its form, its one entry in the index, and with a ledger its k.
 ///

@@ -6,7 +6,7 @@ use super::{
     ACCOUNTS, BRANCHES, Choice, HISTORY, Scale, TELLERS,
     row::{self, Booking},
 };
-use crate::workload::quiet::{each_numbered, each_row};
+use crate::workload::whole_table::{each_numbered, each_row};
 
 /// Compares every balance with its history, and a branch with its tellers where these are its own.
 ///

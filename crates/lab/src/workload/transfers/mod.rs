@@ -18,7 +18,7 @@ use super::{
     contract::{About, Loaded, Size, Workload},
     ledger::{Ledger, Notes},
     loading::Loading,
-    quiet::each_numbered,
+    whole_table::each_numbered,
 };
 use crate::{
     driver::Client,

@@ -9,7 +9,7 @@ use std::{
 use foxton::{Database, Table, codec::Value as _};
 
 use super::{BY_UNIQUE1, TUPLES, tuple};
-use crate::workload::quiet::each_row;
+use crate::workload::whole_table::each_row;
 
 /// Compares the table and the index with the load, whose `unique1` by `unique2` these are, and with
 /// the tuples that clients have left.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foxton::Database;
 
 use super::{RECORDS, record};
-use crate::{random::zipfian::scatter, workload::quiet::each_row};
+use crate::{random::zipfian::scatter, workload::whole_table::each_row};
 
 /// Compares the table with the records 0 to `records - 1`: each is there, and nothing else, and
 /// each has ten fields of a hundred bytes. With `contents`, the seed of the load, they have the

@@ -1,4 +1,4 @@
-//! Reading whole tables when nobody writes, for checks: in order, in many small transactions.
+//! Reading whole tables of an idle database, for checks: in order, in many small transactions.
 
 use std::{
     borrow::Borrow,
@@ -10,14 +10,14 @@ use foxton::{
     codec::{Key, Value},
 };
 
-/// Rows of one transaction. They are locked, so that a lock that somebody left behind is noticed.
+/// Rows of one transaction. They are locked, so that a leftover lock is noticed.
 const ROWS_A_TRANSACTION: u64 = 1_000;
 
-/// Gives each row of `table` to `look`, in the order of the keys, until it finds something wrong.
+/// Passes each row of `table` to `look`, in key order, until it returns an error.
 ///
 /// # Errors
 ///
-/// What `look` found, or that the table cannot be read, as a sentence.
+/// The error of `look`, or that the table cannot be read, as a sentence.
 pub fn each_row<K, V>(
     db: &Database,
     table: &Table<K, V>,
@@ -44,7 +44,7 @@ where
                 count += 1;
                 looked = match K::decode(key) {
                     Ok(key) => look(to.insert(key), row),
-                    Err(error) => Err(format!("a key of {name} makes no sense: {error}")),
+                    Err(error) => Err(format!("a key of {name} cannot be decoded: {error}")),
                 };
                 match looked {
                     Ok(()) => ControlFlow::Continue(()),
@@ -61,8 +61,8 @@ where
     }
 }
 
-/// The same for a table whose keys must be the numbers 1 to `rows`: the first that is missing, and
-/// the first that is not one of them, is found wrong.
+/// The same for a table whose keys must be the numbers 1 to `rows`: the first missing or other key
+/// is an error.
 ///
 /// # Errors
 ///
