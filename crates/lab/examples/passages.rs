@@ -1,5 +1,5 @@
-//! What is run to see what counting critical sections costs, and what it costs to leave it out: ten
-//! locks and their release, or one transaction of TATP that updates, over and over by one thread.
+//! Cost of counting critical sections, and of leaving it out: ten locks and their release, or one
+//! updating transaction of TATP, over and over by one thread.
 //!
 //! ```text
 //! cargo run --release -p foxton-lab --example passages -- direct 100000
@@ -7,9 +7,9 @@
 //! cargo run --release -p foxton-lab --features account --example passages -- tatp 100000
 //! ```
 //!
-//! The first word is a lock manager, which is asked for ten keys, or `tatp`; the second, how often.
-//! Prints nanoseconds for each time. `cargo run --release -p foxton-tidy --bin uncounted` holds
-//! several builds of it against each other.
+//! The first argument is a lock manager, which locks ten keys, or `tatp`; the second is the number
+//! of rounds. Prints nanoseconds for each. `cargo run --release -p foxton-tidy --bin uncounted`
+//! compares several builds of it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -27,14 +27,14 @@ use foxton_lab::{
     },
 };
 
-/// Locks of a round: what a transaction of txbench takes.
+/// Locks of a round: those of a transaction of txbench.
 const LOCKS: usize = 10;
-/// Before anything is timed: caches are warm, and what is allocated once has been.
+/// Before the measurement: caches are warm, and memory is allocated.
 const WARM: u64 = 1_000;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "say what and how often: direct 100000, bucket 100000 or tatp 100000";
+    let usage = "give a kind and a number of rounds: direct 100000, bucket 100000 or tatp 100000";
     let [what, times] = words.as_slice() else {
         panic!("{usage}");
     };

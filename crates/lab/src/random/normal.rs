@@ -1,13 +1,13 @@
-//! Numbers that lie about a mean, by the bell curve, and never beyond two bounds.
+//! Numbers about a mean, normally distributed, and never beyond two bounds.
 
 use std::f64::consts::TAU;
 
 use super::Random;
 
-/// A normal distribution cut at both ends: what would lie beyond is drawn again.
+/// A normal distribution cut at both ends: a number beyond is drawn again.
 #[derive(Debug, Clone, Copy)]
 pub struct CutNormal {
-    /// Where the curve is highest.
+    /// The mean.
     pub mean: f64,
     /// Its standard deviation, before it is cut.
     pub deviation: f64,
@@ -52,7 +52,7 @@ mod tests {
         let share = |is: &dyn Fn(f64) -> bool| {
             draws.iter().filter(|&&number| is(number)).count() as f64 / draws.len() as f64
         };
-        // Within one deviation 0.6827 of the whole curve, within two 0.9545: what is kept.
+        // Within one deviation is 0.6827 of the whole curve, within two 0.9545: the rest is cut.
         let middle = share(&|number| (number - 30.0).abs() < 10.0);
         assert!((middle - 0.6827 / 0.9545).abs() < 0.005, "{middle}");
         let below = share(&|number| number < 30.0);

@@ -14,7 +14,7 @@ impl Pareto {
     ///
     /// # Panics
     ///
-    /// If `h` does not lie between 0 and 1.
+    /// If `h` is not between 0 and 1.
     pub fn new(h: f64) -> Pareto {
         assert!(0.0 < h && h < 1.0, "a share lies between 0 and 1, not {h}");
         Pareto {

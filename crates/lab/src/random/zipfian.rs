@@ -2,11 +2,10 @@
 //! theta)`.
 //!
 //! The method is that of Gray et al. ("Quickly generating billion-record synthetic databases",
-//! 1994), as YCSB uses it: the first two ranks have exactly their shares, and the others come from
-//! one power, which follows the law closely. What it needs of a number of ranks is `zeta(count,
-//! theta)`, the sum of `i^-theta`. YCSB adds that up, and again as ranks are added; here it comes
-//! from the formula of Euler and Maclaurin, at once for any number, so that a number that grows
-//! costs nothing.
+//! 1994), as YCSB uses it: the first two ranks have exactly their shares, and the others follow one
+//! power, which is close to the law. It needs `zeta(count, theta)`, the sum of `i^-theta`, for a
+//! number of ranks. YCSB computes the sum, and extends it as ranks are added. Here the
+//! Euler-Maclaurin formula gives it at once for any number, so that a growing number costs nothing.
 //!
 //! Three choices of a record are made of it:
 //!
@@ -25,7 +24,7 @@ const SUMMED: u64 = 100;
 #[derive(Debug, Clone, Copy)]
 struct Zeta {
     theta: f64,
-    /// What the formula leaves open: the same for every count.
+    /// The constant of the formula: the same for every count.
     constant: f64,
 }
 
@@ -78,7 +77,7 @@ impl Zipfian {
     ///
     /// # Panics
     ///
-    /// If `count` is 0, or `theta` does not lie between 0 and 1.
+    /// If `count` is 0, or `theta` is not between 0 and 1.
     pub fn new(count: u64, theta: f64) -> Zipfian {
         Zipfian::of(Zeta::new(theta), count)
     }
@@ -91,7 +90,7 @@ impl Zipfian {
             count,
             theta,
             zeta: all,
-            // With two ranks there is nothing beyond them.
+            // With two ranks there are no others.
             eta: match count > 2 {
                 true => (1.0 - (2.0 / n).powf(1.0 - theta)) / beyond_two,
                 false => 0.0,
@@ -118,12 +117,12 @@ impl Zipfian {
 
 /// YCSB's exponent.
 const THETA: f64 = 0.99;
-/// Ranks that are drawn before they are scattered. YCSB's constant for their zeta is of so many,
-/// although its source pairs it with 10^16.
+/// Ranks that are drawn before they are scattered. YCSB's constant for their zeta is for this
+/// number, although its source pairs it with 10^16.
 const RANKS: u64 = 10_000_000_000;
 
-/// Numbers from 0, of which the frequent ones lie anywhere: a rank of 10^10, hashed. The number of
-/// numbers has no influence on how skewed the choice is.
+/// Numbers from 0, of which the frequent ones are anywhere: a rank of 10^10, hashed. The count of
+/// numbers has no influence on the skew.
 #[derive(Debug, Clone, Copy)]
 pub struct Scrambled(Zipfian);
 
@@ -238,7 +237,7 @@ mod tests {
             let hottest = [scatter(0) % count, scatter(1) % count];
             let found =
                 hottest.map(|hot| share(|| scrambled.draw(&mut random, count), |n| n == hot));
-            // 1/26.469 and 0.5^0.99/26.469, and what else falls on a number by chance.
+            // 1/26.469 and 0.5^0.99/26.469, and the other ranks that hash to the number.
             let others = 1.0 / count as f64;
             assert!((found[0] - 0.03778 - others).abs() < 0.002, "{found:?}");
             assert!((found[1] - 0.01902 - others).abs() < 0.002, "{found:?}");

@@ -1,10 +1,10 @@
 //! secondary: rows found through an index, whose order is or is not that of the table.
 //!
-//! The subscribers of tatp, each with one more number: an alternative one, which a random
-//! permutation gave it. A transaction reads so many rows that are neighbours in an index. In the
-//! *aligned* one, over the subscriber's own number, they lie side by side in the table, too; in the
-//! *scattered* one, over the alternative, they lie anywhere. Nothing is ever written, so what each
-//! scan must find is known, and each is compared while it runs.
+//! The tables have the subscribers of tatp, each with an alternative number from a random
+//! permutation. A transaction reads SIZE rows that are neighbours in an index. In the *aligned*
+//! index, over the subscriber's own number, they are neighbours in the table too; in the
+//! *scattered* one, over the alternative number, they are anywhere. Nothing is ever written, so the
+//! rows of each scan are known, and each is compared while it runs.
 
 use std::{hint::black_box, ops::Bound, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
     report::number::grouped,
 };
 
-/// Subscribers by id, from 1: the rows of tatp, and behind them the alternative number as a u32.
+/// Subscribers by id, from 1: the rows of tatp, followed by the alternative number as a u32.
 pub const SUBSCRIBERS: Table<u32, [u8]> = Table::new("secondary_subscriber");
 /// Subscribers by their own number.
 pub const BY_NUMBER: Index<str, u32, [u8]> =
@@ -61,7 +61,7 @@ pub struct Shape {
     pub subscribers: u32,
     /// Rows a scan reads.
     pub size: u32,
-    /// Scan the index whose order has nothing to do with the table's.
+    /// Scan the index whose order is unrelated to the table's.
     pub scattered: bool,
     /// Seed of the load and of the clients.
     pub seed: u64,
@@ -90,7 +90,7 @@ pub struct Secondary {
     plan: Arc<Plan>,
 }
 
-/// What is read, and whom each alternative number leads to.
+/// The rows to read, and the subscriber of each alternative number.
 #[derive(Debug)]
 struct Plan {
     shape: Shape,
@@ -136,7 +136,7 @@ impl Plan {
         }
     }
 
-    /// Reads the rows of the places `first` ..= `last` of an index, and compares whose they are.
+    /// Reads the rows at places `first` ..= `last` of an index, and checks their subscribers.
     fn scan(
         &self,
         tx: &mut Transaction,
@@ -195,7 +195,7 @@ impl Workload for Secondary {
                  {size} rows that are neighbours in one of them, {}, under serializable locks, and \
                  commits.",
                 match shape.scattered {
-                    true => "which lie anywhere in the table",
+                    true => "which are anywhere in the table",
                     false => "which are neighbours in the table, too",
                 }
             ),
@@ -224,7 +224,7 @@ impl Workload for Secondary {
         match (1..=subscribers).contains(&size) {
             true => Ok(()),
             false => Err(format!(
-                "of {subscribers} subscribers a scan reads 1 to {subscribers}, not {size}: say so with --size"
+                "with {subscribers} subscribers a scan reads 1 to {subscribers} rows, not {size}; change it with --size"
             )),
         }
     }
@@ -276,8 +276,8 @@ impl Loaded for Numbers {
         for ids in pieces(count, ROWS_A_TRANSACTION) {
             let (first, last) = (*ids.start(), *ids.end());
             let mut tx = db.begin().map_err(|error| error.to_string())?;
-            // What lies before the first or behind the last should not be there, and is found with
-            // them.
+            // Rows before the first or after the last should not exist, and are found with the
+            // others.
             let low = if first == 1 { 0 } else { first };
             let high = if last == count { u32::MAX } else { last };
             let found = tx.range(&SUBSCRIBERS, low..=high).collect();
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(client.transaction().outcome, Outcome::Ok);
             let tally = Tally::new(KINDS);
             assert_eq!(loaded.check(&db, &tally), Ok(()));
-            // Two subscribers have changed what the index knows them by.
+            // Two subscribers have other numbers than the index has.
             db.run(|tx| {
                 let row = tx.get(&SUBSCRIBERS, &7)?.expect("it was loaded");
                 let other = tx.get(&SUBSCRIBERS, &8)?.expect("it was loaded");

@@ -1,8 +1,8 @@
 //! Accounts that threads move money between [001 §3.3.1].
 //!
-//! With a latch for each account a transfer takes one after the other, as the document's does: in
-//! between the money is in nobody's account, so the sum is right when all is at rest, and not
-//! before. With one latch a transfer is whole, and a reader can add up all accounts meanwhile.
+//! With a latch for each account a transfer locks one after the other, as in the document. Between
+//! the two the money is in no account, so the sum is right only when no transfer is running. With
+//! one latch a transfer is atomic, and a reader can sum all accounts meanwhile.
 
 use foxton_sync::{
     latch::{Kind, Latched},
@@ -11,7 +11,7 @@ use foxton_sync::{
 
 use super::{Done, Hand, OneLine, SITE, Structure};
 
-/// What each account begins with, in cents.
+/// The initial balance of each account, in cents.
 pub const EACH: i64 = 100_000;
 /// The most that is moved at once.
 const MOST: u64 = 99_999;
@@ -22,7 +22,7 @@ enum Accounts {
     All(Latched<Vec<i64>>),
 }
 
-/// Accounts behind a latch each, or all behind one.
+/// Accounts with a latch each, or one latch for all.
 #[derive(Debug)]
 pub struct Bank {
     accounts: Accounts,
@@ -31,7 +31,7 @@ pub struct Bank {
 }
 
 impl Bank {
-    /// So many accounts, of which one is read in `reads` of a hundred operations.
+    /// `accounts` accounts; `reads` of a hundred operations read one.
     pub fn new(kind: Kind, count: usize, reads: u32, global: bool) -> Bank {
         let one = |_| OneLine(Latched::new(kind, &SITE, EACH));
         Bank {

@@ -10,16 +10,16 @@ use foxton_sync::{
 
 use super::{Done, Hand, SITE, Structure};
 
-/// Where the counters are.
+/// Layout of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One counter and one latch.
+    /// One counter with one latch.
     One,
     /// A counter and a latch for each processor, side by side in memory.
     Adjacent,
-    /// The same, each with its latch on lines of its own.
+    /// A counter for each thread, each with its latch on lines of its own.
     Apart,
-    /// Counters on lines of their own, behind one latch.
+    /// Counters on lines of their own, with one latch for all.
     Global,
 }
 
@@ -32,12 +32,11 @@ foxton_sync::named_enum! {
 }
 
 const LINE: usize = 64;
-/// Each step moves on by a multiple of eight bytes, and so is somewhere it was before after so
-/// many.
+/// Each step advances by a multiple of eight bytes, and so repeats after some steps.
 const SPARE: usize = LINE / 8;
 
-/// Counters side by side from the beginning of a cache line, so that as many lie on one in each
-/// run: where the allocator puts them otherwise makes two of them fight for a line or not.
+/// Counters side by side from the beginning of a cache line, so that each run has the same number
+/// on a line. Otherwise the allocator's placement would decide whether two of them share a line.
 struct Beside {
     all: Vec<Latched<u64>>,
     first: usize,
@@ -73,7 +72,7 @@ impl fmt::Debug for Counter {
 }
 
 impl Counter {
-    /// So many counters at zero, one in the layout that has one.
+    /// Counters at zero for `threads` threads, one in the layout that has one.
     pub fn new(layout: Layout, kind: Kind, count: usize) -> Counter {
         let one = |_: usize| Latched::new(kind, &SITE, 0);
         Counter(match layout {

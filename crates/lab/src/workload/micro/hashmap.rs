@@ -1,7 +1,7 @@
 //! A hash map of chains: a latch for each bucket, or one for all [001 §3.3.4].
 //!
-//! A value is in the bucket that it is modulo their number, and there once. An item is allocated
-//! before the latch is taken and freed after it was given back, as the document does it.
+//! A value is in the bucket of its remainder by the number of buckets, once. An item is allocated
+//! before the latch is acquired and freed after its release, as in the document.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::random::Random;
 
 /// Values are below this: those of a signed number [001 §3.3.4].
 const VALUES: u64 = 1 << 31;
-/// Looks, in a hundred operations.
+/// Percentage of searches.
 const READS: u32 = 50;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Item {
 struct Chain(Option<Box<Item>>);
 
 impl Chain {
-    /// Whether it was new; if not, the item comes back.
+    /// True if it was new; if not, the item is returned.
     fn insert(&mut self, item: Box<Item>) -> Result<(), Box<Item>> {
         let mut link = &mut self.0;
         while let Some(there) = link {
@@ -58,7 +58,8 @@ impl Chain {
 }
 
 impl Drop for Chain {
-    /// One after the other: a long chain would need as deep a stack.
+    /// Items are dropped one after the other, because recursion over a long chain would need a deep
+    /// stack.
     fn drop(&mut self) {
         let mut next = self.0.take();
         while let Some(mut item) = next {
@@ -156,7 +157,7 @@ impl Structure for HashMap {
             let values: Vec<u32> = self.with(worker, bucket, |chain| chain.values().collect());
             found += values.len();
             if let Some(value) = values.iter().find(|&&value| value % self.count != bucket) {
-                return Err(format!("{value} lies in bucket {bucket}"));
+                return Err(format!("{value} is in bucket {bucket}"));
             }
             if let Some(value) = values.into_iter().find(|&value| !seen.insert(value)) {
                 return Err(format!("{value} is there twice"));

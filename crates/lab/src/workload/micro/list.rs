@@ -1,8 +1,8 @@
 //! A doubly linked list behind one latch [001 §3.3.3].
 //!
-//! Its items lie in one array, each on a line of its own or side by side, and are linked by number.
-//! A thread has a stock of places that it may fill, which it tops up under the latch, many at a
-//! time, and where what it removes goes: so an insert allocates nothing.
+//! Its items are in one array, each on a line of its own or side by side, and are linked by index.
+//! A thread has a stock of free places, which it refills under the latch, many at a time; removed
+//! items go back to it. So an insert allocates nothing.
 
 use foxton_sync::{
     latch::{Kind, Latched},
@@ -31,12 +31,12 @@ const VACANT: Item = Item {
     next: NOBODY,
 };
 
-/// Where an item lies.
+/// Placement of an item.
 trait Place: Copy + Send + std::fmt::Debug + AsRef<Item> + AsMut<Item> + 'static {
     fn of(item: Item) -> Self;
 }
 
-/// Beside the next, five or six on a line [001 Figure D.5].
+/// Side by side, five or six on a line [001 Figure D.5].
 #[derive(Debug, Clone, Copy)]
 struct Beside(Item);
 
@@ -100,7 +100,7 @@ impl<P: Place> Chain<P> {
         self.tail = at;
     }
 
-    /// Takes out the first item with this value, and says where it was.
+    /// Removes the first item with this value, and returns its place.
     fn remove(&mut self, value: u32) -> Option<u32> {
         let at = self.find(value)?;
         let Item { previous, next, .. } = *self.items[at as usize].as_ref();
@@ -112,7 +112,7 @@ impl<P: Place> Chain<P> {
         Some(at)
     }
 
-    /// The link to what follows the item at `at`; with nobody there, to the first.
+    /// The link to the successor of the item at `at`; without one, to the first item.
     fn link_after(&mut self, at: u32) -> &mut u32 {
         match self.items.get_mut(at as usize) {
             Some(item) => &mut item.as_mut().next,
@@ -127,7 +127,7 @@ impl<P: Place> Chain<P> {
         first..first + STOCK
     }
 
-    /// How many there are, if both ways through tell the same.
+    /// Number of items, if both directions agree.
     fn length(&self) -> Result<usize, String> {
         let walk = |first: u32, next: fn(&Item) -> u32| {
             let mut values = Vec::new();
@@ -147,12 +147,12 @@ impl<P: Place> Chain<P> {
         backward.reverse();
         match forward == backward {
             true => Ok(forward.len()),
-            false => Err("the list reads otherwise from behind".to_owned()),
+            false => Err("the list reads differently from its end".to_owned()),
         }
     }
 }
 
-/// The list, of which `reads` in a hundred operations look for a value.
+/// The list; `reads` in a hundred operations search for a value.
 #[derive(Debug)]
 struct List<P> {
     chain: Latched<Chain<P>>,
@@ -160,8 +160,8 @@ struct List<P> {
     reads: u32,
 }
 
-/// A list of so many values, of which `reads` in a hundred operations look for one; its items lie
-/// `beside` each other, or apart.
+/// A list of `values` values; `reads` in a hundred operations search for one. Its items are side by
+/// side, or each on a line of its own.
 pub fn list(kind: Kind, loaded: u32, reads: u32, beside: bool) -> Box<dyn Structure> {
     match beside {
         true => Box::new(List::<Beside>::new(kind, loaded, reads)),

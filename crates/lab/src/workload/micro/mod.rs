@@ -1,12 +1,12 @@
 //! Small structures that threads share behind latches: the isolated use cases of document 001,
 //! section 3.3.
 //!
-//! Each operation takes one latch or two and does little inside, so that what is measured is the
-//! latch, and whether those who pass it meet in what it protects. Memory is allocated before a
-//! latch is taken and freed after it was given back, since an allocator inside a transaction of the
-//! processor aborts it sooner or later.
+//! Each operation acquires one latch or two and does little under it, so that the latch is
+//! measured, and contention for the data it protects. Memory is allocated before a latch is
+//! acquired and freed after its release, because an allocator inside a hardware transaction aborts
+//! it sooner or later.
 //!
-//! Each structure knows what must be true of it when all threads are done.
+//! Each structure checks itself when all threads are done.
 
 /// Accounts.
 pub mod bank;
@@ -37,41 +37,41 @@ static SITE: Site = Site::new(
 
 /// A structure behind latches.
 pub trait Structure: fmt::Debug + Send + Sync {
-    /// Does so many operations, drawn by `hand`.
+    /// Does `count` operations, drawn by `hand`.
     fn operate(&self, hand: &mut Hand, count: u64);
 
-    /// Whether it is as it must be, now that all hands together have done this.
+    /// Checks the structure after the work of all hands.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// The error, in words.
     fn check(&self, worker: &Worker, done: Done) -> Result<(), String>;
 }
 
-/// What one thread has of its own.
+/// State of one thread.
 #[derive(Debug)]
 pub struct Hand {
-    /// Who it is to the latches.
+    /// The thread's worker for latches.
     pub worker: Worker,
     /// The thread's number, from 0.
     pub number: usize,
-    /// What it did.
+    /// Counts of its operations.
     pub done: Done,
     random: Random,
-    /// What it has inserted and not removed yet, the oldest first.
+    /// Values that it has inserted and not removed yet, the oldest first.
     inserted: VecDeque<u32>,
     /// Places in a list that it may fill.
     places: Vec<u32>,
 }
 
-/// What was done.
+/// Counts of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Operations in all.
     pub operations: u64,
-    /// Those that inserted something.
+    /// Operations that inserted a value.
     pub inserted: u64,
-    /// Those that removed something.
+    /// Operations that removed a value.
     pub removed: u64,
 }
 
@@ -98,7 +98,7 @@ impl Hand {
     }
 }
 
-/// What an operation on a set is to be.
+/// Kind of the next operation on a set.
 enum Step {
     Insert,
     Remove(u32),
@@ -106,8 +106,8 @@ enum Step {
 }
 
 impl Hand {
-    /// A share of `reads` in a hundred looks; the rest inserts and removes by halves, what it has
-    /// inserted itself, the oldest first. With nothing to remove it looks.
+    /// Searches with a probability of `reads` percent. The rest inserts, or removes its own values,
+    /// oldest first, half each. With nothing to remove it searches.
     fn step(&mut self, reads: u32) -> Step {
         if self.random.percent(reads) {
             return Step::Look;
@@ -122,18 +122,18 @@ impl Hand {
     }
 }
 
-/// One on a line of its own, as a bucket of the lock manager is.
+/// One on a line of its own, like a bucket of the lock manager.
 #[derive(Debug)]
 #[repr(align(64))]
 struct OneLine<T>(T);
 
-/// That there is as much as was loaded, and what came and went since.
+/// Checks that the structure has the values loaded and inserted, less those removed.
 fn as_many(found: usize, loaded: u32, done: Done) -> Result<(), String> {
     let due = u64::from(loaded) + done.inserted - done.removed;
     match found as u64 == due {
         true => Ok(()),
         false => Err(format!(
-            "{found} values, where {loaded} were loaded, {} came and {} went: {due} are due",
+            "{found} values, but {loaded} were loaded, {} inserted and {} removed: {due} are expected",
             done.inserted, done.removed
         )),
     }

@@ -1,4 +1,4 @@
-//! What must hold on a quiet database: each table has the rows that were acknowledged.
+//! Checks of an idle database: each table has the rows that were acknowledged.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use foxton::Database;
 use super::{client::Filled, name, row};
 use crate::workload::whole_table::each_row;
 
-/// Compares every table with the rows acknowledged and with what they were drawn from.
+/// Compares every table with the acknowledged rows and their contents.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ fn one(db: &Database, seed: u64, number: usize, rows: u32) -> Result<(), String>
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use std::sync::Arc;
 

@@ -22,11 +22,11 @@ use crate::{
 /// The types of transaction, as they are named in results.
 pub const KINDS: &[&str] = &["insert"];
 
-/// What a row takes in memory, with all that is beside its bytes.
+/// Memory of a row, with its overhead.
 const BYTES_A_ROW: u64 = 350;
 
-/// Rows acknowledged, by table. A client takes a table's number when it begins it, and says how
-/// many rows it has when it ends it: they meet here once for thousands of rows.
+/// Acknowledged rows, by table. A client takes a table's number when it begins the table, and
+/// reports its rows when it ends it. So clients share this once for thousands of rows.
 #[derive(Debug, Default)]
 pub struct Filled {
     rows: Vec<u32>,
@@ -39,9 +39,9 @@ pub struct Filled {
 pub enum Full {
     /// This one and those that were begun, each filled, would need more memory than is free.
     Memory {
-        /// Bytes that programs could still have.
+        /// Free bytes.
         free: u64,
-        /// Bytes that the tables may still need, and what is left to others.
+        /// Bytes that the tables may still need, and the reserve for other programs.
         wanted: u64,
     },
     /// A database takes no more tables than these.
@@ -73,13 +73,13 @@ impl Filled {
         &self.rows
     }
 
-    /// The number of another table, which takes so many rows at most, while this much memory is
-    /// free; where nobody knows that, there is enough.
+    /// The number of another table with at most `rows` rows, while this much memory is free, or if
+    /// that is unknown.
     ///
     /// # Errors
     ///
-    /// If there is no room for it. What tables that were begun have of their rows is not known
-    /// here: they are taken for empty.
+    /// If there is no memory for it. Tables that were begun count as empty, because their rows are
+    /// not known here.
     pub fn begin(&mut self, rows: u32, free: Option<u64>) -> Result<usize, Full> {
         let each = u64::from(rows) * BYTES_A_ROW;
         let wanted = each
@@ -97,7 +97,7 @@ impl Filled {
         Ok(number)
     }
 
-    /// The table of this number has so many rows, and gets no more.
+    /// Records that the table of this number has this many rows, and gets no more.
     fn end(&mut self, number: usize, rows: u32) {
         self.rows[number] = rows;
         self.open -= 1;
@@ -123,7 +123,7 @@ struct Own {
 }
 
 impl PrivateInsertClient {
-    /// Client `number`, whose tables are counted in `filled`.
+    /// Client `number`; its tables are counted in `filled`.
     pub fn new(
         db: Database,
         workload: PrivateInsert,
@@ -143,7 +143,7 @@ impl PrivateInsertClient {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table to go on with; another one if the last is full.
+    /// The table for the next rows; another one if the last is full.
     fn table(&mut self) -> Result<Own, Full> {
         if let Some(own) = self.own.take() {
             if own.rows < self.workload.rows {

@@ -1,9 +1,8 @@
 //! private-insert: every client fills tables of its own, one after another (document 002, figure
 //! 1).
 //!
-//! Nobody shares a table or a row, so a client's throughput should not depend on how many others
-//! there are. What it does depend on is what the engine shares between transactions that have
-//! nothing to do with each other.
+//! Clients share no table and no row, so a client's throughput should not depend on the number of
+//! others. It depends on what the engine shares between unrelated transactions.
 
 /// Names of tables that are made while clients run.
 pub mod name;
@@ -14,7 +13,7 @@ pub mod row;
 /// The client.
 pub mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use std::sync::{Arc, Mutex};
@@ -75,14 +74,16 @@ impl Workload for PrivateInsert {
 
     fn sound(&self) -> Result<(), String> {
         if self.rows == 0 || self.batch == 0 {
-            return Err("a table of no rows, or a transaction of none, inserts nothing: say 1 or more with \
+            return Err(
+                "a table or a transaction without rows inserts nothing; give 1 or more with \
                         --rows and --batch"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         match self.batch <= self.rows {
             true => Ok(()),
             false => Err(format!(
-                "a transaction of {} rows is more than a table of {} takes: say fewer with --batch, or more \
+                "a transaction of {} rows is larger than a table of {}; give fewer with --batch, or more \
                  with --rows",
                 self.batch, self.rows
             )),
@@ -125,7 +126,7 @@ impl Workload for PrivateInsert {
 }
 
 impl PrivateInsert {
-    /// Rows that a transaction inserts on average: the last one into a table takes what is left.
+    /// Average rows of a transaction: the last one into a table inserts the rest.
     fn rows_a_transaction(&self) -> f64 {
         f64::from(self.rows) / f64::from(self.rows.div_ceil(self.batch))
     }

@@ -1,4 +1,4 @@
-//! What must hold on a quiet database: who is there, and where the money is.
+//! Checks of an idle database: who is there, and where the money is.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,12 +22,12 @@ pub struct Moved {
     pub saved: u64,
     /// Checks.
     pub checks: u64,
-    /// Those of them that were not covered.
+    /// Checks that were not covered.
     pub penalised: u64,
 }
 
 impl Moved {
-    /// What all clients have reported.
+    /// Reports of all clients.
     pub fn of(ended: &Tally, penalised: &Mutex<u64>) -> Moved {
         let count = |kind| ended.of_kind(kind, Outcome::Ok);
         Moved {
@@ -38,7 +38,7 @@ impl Moved {
         }
     }
 
-    /// Cents by which all money together has become more.
+    /// Cents by which the sum of all money has grown.
     fn cents(&self) -> i64 {
         let times = |count: u64, cents: i64| count as i64 * cents;
         times(self.deposits, DEPOSIT) + times(self.saved, SAVED)
@@ -47,8 +47,8 @@ impl Moved {
     }
 }
 
-/// Compares the customers with the load, each balance with what the ledger says was added to it,
-/// and all money with what was moved.
+/// Compares the customers with the load, each balance with the additions in the ledger, and the sum
+/// of all money with the money moved.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn check(
     }
 }
 
-/// Every customer is in the table, and by name, and nobody else is.
+/// Checks that every customer is in the table and found by name, and that there is no other.
 fn names(db: &Database, bank: &Smallbank) -> Result<(), String> {
     each_numbered(db, &ACCOUNTS, bank.customers, |customer, name| {
         match name == customer::name(customer).as_bytes() {
@@ -144,7 +144,7 @@ fn balances(
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Index, Options, Transaction};
 
@@ -194,7 +194,7 @@ mod tests {
                 checking + 1
             )
         );
-        // An update that everybody knows of is right, and money that came from nowhere is not.
+        // A known update is right, and an unknown one is an error.
         let ledger = ledger(&BANK);
         ledger.notes().add(row_of(&CHECKING, 33), 1);
         let all = found_in(&db, &ledger).unwrap_err();

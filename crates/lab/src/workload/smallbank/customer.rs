@@ -1,4 +1,4 @@
-//! Customers: their names, what they have at the beginning, and which of them a transaction is for.
+//! Customers: their names, their initial balances, and the choice of a transaction's customer.
 
 use super::Smallbank;
 use crate::random::{Random, normal::CutNormal};
@@ -9,7 +9,7 @@ pub const NAME_BYTES: usize = 64;
 pub const HOT: u32 = 100;
 const HOT_PERCENT: u32 = 90;
 
-/// What is in an account at the beginning, in cents: a normal distribution, cut at two deviations.
+/// The initial balance of an account, in cents: a normal distribution, cut at two deviations.
 const INITIAL: CutNormal = CutNormal {
     mean: 3_000_000.0,
     deviation: 1_000_000.0,
@@ -48,7 +48,7 @@ pub fn one(random: &mut Random, bank: &Smallbank) -> u32 {
 pub fn two(random: &mut Random, bank: &Smallbank) -> [u32; 2] {
     assert!(
         bank.customers > 1,
-        "there is one customer: nobody to pay to"
+        "there is one customer: no other to pay to"
     );
     let first = one(random, bank);
     loop {

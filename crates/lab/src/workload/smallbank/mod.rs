@@ -1,11 +1,11 @@
 //! smallbank: customers with a savings and a checking account, and six short transactions.
 //!
-//! Where locks are too weak, a customer can be charged for a check that both accounts together
-//! covered, as a balance told before the check was written says: write-check read savings before
-//! transact-savings paid in, and that balance was told after it. It takes those three, and no two
-//! of them: transact-savings reads nothing that write-check writes.
+//! If locks are too weak, a customer can be charged for a check that both accounts covered,
+//! according to a balance read before. That happens if write-check reads savings before
+//! transact-savings pays in, and the balance is read after that. It takes these three transactions,
+//! and no two of them: transact-savings reads nothing that write-check writes.
 
-/// Customers, and what the load gives them.
+/// Customers, and their initial balances.
 pub mod customer;
 
 /// The transactions.
@@ -14,7 +14,7 @@ pub mod procedure;
 /// The client.
 pub mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use std::sync::{Arc, Mutex};
@@ -89,13 +89,13 @@ impl Workload for Smallbank {
     fn sound(&self) -> Result<(), String> {
         if self.customers < 2 {
             return Err(
-                "one customer has nobody to pay to: say 2 or more with --customers".to_owned(),
+                "one customer has no other to pay to; give 2 or more with --customers".to_owned(),
             );
         }
         match self.hotspot && self.customers <= customer::HOT {
             false => Ok(()),
             true => Err(format!(
-                "--hotspot is the first {} customers, and there are no others: say more with --customers, \
+                "--hotspot is the first {} customers, and there are no others; give more with --customers, \
                  or leave it out",
                 customer::HOT
             )),

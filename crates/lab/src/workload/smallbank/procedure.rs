@@ -1,4 +1,4 @@
-//! The transactions. Each first finds its customers by name, as somebody would who has only that.
+//! The transactions. Each first finds its customers by name.
 
 use foxton::{Table, Transaction};
 
@@ -20,7 +20,7 @@ pub const KINDS: &[&str] = &[
     "write-check",
     "send-payment",
 ];
-/// How many of a hundred are of each type.
+/// Percentages of the types.
 const WEIGHTS: [u32; 6] = [15, 15, 15, 15, 15, 25];
 
 /// Cents paid in to checking.
@@ -29,12 +29,12 @@ pub const DEPOSIT: i64 = 130;
 pub const SAVED: i64 = 2_020;
 /// Cents of a check.
 pub const CHECK: i64 = 500;
-/// Cents charged beside, if the check is not covered.
+/// Cents charged in addition if the check is not covered.
 pub const PENALTY: i64 = 100;
 /// Cents one customer pays another.
 pub const PAYMENT: i64 = 500;
 
-/// A transaction and whom it is for.
+/// A transaction and its customers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Procedure {
     /// Read both balances.
@@ -76,11 +76,11 @@ impl Procedure {
         }
     }
 
-    /// Does it, and notes in `done` what it changed. Does not end the transaction.
+    /// Runs it, and records its changes in `done`. Does not end the transaction.
     ///
     /// # Errors
     ///
-    /// What the engine refused, or which row is missing.
+    /// If the engine refuses an operation, or a row is missing.
     pub fn run(self, tx: &mut Transaction, done: &mut Done) -> Result<End, Failure> {
         done.clear();
         match self {
@@ -139,12 +139,12 @@ impl Procedure {
     }
 }
 
-/// What one attempt has changed: it counts if the attempt commits.
+/// Changes of one attempt; they count if the attempt commits.
 #[derive(Debug, Default)]
 pub struct Done {
     /// A row, by [`row_of`], and the cents added to it.
     pub changes: Vec<(u64, i64)>,
-    /// Whether it was a check that was not covered.
+    /// True if it was a check that was not covered.
     pub penalised: bool,
 }
 
@@ -177,7 +177,7 @@ pub fn row_of(table: &Table<u32, i64>, customer: u32) -> u64 {
     2 * u64::from(customer) + u64::from(table.name() == CHECKING.name())
 }
 
-/// The number of the customer of that name, who has to be this one.
+/// The number of the customer with this name, who must be this one.
 fn found(tx: &mut Transaction, customer: u32) -> Result<u32, Failure> {
     match tx.get_by(&BY_NAME, &customer::name(customer))? {
         Some((found, _)) if found == customer => Ok(found),
@@ -234,7 +234,7 @@ mod tests {
         db
     }
 
-    /// What becomes of two customers who have this much, and what is noted of it.
+    /// Runs a procedure on two customers with these balances, and checks its records.
     fn after(before: [[i64; 2]; 2], what: Procedure) -> ([[i64; 2]; 2], End, Done) {
         let db = bank(before);
         let mut done = Done::default();
@@ -274,7 +274,7 @@ mod tests {
             let (balances, end, done) = after(before, procedure);
             assert_eq!((balances, end), (expected, End::Done), "{procedure:?}");
             assert!(!done.penalised);
-            // What is noted is what was done.
+            // The recorded changes are those of the rows.
             for (customer, (was, is)) in (1..).zip(before.into_iter().zip(balances)) {
                 for (table, (was, is)) in [&SAVINGS, &CHECKING]
                     .into_iter()

@@ -1,11 +1,11 @@
-//! What must hold on a quiet database: the rows of each table, and its index.
+//! Checks of an idle database: the rows of each table, and its index.
 
 use foxton::{Database, Isolation};
 
 use super::{BY_K, Sysbench, TABLE_COUNT, TABLES, event::row_of, row};
 use crate::workload::{ledger::Ledger, whole_table::each_numbered};
 
-/// Looks at every row: its id, its form, its one entry in the index, and with a ledger its k.
+/// Checks every row: its id, its form, its one entry in the index, and with a ledger its k.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ fn rows(
     Ok(numbers)
 }
 
-/// Compares the index of a table with its rows; each row met is taken out of `numbers`.
+/// Compares the index of a table with its rows, and removes each row found from `numbers`.
 fn entries(db: &Database, table: usize, numbers: &mut [Option<i32>]) -> Result<(), String> {
     let index = BY_K[table].name();
     let unreadable = |error: foxton::Error| format!("{index} cannot be read: {error}");
@@ -85,7 +85,7 @@ fn entries(db: &Database, table: usize, numbers: &mut [Option<i32>]) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Index, Options, Transaction};
 

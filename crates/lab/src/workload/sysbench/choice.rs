@@ -28,7 +28,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// For tables of so many rows.
+    /// For tables of `rows` rows.
     pub fn new(choice: Choice, rows: u32) -> Chooser {
         let pareto = (choice == Choice::Pareto).then(|| Pareto::new(H));
         Chooser { pareto, rows }

@@ -1,6 +1,5 @@
-//! The client: one transaction after another. After a deadlock or a timeout comes another one, with
-//! other inputs, as the benchmark's own program does; how long it took counts from the first
-//! attempt.
+//! The client: one transaction after another. After a deadlock or a timeout it draws another one,
+//! as the benchmark's own program does; its time counts from the first attempt.
 
 use foxton::Database;
 

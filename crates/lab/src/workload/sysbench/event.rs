@@ -20,17 +20,17 @@ pub const STATEMENTS: u32 = 18;
 const POINT_READS: usize = 10;
 const RANGE_ROWS: i32 = 100;
 
-/// What a client needs to run transactions, and what the last one did.
+/// State of a client for its transactions, and the changes of the last one.
 #[derive(Debug)]
 pub struct Event {
     chooser: Chooser,
     rows: i32,
     log_k: bool,
-    /// Whether rows may be missing while others write.
+    /// True if rows may be missing while others write.
     is_dirty: bool,
     isolation: Isolation,
     texts: Vec<[u8; C_BYTES]>,
-    /// A row, by [`row_of`], and what was added to its k: it counts if the transaction commits.
+    /// A row, by [`row_of`], and the addition to its k; it counts if the transaction commits.
     pub changes: Vec<(u64, i64)>,
 }
 
@@ -62,7 +62,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// What the engine refused, or which row is missing or damaged.
+    /// If the engine refuses an operation, or a row is missing or damaged.
     pub fn run(&mut self, tx: &mut Transaction, random: &mut Random) -> Result<(), Failure> {
         self.changes.clear();
         tx.set_isolation(self.isolation);
@@ -83,7 +83,7 @@ impl Event {
             let found = tx.get_with(table, &id, |row| black_box(row::c(row).copied()))?;
             match found {
                 Some(Some(_)) => {}
-                // Between its delete and its insert, for who looks at what is not committed.
+                // It may be between its delete and its insert, for readers of uncommitted data.
                 None if self.is_dirty => {}
                 Some(None) => return Err(damaged(table, id)),
                 None => return Err(gone(table, id)),
@@ -131,7 +131,7 @@ impl Event {
         read
     }
 
-    /// Gives `take` the rows of a range of ids. At the upper end it is shorter.
+    /// Passes the rows of a range of ids to `take`. At the upper end the range is shorter.
     fn range(
         &self,
         tx: &mut Transaction,

@@ -1,7 +1,7 @@
 //! sysbench: eight tables, and transactions of eighteen statements that read points and ranges,
 //! update, delete and insert (document 004).
 
-/// A row, and what the load puts into it.
+/// A row, and its loaded contents.
 pub mod row;
 
 /// Which rows a statement is for.
@@ -13,7 +13,7 @@ pub mod event;
 /// The client.
 pub mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use foxton::{Database, Index, Indexes, Isolation, Table};
@@ -31,7 +31,7 @@ use crate::{
 use choice::Choice;
 use client::SysbenchClient;
 
-/// How many tables there are.
+/// Number of tables.
 pub const TABLE_COUNT: usize = 8;
 
 macro_rules! tables {
@@ -59,9 +59,9 @@ pub struct Sysbench {
     pub rows: u32,
     /// Which rows are more frequent than others.
     pub choice: Choice,
-    /// How the reads are kept apart from others' writes. Writes always lock.
+    /// Isolation of reads. Writes always lock.
     pub isolation: Isolation,
-    /// Note what was added to every k, so that the check can compare each.
+    /// Record the additions to every k, so that the check can compare each.
     pub log_k: bool,
     /// Seed of the load and of the clients.
     pub seed: u64,
@@ -71,12 +71,12 @@ impl Workload for Sysbench {
     fn about(&self) -> About {
         let reads = match self.isolation {
             Isolation::ReadUncommitted => "reads without locks, as in document 004",
-            Isolation::ReadCommitted => "reads that see what was committed",
+            Isolation::ReadCommitted => "reads that see committed data",
             Isolation::RepeatableRead => "reads that lock rows",
             _ => "reads that lock rows and the gaps between them",
         };
         let logged = if self.log_k {
-            ", and each k is what was committed to it"
+            ", and each k is the sum of its committed additions"
         } else {
             ""
         };
@@ -111,7 +111,7 @@ impl Workload for Sysbench {
     fn size(&self) -> Size {
         Size {
             rows: u64::from(self.rows) * TABLE_COUNT as u64,
-            // The entry of the index is beside it.
+            // The index has an entry for another number.
             row_bytes: row::ROW_BYTES as u64 + 100,
         }
     }

@@ -71,7 +71,7 @@ fn fill(text: &mut [u8], random: &mut Random) {
         .for_each(|byte| *byte = b'-');
 }
 
-/// What is wrong with these bytes, if they are not a row.
+/// Checks that these bytes are a row; the error says what is wrong.
 pub fn wrong(row: &[u8]) -> Option<String> {
     if row.len() != ROW_BYTES {
         return Some(format!("it has {} bytes, not {ROW_BYTES}", row.len()));

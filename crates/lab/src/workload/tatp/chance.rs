@@ -1,14 +1,13 @@
 //! How likely each subscriber is to be drawn, exactly, and so what share of each transaction must
 //! find what it looks for.
 //!
-//! The draw is `((U(0, A) | U(1, P)) mod P) + 1`. How many of the pairs give one number is counted,
-//! not sampled: pairs whose *or* lies within a mask are those whose members both do, so the counts
-//! below each mask multiply, and undoing the sums over the bits gives the counts of each *or*
-//! itself.
+//! The draw is `((U(0, A) | U(1, P)) mod P) + 1`. The pairs that give each number are counted, not
+//! sampled. The *or* of a pair is within a mask exactly if both members are, so the counts within
+//! each mask multiply. Undoing the sums over the bits gives the counts of each *or* itself.
 //!
-//! Few subscribers are drawn so often that their own rows decide: the share of a run that finds an
-//! access info is that of *this* load weighted by the draw, and may lie a percent from the 62.5
-//! that a load has on average. So a run is compared with its own load.
+//! A few subscribers are drawn so often that their own rows decide. The share of a run that finds
+//! an access info is that of *this* load weighted by the draw, and may differ a percent from the
+//! 62.5 of an average load. So a run is compared with its own load.
 
 use super::{
     Mix, START_TIMES, Shape, client,
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::measure::outcome::{Outcome, Tally};
 
-/// How likely each subscriber is to be drawn; the first is that of subscriber 1. They add up to 1.
+/// The probability of each subscriber; the first is that of subscriber 1. They add up to 1.
 pub fn of_subscribers(shape: &Shape) -> Vec<f64> {
     let count = shape.subscribers as usize;
     if shape.uniform {
@@ -53,13 +52,13 @@ fn over_bits(counts: &mut [u64], bits: u32, combine: impl Fn(u64, u64) -> u64) {
     }
 }
 
-/// Between which shares of each type of transaction the `ok` must lie, by kind, were it run for
-/// ever: those of the load, and those that inserts and deletes tend to.
+/// The bounds of the share of `ok` for each type of transaction, by kind, in an endless run: the
+/// share of the load, and the one that inserts and deletes tend to.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected([(f64, f64); client::KINDS.len()]);
 
 impl Expected {
-    /// What this load gives.
+    /// The shares of this load.
     pub fn of(shape: &Shape) -> Expected {
         let mut sum = Sum::default();
         for (index, chance) in of_subscribers(shape).into_iter().enumerate() {
@@ -73,8 +72,8 @@ impl Expected {
         let half = sum.facility / 2.0;
         let (begin, last) = (sum.destination, sum.active * LASTING_DESTINATION);
         let fixed = |share: f64| (share, share);
-        // What nobody inserts any more, or nobody deletes, ends; in the other mixes nobody writes
-        // any.
+        // Without inserts, or without deletes, the rows run out or fill up; the other mixes write
+        // none.
         let drift = |begin: f64, last: f64| match shape.mix {
             Mix::Full => (begin.min(last), begin.max(last)),
             Mix::Alone(client::INSERT | client::DELETE) => (0.0, begin),
@@ -96,8 +95,8 @@ impl Expected {
         self.0[kind]
     }
 
-    /// Compares what clients reported with the shares: half a percent aside, and as much as so few
-    /// transactions scatter.
+    /// Compares the clients' reports with the shares, with a tolerance of half a percent and of the
+    /// random scatter of so few transactions.
     ///
     /// # Errors
     ///
@@ -116,7 +115,7 @@ impl Expected {
             if share < low - slack || share > high + slack {
                 let kind = client::KINDS[at];
                 return Err(format!(
-                    "{kind} found what it looked for in {:.2} % of {all} transactions, not in {:.2} to \
+                    "{kind} found its rows in {:.2} % of {all} transactions, not in {:.2} to \
                      {:.2} %",
                     share * 100.0,
                     (low - slack) * 100.0,
@@ -130,12 +129,12 @@ impl Expected {
 
 /// The half of a percent that the benchmark allows.
 const SLACK: f64 = 0.005;
-/// Standard deviations of what was sampled that are chance, not fault: once in two million.
+/// Deviations of a sample that are still chance: the probability of more is one in two million.
 const DEVIATIONS: f64 = 5.0;
 
-/// Of requests at an active facility whose every start time is taken by half, with any end time,
-/// those that find a destination: the mean over start times s and end times e of 1 − Π over t ≤ s
-/// of (1 − ½·(24 − e) / 24).
+/// The share of requests at an active facility that find a destination, with every start time taken
+/// with probability one half and any end time. It is the mean over start times s and end times e of
+/// 1 − Π over t ≤ s of (1 − ½·(24 − e) / 24).
 const LASTING_DESTINATION: f64 = lasting_destination();
 
 const fn lasting_destination() -> f64 {
@@ -169,7 +168,7 @@ impl Sum {
     }
 }
 
-/// Of the requests for a destination at this facility, the share that finds one.
+/// The share of requests for a destination at this facility that find one.
 fn destinations(facility: &Facility) -> f64 {
     let found = |start: u8| {
         let began = facility
@@ -189,8 +188,7 @@ mod tests {
     use super::*;
     use crate::{measure::outcome::Ended, random::Random};
 
-    /// The share of draws on the most drawn so many in a hundred of the subscribers, and on the
-    /// first.
+    /// The share of draws of the most drawn percent of the subscribers, and of the first.
     fn hottest(subscribers: u32, percents: &[usize]) -> (Vec<f64>, f64) {
         let shape = Shape {
             subscribers,
@@ -218,8 +216,8 @@ mod tests {
         close(&shares, &[35.0, 62.0, 76.0, 88.0]);
         assert!((first * 100.0 - 0.65).abs() < 0.05, "{first}");
         let (shares, first) = hottest(640_000, &[1, 5, 20]);
-        // Samples say more, since the rows drawn most in a sample are in part those that chance
-        // favoured: 68 and 93 % after a million draws, 67 and 91 after four million.
+        // Samples show more, because the rows drawn most in a sample include some favoured by
+        // chance: 68 and 93 % after a million draws, 67 and 91 after four million.
         close(&shares, &[39.0, 66.0, 89.5]);
         assert!((first * 100.0 - 0.1).abs() < 0.05, "{first}");
     }

@@ -1,5 +1,5 @@
-//! What must hold on a quiet database: the rows of the load but for what transactions change, call
-//! forwardings as many as were inserted and not deleted, numbers and subscribers one to one.
+//! Checks of an idle database: the rows of the load except what transactions change, the call
+//! forwardings inserted and not deleted, and a one-to-one mapping of numbers and subscribers.
 
 use std::{fmt::Debug, ops::Bound};
 
@@ -19,7 +19,7 @@ use crate::{
 /// Subscribers looked at in one transaction.
 const SUBSCRIBERS_A_TRANSACTION: u32 = 250;
 
-/// Compares every table and the index with the load and with what clients reported.
+/// Compares every table and the index with the load and with the clients' reports.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub fn check(db: &Database, shape: &Shape, ended: &Tally) -> Result<(), String> 
         tx.commit().map_err(|error| error.to_string())?;
     }
     let [inserted, deleted] = [INSERT, DELETE].map(|kind| ended.of_kind(kind, Outcome::Ok));
-    // Deleted may be more than there ever were: then that is what is wrong.
+    // More may be deleted than there ever were; then that is the error.
     match found + deleted == loaded + inserted {
         true => Ok(()),
         false => Err(format!(
@@ -67,8 +67,8 @@ fn unreadable(table: &str) -> impl Fn(foxton::Error) -> String {
 }
 
 impl Look<'_> {
-    /// The ids to look at: what lies before the first subscriber or behind the last should not be
-    /// there, and is found with them.
+    /// The ids to check: rows before the first or after the last subscriber should not exist, and
+    /// are found with the others.
     fn reach(&self) -> (u32, u32) {
         let (first, last) = self.ids;
         let low = if first == 1 { 0 } else { first };
@@ -148,8 +148,8 @@ impl Look<'_> {
         })
     }
 
-    /// Each refers to a facility, which are those of the load by now, and makes sense. With three
-    /// start times there are never more than three at one facility. Returns how many there are.
+    /// Each refers to a facility, which is that of the load by now, and must be valid. With three
+    /// start times there are at most three at one facility. Returns their number.
     fn call_forwardings(&mut self, facilities: &[(u32, Facility)]) -> Result<u64, String> {
         let (low, high) = self.reach();
         let range = (low, 0, 0)..=(high, u8::MAX, u8::MAX);
@@ -182,8 +182,8 @@ impl Look<'_> {
     }
 }
 
-/// Whether what was found is what was expected, but for the bytes of each row that may
-/// have changed.
+/// Checks that the rows found are the expected ones, except the bytes of each row that may have
+/// changed.
 pub(crate) fn compare<K: Ord + Debug>(
     table: &str,
     expected: impl Iterator<Item = (K, Vec<u8>)>,

@@ -1,4 +1,4 @@
-//! The client: draws a transaction by the mix, draws what it needs, runs it once.
+//! The client: draws a transaction by the mix, draws its inputs, runs it once.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the load puts into the tables: each subscriber's rows, drawn from its own seeds, so that
-//! they can be drawn again by whoever checks.
+//! The loaded contents of the tables: each subscriber's rows, drawn from their own seeds, so that
+//! the checks can draw them again.
 
 use super::{
     START_TIMES, Shape, TYPES,
@@ -13,7 +13,7 @@ use crate::random::Random;
 const ACTIVE_PERCENT: u32 = 85;
 const LONGEST_FORWARDING: u64 = 8;
 
-/// Of which table a row is, for its seed.
+/// The table of a row, for its seed.
 #[derive(Debug, Clone, Copy)]
 #[repr(u64)]
 enum Of {

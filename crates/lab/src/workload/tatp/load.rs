@@ -15,7 +15,7 @@ const SUBSCRIBERS_A_TRANSACTION: u32 = 50;
 ///
 /// # Errors
 ///
-/// What the engine refused.
+/// If the engine refuses an operation.
 pub fn load(into: &Loading<'_>, shape: &Shape) -> foxton::Result<()> {
     let pieces = pieces(shape.subscribers, SUBSCRIBERS_A_TRANSACTION);
     into.pieces(pieces, |tx, ids| {

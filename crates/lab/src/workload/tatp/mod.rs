@@ -1,15 +1,14 @@
 //! tatp: what a telephone network asks of its register of subscribers.
 //!
-//! Seven short transactions on four tables, four fifths of them reads of one row. Subscribers are
-//! drawn unevenly, and some of what is asked for is not there: a read that finds nothing, as often
-//! as the load and the draw say, is a transaction that ended as planned (a *miss*). Updates by
-//! number go through a unique secondary index. A transaction that falls to a deadlock is not run
-//! again.
+//! There are seven short transactions on four tables, four fifths of them reads of one row.
+//! Subscribers are drawn unevenly, and some requested rows do not exist. A read that finds nothing,
+//! as often as the load and the draw predict, is a transaction that ended as planned (a *miss*).
+//! Updates by number use a unique secondary index. A deadlock victim is not retried.
 
 /// Rows as bytes.
 pub mod row;
 
-/// What the load puts into the tables.
+/// The loaded contents of the tables.
 pub mod initial;
 
 /// Loading the tables.
@@ -21,10 +20,10 @@ pub mod transaction;
 /// The client that runs one after another.
 pub mod client;
 
-/// What share of each transaction must find what it looks for.
+/// The share of each transaction that must find its rows.
 pub mod chance;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use std::{fmt, str::FromStr, sync::Arc};
@@ -44,11 +43,11 @@ use crate::{
 
 /// Subscribers by id, from 1.
 pub const SUBSCRIBERS: Table<u32, [u8]> = Table::new("tatp_subscriber");
-/// What a subscriber may use, by (id, type).
+/// Access data of a subscriber, by (id, type).
 pub const ACCESS_INFOS: Table<(u32, u8), [u8]> = Table::new("tatp_access_info");
 /// Services of a subscriber, by (id, type).
 pub const SPECIAL_FACILITIES: Table<(u32, u8), [u8]> = Table::new("tatp_special_facility");
-/// Where calls go instead, by (id, type of service, start time).
+/// Destinations of forwarded calls, by (id, type of service, start time).
 pub const CALL_FORWARDINGS: Table<(u32, u8, u8), [u8]> = Table::new("tatp_call_forwarding");
 /// Subscribers by number.
 pub const BY_NUMBER: Index<str, u32, [u8]> =
@@ -72,13 +71,12 @@ pub enum Mix {
     Read,
     /// These and the two updates.
     ReadUpdate,
-    /// One of them and nothing else: its place among [`client::KINDS`].
+    /// One of them alone, by its index among [`client::KINDS`].
     Alone(usize),
 }
 
 impl Mix {
-    /// The update of a location by number, nothing else: what document 002 counts critical sections
-    /// of.
+    /// The update of a location by number alone, whose critical sections document 002 counts.
     pub const UPDATE_LOCATION: Mix = Mix::Alone(client::UPDATE_LOCATION);
 
     /// Every mix, and every transaction alone.
@@ -89,8 +87,7 @@ impl Mix {
             .chain(alone)
     }
 
-    /// How often each transaction is run, in the order of [`client::KINDS`], relative to the
-    /// others.
+    /// The relative frequency of each transaction, in the order of [`client::KINDS`].
     pub fn weights(self) -> [u32; client::KINDS.len()] {
         match self {
             Mix::Full => [35, 10, 35, 2, 14, 2, 2],
@@ -122,7 +119,10 @@ impl FromStr for Mix {
         let found = Mix::all().find(|mix| mix.to_string() == text);
         found.ok_or_else(|| {
             let names: Vec<String> = Mix::all().map(|mix| mix.to_string()).collect();
-            format!("\"{text}\" is no mix: say one of {}", names.join(", "))
+            format!(
+                "\"{text}\" is not a mix; choose one of {}",
+                names.join(", ")
+            )
         })
     }
 }
@@ -196,10 +196,10 @@ impl Workload for Tatp {
             title: format!("tatp, {what}, {subscribers} subscribers{padded}"),
             description: description(shape),
             checked:
-                "after each run all rows are those of the load but for what transactions change, \
+                "after each run all rows are those of the load except what transactions change, \
                       call forwardings are as many as were inserted and not deleted, each has its \
                       facility, numbers and subscribers are one to one, and each transaction found \
-                      what it looked for as often as the load and the draw say."
+                      its rows as often as the load and the draw predict."
                     .to_owned(),
             settings: vec![
                 ("subscribers", json!(shape.subscribers)),
@@ -279,7 +279,7 @@ fn description(shape: &Shape) -> String {
 #[derive(Debug)]
 struct Register {
     shape: Arc<Shape>,
-    // Of no use before the first check, and takes a second for a million subscribers.
+    // Computed lazily: needed from the first check on, it takes a second for a million subscribers.
     expected: Option<chance::Expected>,
 }
 

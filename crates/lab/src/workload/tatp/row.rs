@@ -1,5 +1,5 @@
-//! Rows as bytes: numbers little-endian, one byte for what fits in one. With their keys they have
-//! the sizes the benchmark gives them, 57, 15, 13 and 22 bytes, or, padded, 100 and 50.
+//! Rows as bytes: numbers little-endian, in one byte if they fit. With their keys they have the
+//! sizes of the benchmark, 57, 15, 13 and 22 bytes, or, padded, 100 and 50.
 //!
 //! ```text
 //! byte                 0          15       25       35         45             49
@@ -26,25 +26,25 @@ pub const SPECIAL_FACILITY_BYTES: usize = 8;
 /// Bytes of a call forwarding's value, unpadded.
 pub const CALL_FORWARDING_BYTES: usize = 16;
 
-/// Where a subscriber's bits are, each 0 or 1.
+/// Offset of a subscriber's bits, each 0 or 1.
 pub const BITS: Range<usize> = 15..25;
-/// Where its hexadecimal digits are, each 0..16.
+/// Offset of its hexadecimal digits, each 0..16.
 pub const HEX: Range<usize> = 25..35;
-/// Where its ten numbers of a byte are.
+/// Offset of its ten numbers of a byte.
 pub const BYTE2: Range<usize> = 35..45;
 /// Where it is registered.
 pub const MSC_LOCATION: Range<usize> = 45..49;
-/// Where it is.
+/// Its present location.
 pub const VLR_LOCATION: Range<usize> = 49..53;
 /// The bit that transactions change.
 pub const BIT_1: usize = BITS.start;
-/// Whether a special facility is in use.
+/// True if a special facility is active.
 pub const IS_ACTIVE: usize = 0;
-/// What of a special facility transactions change.
+/// The part of a special facility that transactions change.
 pub const DATA_A: usize = 2;
 /// When a call forwarding ends.
 pub const END_TIME: usize = 0;
-/// Where it leads.
+/// Its destination.
 pub const NUMBERX: Range<usize> = 1..16;
 
 // With keys of 4, 5, 5 and 6 bytes.
@@ -59,7 +59,7 @@ pub fn pad_subscriber(row: &mut Vec<u8>) {
     row.resize(PADDED.0 - 4, b' ');
 }
 
-/// Lengthens any other value, whose key has so many bytes.
+/// Lengthens any other value with a key of `key_bytes` bytes.
 pub fn pad(row: &mut Vec<u8>, key_bytes: usize) {
     row.resize(PADDED.1 - key_bytes, b' ');
 }

@@ -1,4 +1,4 @@
-//! The seven transactions, each a function of what was drawn for it.
+//! The seven transactions, each a function of its inputs.
 
 use std::hint::black_box;
 
@@ -33,7 +33,7 @@ fn found(is: bool) -> End {
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing. So for each of these.
+/// If the engine refuses an operation, or a row is missing. The same for each of these.
 pub fn get_subscriber_data(tx: &mut Transaction, subscriber: u32) -> Ended {
     let expected = number_of(subscriber);
     let right = tx.get_with(&SUBSCRIBERS, &subscriber, |row| {
@@ -54,7 +54,7 @@ pub fn get_subscriber_data(tx: &mut Transaction, subscriber: u32) -> Ended {
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn get_new_destination(
     tx: &mut Transaction,
     service: (u32, u8),
@@ -80,11 +80,11 @@ pub fn get_new_destination(
     Ok(found(destinations > 0))
 }
 
-/// GetAccessData: what is known of an access.
+/// GetAccessData: the data of an access.
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn get_access_data(tx: &mut Transaction, access: (u32, u8)) -> Ended {
     let data = tx.get_with(&ACCESS_INFOS, &access, |row| {
         black_box(row.iter().map(|&byte| u32::from(byte)).sum::<u32>());
@@ -96,7 +96,7 @@ pub fn get_access_data(tx: &mut Transaction, access: (u32, u8)) -> Ended {
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn update_subscriber_data(
     tx: &mut Transaction,
     (subscriber, sf_type): (u32, u8),
@@ -117,15 +117,14 @@ pub fn update_subscriber_data(
     Ok(End::Done)
 }
 
-/// UpdateLocation: the location of whoever has this subscriber's number.
+/// UpdateLocation: the location of the subscriber with this number.
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn update_location(tx: &mut Transaction, subscriber: u32, location: u32) -> Ended {
     let number = number_of(subscriber);
-    // As the statement that updates it would: who is going to write anyway asks once, and not
-    // again.
+    // Like an update statement, it requests the lock for writing at once, and not a second time.
     let found = tx.get_by_locked(&BY_NUMBER, text(&number), Lock::Exclusive)?;
     let (id, mut row) = found
         .filter(|(_, row)| row.len() >= SUBSCRIBER_BYTES)
@@ -136,12 +135,12 @@ pub fn update_location(tx: &mut Transaction, subscriber: u32, location: u32) -> 
     Ok(End::Done)
 }
 
-/// InsertCallForwarding, for whoever has this subscriber's number; the service must be there, and
-/// the hour be free.
+/// InsertCallForwarding, for the subscriber with this number; the service must exist, and the hour
+/// must be free.
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn insert_call_forwarding(
     tx: &mut Transaction,
     (subscriber, sf_type): (u32, u8),
@@ -164,11 +163,11 @@ pub fn insert_call_forwarding(
     }
 }
 
-/// DeleteCallForwarding, of whoever has this subscriber's number.
+/// DeleteCallForwarding, of the subscriber with this number.
 ///
 /// # Errors
 ///
-/// As there.
+/// As for the first.
 pub fn delete_call_forwarding(
     tx: &mut Transaction,
     (subscriber, sf_type): (u32, u8),

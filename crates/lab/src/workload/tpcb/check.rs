@@ -10,8 +10,8 @@ use crate::workload::whole_table::{each_numbered, each_row};
 
 /// Compares every balance with its history, and a branch with its tellers where these are its own.
 ///
-/// `acknowledged` is how many transactions were acknowledged: the history must have exactly so
-/// many rows. `None` leaves that out, for a database that was killed.
+/// `acknowledged` is the number of acknowledged transactions: the history must have exactly as many
+/// rows. `None` skips that check, for a database that was killed.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn check(
     Ok(())
 }
 
-/// What history says was booked, by number; the number 0 is nobody's.
+/// Sums of the history by number; index 0 is unused.
 struct Booked {
     rows: u64,
     accounts: Vec<i64>,
@@ -82,7 +82,7 @@ impl Booked {
     }
 }
 
-/// Compares a table's balances with what was booked, and returns them by number.
+/// Compares a table's balances with the sums, and returns them by number.
 fn compare(db: &Database, table: &Table<u32, [u8]>, booked: &[i64]) -> Result<Vec<i64>, String> {
     let (name, mut balances) = (table.name(), vec![0]);
     each_numbered(db, table, booked.len() as u32 - 1, |number, row| {
@@ -100,7 +100,7 @@ fn compare(db: &Database, table: &Table<u32, [u8]>, booked: &[i64]) -> Result<Ve
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Options, Transaction};
 
@@ -139,7 +139,7 @@ mod tests {
         check(None).unwrap_err()
     }
 
-    /// So many cents more on a row.
+    /// Adds these cents to a row.
     fn pay(
         tx: &mut Transaction,
         table: &Table<u32, [u8]>,

@@ -19,10 +19,10 @@ use crate::{
 pub const KINDS: &[&str] = &["book"];
 const LARGEST_DELTA: u32 = 999_999;
 const LARGEST_OF_PGBENCH: u32 = 5_000;
-/// Of a hundred transactions, those whose account is of the teller's own branch.
+/// Percentage of transactions whose account is of the teller's own branch.
 const HOME_PERCENT: u32 = 85;
 
-/// Draws what one transaction books.
+/// Draws the inputs of one transaction.
 pub fn draw(random: &mut Random, scale: Scale, choice: Choice) -> Booking {
     let teller = random.uniform(1, u64::from(scale.tellers())) as u32;
     if choice == Choice::Pgbench {
@@ -63,7 +63,7 @@ fn delta(random: &mut Random, largest: u32) -> i64 {
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing or wrong.
+/// If the engine refuses an operation, or a row is missing or wrong.
 pub fn book(
     tx: &mut Transaction,
     choice: Choice,
@@ -100,7 +100,7 @@ fn add(
     key: u32,
     delta: i64,
 ) -> Result<i64, Failure> {
-    // It is written in any case: who asks for all of it at once does not ask again.
+    // It is written in any case, so the lock for writing is requested at once.
     let found = tx.get_locked(table, &key, Lock::Exclusive)?;
     let missing = || Failure::Wrong(format!("row {key} of {} is gone", table.name()));
     let mut row = found.ok_or_else(missing)?;

@@ -9,7 +9,7 @@ use crate::workload::loading::Loading;
 ///
 /// # Errors
 ///
-/// What the engine refused.
+/// If the engine refuses an operation.
 pub fn load(into: &Loading<'_>, scale: Scale) -> foxton::Result<()> {
     let fill = |table: &Table<u32, [u8]>, rows: u32, branch_of: &(dyn Fn(u32) -> u32 + Sync)| {
         into.each(rows, |tx, key| {

@@ -1,4 +1,4 @@
-//! tpcb: a bank's branches, tellers, accounts, and a history of what was booked.
+//! tpcb: a bank's branches, tellers, accounts, and a history.
 //!
 //! Each transaction books an amount to an account, its teller and the teller's branch, and writes
 //! a row of history. The branch is the hot row and is updated last, so that its lock is held
@@ -34,13 +34,13 @@ pub const BRANCHES: Table<u32, [u8]> = Table::new("tpcb_branch");
 pub const TELLERS: Table<u32, [u8]> = Table::new("tpcb_teller");
 /// Balances of accounts by number, from 1.
 pub const ACCOUNTS: Table<u32, [u8]> = Table::new("tpcb_account");
-/// What was booked, by (who, how manieth of theirs).
+/// The history, by (writer, sequence number of the writer).
 pub const HISTORY: Table<(u32, u64), [u8]> = Table::new("tpcb_history");
 
 /// Tellers of a branch.
 pub const TELLERS_A_BRANCH: u32 = 10;
 
-/// How many rows there are.
+/// Numbers of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Branches.
@@ -50,7 +50,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As the benchmark has it: 100,000 accounts to a branch.
+    /// The benchmark's scale: 100,000 accounts to a branch.
     pub fn branches(branches: u32) -> Scale {
         Scale {
             branches,
@@ -58,7 +58,7 @@ impl Scale {
         }
     }
 
-    /// Whether its branches are as large as the benchmark has them.
+    /// True if its branches are as large as the benchmark's.
     pub fn is_full(self) -> bool {
         self == Scale::branches(self.branches)
     }
@@ -79,14 +79,14 @@ impl Scale {
     }
 }
 
-/// Whose account a teller books to, and what a transaction does beside.
+/// The accounts of a teller's transactions, and their further steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// As the benchmark says: of a hundred accounts 85 are of the teller's branch, 15 of another.
+    /// The benchmark's choice: of a hundred accounts 85 are of the teller's branch, 15 of another.
     Remote,
-    /// All accounts are of the teller's branch: what document 002 is likely to have run.
+    /// All accounts are of the teller's branch; probably document 002's choice.
     Local,
-    /// As pgbench has it: teller, branch and account are drawn each for itself, the account's
+    /// The choice of pgbench: teller, branch and account are drawn independently, the account's
     /// balance is read again after it is written, and history comes last.
     Pgbench,
 }
@@ -99,7 +99,7 @@ foxton_sync::named_enum! {
 }
 
 impl Choice {
-    /// What stands behind the variant's name.
+    /// Suffix of the variant's name.
     fn suffix(self) -> String {
         match self {
             Choice::Remote => String::new(),
@@ -119,7 +119,7 @@ impl Choice {
             }
             Choice::Pgbench => {
                 "As in pgbench: a transaction adds an amount to an account, a teller and a branch, each \
-                 drawn for itself, reads the account's balance in between, and writes a row of history."
+                 drawn independently, reads the account's balance in between, and writes a row of history."
             }
         }
     }
@@ -128,9 +128,9 @@ impl Choice {
 /// The workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Tpcb {
-    /// How many rows there are.
+    /// Numbers of rows.
     pub scale: Scale,
-    /// Whose accounts.
+    /// The choice of accounts.
     pub choice: Choice,
     /// Seed of the clients.
     pub seed: u64,
@@ -187,14 +187,16 @@ impl Workload for Tpcb {
             accounts_a_branch: accounts,
         } = self.scale;
         if branches == 0 || accounts == 0 {
-            return Err("a bank has a branch, and a branch an account: say 1 or more".to_owned());
+            return Err(
+                "a bank needs a branch, and a branch an account; give 1 or more".to_owned(),
+            );
         }
         // Numbers of tellers and of accounts are u32.
         let each = accounts.max(TELLERS_A_BRANCH);
         match branches.checked_mul(each) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "{branches} branches of {accounts} accounts are more than 4,294,967,295: say fewer"
+                "{branches} branches of {accounts} accounts are more than 4,294,967,295; give fewer"
             )),
         }
     }

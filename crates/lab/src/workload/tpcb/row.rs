@@ -1,4 +1,4 @@
-//! Rows as bytes: numbers first, little-endian, then a filler up to the size the benchmark asks.
+//! Rows as bytes: numbers first, little-endian, then a filler up to the benchmark's size.
 //!
 //! ```text
 //! balance row   | balance i64 | branch u32 | filler ...            | 100 bytes
@@ -34,14 +34,14 @@ pub fn set_balance(row: &mut [u8], balance: i64) {
     row[..8].copy_from_slice(&balance.to_le_bytes());
 }
 
-/// What was booked.
+/// A row of history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Booking {
     /// The teller's branch.
     pub branch: u32,
-    /// Who booked it.
+    /// The writer.
     pub teller: u32,
-    /// Where to.
+    /// The rows it changed.
     pub account: u32,
     /// Cents.
     pub delta: i64,
@@ -59,7 +59,7 @@ impl Booking {
         row
     }
 
-    /// What a row of history says; `None` if these bytes are too few to be one.
+    /// Decodes a row of history; `None` if the bytes are too few.
     pub fn decode(row: &[u8]) -> Option<Booking> {
         let (branch, rest) = row.split_first_chunk()?;
         let (teller, rest) = rest.split_first_chunk()?;

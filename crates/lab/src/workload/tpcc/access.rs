@@ -15,7 +15,7 @@ pub(super) struct Found<H> {
 }
 
 impl<H: Head> Found<H> {
-    /// One of the texts but the last.
+    /// One of the texts except the last.
     pub(super) fn text(&self, index: usize) -> &[u8] {
         text::<H>(&self.bytes, index).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What was acknowledged to clients: sums for the checks, and each event to a witness who wants to
-//! know what must have survived.
+//! Acknowledgements to clients: sums for the checks, and each event for a witness that records what
+//! must survive a crash.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,16 +12,16 @@ pub enum Event {
     NewOrder {
         /// Its key.
         order: NumberKey,
-        /// Who ordered.
+        /// The customer of the order.
         customer: u32,
-        /// How many lines it has.
+        /// Number of its lines.
         lines: u8,
     },
     /// A payment was booked.
     Payment {
         /// Its key in the history.
         number: (u32, u64),
-        /// Who paid.
+        /// The paying customer.
         customer: NumberKey,
         /// Cents.
         amount: i64,
@@ -33,17 +33,17 @@ pub enum Event {
     },
 }
 
-/// Told of each event, by the client that saw it, before its next transaction begins.
+/// Receives each event, from its client, before the client's next transaction begins.
 pub type Witness = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// How often what was acknowledged.
+/// Counts of acknowledged events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Orders entered.
     pub new_orders: u64,
     /// Payments booked.
     pub payments: u64,
-    /// What they come to, in cents.
+    /// Their sums, in cents.
     pub paid: i64,
     /// Orders delivered.
     pub deliveries: u64,
@@ -63,7 +63,7 @@ impl Sums {
     }
 }
 
-/// What was acknowledged to all clients of a database; each adds its own when it is dropped.
+/// Acknowledgements to all clients of a database; each adds its own when it is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Acknowledged(Arc<Mutex<Sums>>);
 

@@ -47,7 +47,7 @@ pub enum Mix {
     Payment,
     /// Order-Statuses alone.
     OrderStatus,
-    /// Deliveries alone: with nobody to order, there is soon nothing left to deliver.
+    /// Deliveries alone; without new orders there is soon nothing left to deliver.
     Delivery,
     /// Stock-Levels alone.
     StockLevel,
@@ -65,7 +65,7 @@ foxton_sync::named_enum! {
 }
 
 impl Mix {
-    /// How often each kind comes beside the others: of a hundred, or alone.
+    /// Frequency of each kind: percentages, or one kind alone.
     fn weights(self) -> [u32; 5] {
         match self {
             Mix::Full => [45, 43, 4, 4, 4],
@@ -79,21 +79,21 @@ impl Mix {
     }
 }
 
-/// How clients go about it.
+/// Settings of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
     /// Which transactions.
     pub mix: Mix,
-    /// NewOrders come to stock in the order of its keys, not as drawn.
+    /// NewOrders update stock in the order of its keys, not as drawn.
     pub sorted: bool,
     /// A Delivery is one transaction for all districts, not one for each.
     pub delivery_batch: bool,
-    /// How far Stock-Levels are kept apart from others.
+    /// Isolation of Stock-Levels.
     pub stock_level: Isolation,
 }
 
 impl Manner {
-    /// What is usual, with this mix.
+    /// The default settings, with this mix.
     pub fn usual(mix: Mix) -> Manner {
         Manner {
             mix,
@@ -114,7 +114,7 @@ pub struct TpccClient {
     booker: u32,
     sequence: u64,
     home: u32,
-    /// Whose stock it asks for.
+    /// The warehouse of its Stock-Levels.
     district: u8,
     sums: Sums,
     acknowledged: Acknowledged,
@@ -157,7 +157,7 @@ impl TpccClient {
         }
     }
 
-    /// The same, and `witness` is told of all that is acknowledged.
+    /// The same, with `witness` recording all acknowledgements.
     #[must_use]
     pub fn watched(mut self, witness: Witness) -> TpccClient {
         self.witness = Some(witness);
@@ -220,8 +220,8 @@ impl TpccClient {
         })
     }
 
-    /// A miss if no district had anything to deliver; otherwise those that had nothing are skipped,
-    /// and how many that were is told (clause 2.7.4.2).
+    /// A miss if no district had anything to deliver; otherwise districts without orders are
+    /// skipped, and their number is reported (clause 2.7.4.2).
     fn delivery(&mut self) -> Ended {
         let carrier = self.random.uniform(1, 10) as u8;
         let carrier = NonZeroU8::new(carrier).unwrap_or(NonZeroU8::MIN);
@@ -252,7 +252,7 @@ impl TpccClient {
         all
     }
 
-    /// In one transaction. Also says how many of the districts had nothing to deliver.
+    /// In one transaction. Also returns the number of districts that had nothing to deliver.
     fn deliver(&mut self, districts: &[u8], carrier: NonZeroU8) -> (Ended, u32) {
         let home = self.home;
         let mut delivered = Vec::with_capacity(districts.len());

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::workload::attempt::Failure;
 
-/// Delivers the oldest order of a district, and says which that was; `None` if there is none. Does
-/// not commit.
+/// Delivers the oldest order of a district, and returns it; `None` if there is none. Does not
+/// commit.
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing.
+/// If the engine refuses an operation, or a row is missing.
 pub fn deliver(
     tx: &mut Transaction,
     (w, d): DistrictKey,
@@ -35,7 +35,7 @@ pub fn deliver(
     let about = order.head;
     save(tx, &ORDERS, &key, order)?;
     let number = key.2;
-    // As many as the order says, and not one more, which would be the next order's.
+    // As many as the order has, and not one more, which would be the next order's.
     let lines = tx.range(&ORDER_LINES, (w, d, number, 1)..=(w, d, number, u8::MAX));
     let lines = lines
         .limit(u64::from(about.lines))

@@ -1,14 +1,14 @@
-//! Random choices as the benchmark wants them: non-uniform numbers, last names, strings.
+//! Random choices of the benchmark: non-uniform numbers, last names, strings.
 
 use crate::random::Random;
 
-/// What is added to the non-uniform numbers of last names while loading.
+/// The constant C of last names while loading.
 pub const C_LOAD: u64 = 157;
-/// The same while running. The benchmark wants the two 65 to 119 apart, 96 and 112 excepted.
+/// The same while running. The benchmark requires a difference of 65 to 119, except 96 and 112.
 pub const C_RUN: u64 = 223;
-/// What is added to those of customers.
+/// The constant C of customers.
 const C_CUSTOMER: u64 = 259;
-/// What is added to those of items.
+/// The constant C of items.
 const C_ITEM: u64 = 7_911;
 
 const _: () = assert!(matches!(C_RUN - C_LOAD, 65..=95 | 97..=111 | 113..=119));
@@ -80,10 +80,10 @@ pub fn zip(random: &mut Random) -> Vec<u8> {
     zip
 }
 
-/// What tells a brand from a generic product, in the data of an item and of its stock.
+/// The mark of a brand in the data of an item and of its stock.
 pub const ORIGINAL: &[u8] = b"ORIGINAL";
 
-/// Data of an item or of stock: in ten of a hundred [`ORIGINAL`] stands somewhere in it.
+/// Data of an item or of stock: ten of a hundred contain [`ORIGINAL`].
 pub fn data(random: &mut Random) -> Vec<u8> {
     let mut data = letters_and_digits(random, 26, 50);
     if random.percent(10) {
@@ -93,7 +93,7 @@ pub fn data(random: &mut Random) -> Vec<u8> {
     data
 }
 
-/// Whether [`ORIGINAL`] stands in it.
+/// True if they contain [`ORIGINAL`].
 pub fn is_original(data: &[u8]) -> bool {
     data.windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
 }

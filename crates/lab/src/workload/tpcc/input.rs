@@ -1,25 +1,25 @@
-//! What a transaction is asked to do: drawn before it begins, and the same at every attempt.
+//! Inputs of a transaction: drawn before it begins, and the same at every attempt.
 
 use super::{Scale, draw};
 use crate::random::Random;
 
-/// Of a hundred lines, those that another warehouse supplies.
+/// Percentage of lines supplied by another warehouse.
 const REMOTE_LINE_PERCENT: u32 = 1;
-/// Of a hundred NewOrders, those that turn out to order something that does not exist.
+/// Percentage of NewOrders with an item that does not exist.
 const UNUSED_PERCENT: u32 = 1;
-/// Of a hundred payments, those of a customer of another warehouse.
+/// Percentage of payments of a customer of another warehouse.
 const REMOTE_PAYMENT_PERCENT: u32 = 15;
-/// Of a hundred customers, those who say their last name and not their number.
+/// Percentage of customers identified by their last name and not by number.
 const BY_NAME_PERCENT: u32 = 60;
 
 /// A line of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// What.
+    /// The item.
     pub item: u32,
     /// From which warehouse.
     pub supply: u32,
-    /// How many.
+    /// The quantity.
     pub quantity: u8,
 }
 
@@ -30,15 +30,14 @@ pub struct NewOrder {
     pub warehouse: u32,
     /// The customer's district.
     pub district: u8,
-    /// Who orders.
+    /// The customer.
     pub customer: u32,
-    /// What, five to fifteen lines. The same item may come twice.
+    /// Five to fifteen lines. The same item may occur twice.
     pub lines: Vec<Line>,
 }
 
 impl NewOrder {
-    /// Draws one of a client at `warehouse`. With `sorted`, stock is come to in the order of its
-    /// keys.
+    /// Draws one of a client at `warehouse`. With `sorted`, stock is updated in key order.
     pub fn draw(random: &mut Random, scale: Scale, warehouse: u32, sorted: bool) -> NewOrder {
         let district = random.uniform(1, u64::from(scale.districts)) as u8;
         let customer = draw::customer(random, scale.customers);
@@ -60,7 +59,7 @@ impl NewOrder {
         }
     }
 
-    /// Whether all of it comes from the customer's warehouse.
+    /// True if all items come from the customer's warehouse.
     pub fn is_local(&self) -> bool {
         self.lines.iter().all(|line| line.supply == self.warehouse)
     }
@@ -78,7 +77,7 @@ fn line(random: &mut Random, scale: Scale, home: u32) -> Line {
     }
 }
 
-/// How a customer says who they are.
+/// Identification of a customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// By number.
@@ -103,13 +102,13 @@ impl Who {
 /// A payment to be booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payment {
-    /// Where it is paid.
+    /// The district of the payment.
     pub warehouse: u32,
-    /// Where it is paid.
+    /// The district of the payment.
     pub district: u8,
     /// The customer's warehouse and district.
     pub of: (u32, u8),
-    /// Who pays.
+    /// The paying customer.
     pub who: Who,
     /// Cents.
     pub amount: i64,
@@ -141,7 +140,7 @@ impl Payment {
 pub struct OrderStatus {
     /// The customer's warehouse and district.
     pub of: (u32, u8),
-    /// Who asks.
+    /// The customer.
     pub who: Who,
 }
 

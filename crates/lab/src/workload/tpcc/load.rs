@@ -21,15 +21,15 @@ use crate::{
 /// With its lines an order has eleven or twelve rows.
 const ORDERS_A_TRANSACTION: u32 = 50;
 
-/// Who booked what the load books.
+/// The writer of the load's payments.
 pub const NOBODY: u32 = 0;
 
-/// Declares the secondary indexes: what the tables are to be opened with.
+/// Declares the secondary indexes of the tables.
 pub fn declare(indexes: &mut Indexes) {
     indexes.add(&CUSTOMERS_BY_NAME).add(&ORDERS_BY_CUSTOMER);
 }
 
-/// What is loaded together.
+/// A part of the load.
 #[derive(Debug, Clone)]
 enum Part {
     Items(RangeInclusive<u32>),
@@ -44,7 +44,7 @@ enum Part {
 ///
 /// # Errors
 ///
-/// What the engine refused.
+/// If the engine refuses an operation.
 pub fn load(into: &Loading<'_>, scale: Scale, seed: u64) -> foxton::Result<()> {
     let loader = Loader {
         scale,
@@ -102,7 +102,7 @@ struct Loader {
 }
 
 impl Loader {
-    /// Loads a part and says how many rows that were.
+    /// Loads a part and returns the number of rows.
     fn load(&self, tx: &mut Transaction, part: &Part) -> foxton::Result<u64> {
         match part {
             Part::Items(items) => all(items, |item| self.item(tx, item)),
@@ -192,8 +192,7 @@ impl Loader {
             payments: 1,
             deliveries: 0,
         };
-        // Everybody of the first thousand has a name of their own, so that every name is
-        // somebody's.
+        // Each of the first thousand customers has another name, so that every name occurs.
         let last = match number <= self.scale.names() {
             true => number - 1,
             false => draw::name(random, self.scale.names(), draw::C_LOAD),
@@ -272,7 +271,7 @@ impl Loader {
     }
 }
 
-/// Of a warehouse or a district.
+/// For a warehouse or a district.
 fn name_and_address(random: &mut Random) -> Vec<Vec<u8>> {
     let mut texts = vec![draw::letters_and_digits(random, 6, 10)];
     texts.extend(address(random));

@@ -1,8 +1,8 @@
 //! tpcc: TPC-C, a wholesale supplier: warehouses, districts, customers, orders and stock.
 //!
-//! Five transactions. NewOrder and Payment meet at the rows of their warehouse and district,
-//! NewOrders at popular items, Delivery takes orders away at one end of a queue that NewOrder
-//! extends at the other.
+//! Five transactions. NewOrder and Payment conflict at the rows of their warehouse and district,
+//! NewOrders at popular items. Delivery removes orders at one end of a queue that NewOrder extends
+//! at the other.
 //!
 //! Money is a number of cents and rates are numbers of 1/10,000, never floating point, so that the
 //! checks compare exactly.
@@ -11,20 +11,20 @@
 //!
 //! Warehouse, district, customer; then the new order's rows; then stock, in the order in which the
 //! lines were drawn. Delivery begins at the queue of new orders and comes to the customer last.
-//! What a transaction is going to write it locks exclusively when it reads it, so that no lock is
-//! ever made stronger while another waits for it: the deadlocks that remain are those of stock (two
-//! orders that have two items in opposite order), and a few between Delivery and NewOrder.
+//! A transaction locks a row that it will write exclusively when it reads it, so that it never
+//! converts a lock while another transaction waits for it. The remaining deadlocks are those of
+//! stock (two orders with two items in opposite order), and a few between Delivery and NewOrder.
 
-/// Rows as bytes: numbers in front, texts behind.
+/// Rows as bytes: numbers first, texts last.
 pub mod row;
 
-/// Random choices as the benchmark wants them.
+/// Random choices of the benchmark.
 pub mod draw;
 
 /// The tables and their load.
 pub mod load;
 
-/// What a transaction is asked to do.
+/// Inputs of a transaction.
 pub mod input;
 
 /// Reading and writing rows in a transaction.
@@ -36,16 +36,16 @@ pub mod new_order;
 /// A customer pays.
 pub mod payment;
 
-/// A customer asks what became of the last order.
+/// A customer requests the state of the last order.
 pub mod order_status;
 
 /// The oldest order of each district is delivered.
 pub mod delivery;
 
-/// How many items that were ordered lately are scarce.
+/// Number of recently ordered items with low stock.
 pub mod stock_level;
 
-/// What was acknowledged to clients.
+/// Acknowledgements to clients.
 pub mod acknowledged;
 
 /// The client that runs one transaction after another.
@@ -87,7 +87,7 @@ pub const WAREHOUSES: Table<u32, [u8]> = Table::new("tpcc_warehouse");
 pub const DISTRICTS: Table<DistrictKey, [u8]> = Table::new("tpcc_district");
 /// Customers.
 pub const CUSTOMERS: Table<NumberKey, [u8]> = Table::new("tpcc_customer");
-/// What was paid, by (who booked it, how manieth of theirs); 0 is the load.
+/// Payments, by (writer, sequence number of the writer); 0 is the load.
 pub const HISTORY: Table<(u32, u64), [u8]> = Table::new("tpcc_history");
 /// Orders.
 pub const ORDERS: Table<NumberKey, [u8]> = Table::new("tpcc_order");
@@ -97,7 +97,7 @@ pub const NEW_ORDERS: Table<NumberKey, ()> = Table::new("tpcc_new_order");
 pub const ORDER_LINES: Table<(u32, u8, u32, u8), [u8]> = Table::new("tpcc_order_line");
 /// Items by number, from 1.
 pub const ITEMS: Table<u32, [u8]> = Table::new("tpcc_item");
-/// What a warehouse has of an item.
+/// Stock of an item in a warehouse.
 pub const STOCK: Table<(u32, u32), [u8]> = Table::new("tpcc_stock");
 
 /// Customers by (warehouse, district, last name, first name), then by number.
@@ -123,7 +123,7 @@ pub const ORDERS_BY_CUSTOMER: Index<NumberKey, NumberKey, [u8]> = Index::new(
     },
 );
 
-/// How many rows there are.
+/// Numbers of rows.
 ///
 /// Only [`warehouses`](Scale::warehouses) is the benchmark's to choose; with fewer of anything else
 /// it is the same transactions on a smaller database, for tests.
@@ -139,11 +139,11 @@ pub struct Scale {
     pub items: u32,
 }
 
-/// What every customer paid before the beginning, in cents.
+/// Payments of every customer before the start, in cents.
 pub const PAID_BEFORE: i64 = 1_000;
 
 impl Scale {
-    /// As the benchmark has it.
+    /// The benchmark's scale.
     pub fn full(warehouses: u32) -> Scale {
         Scale {
             warehouses,
@@ -163,12 +163,12 @@ impl Scale {
         }
     }
 
-    /// Whether everything but the number of warehouses is as the benchmark has it.
+    /// True if everything except the number of warehouses is the benchmark's.
     pub fn is_full(self) -> bool {
         self == Scale::full(self.warehouses)
     }
 
-    /// Different last names in a district: a thousand, if there are so many customers.
+    /// Number of different last names in a district: a thousand, if there are so many customers.
     pub fn names(self) -> u32 {
         self.customers.min(1_000)
     }
@@ -178,12 +178,12 @@ impl Scale {
         self.customers * 7 / 10
     }
 
-    /// What a district has taken in before the beginning, in cents: 30,000.00.
+    /// Income of a district before the start, in cents: 30,000.00.
     pub fn district_ytd(self) -> i64 {
         i64::from(self.customers) * PAID_BEFORE
     }
 
-    /// What a warehouse has taken in before the beginning, in cents: 300,000.00.
+    /// Income of a warehouse before the start, in cents: 300,000.00.
     pub fn warehouse_ytd(self) -> i64 {
         i64::from(self.districts) * self.district_ytd()
     }
@@ -214,9 +214,9 @@ pub fn now() -> u64 {
 /// The workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Tpcc {
-    /// How many rows there are.
+    /// Numbers of rows.
     pub scale: Scale,
-    /// How clients go about it.
+    /// Settings of the clients.
     pub manner: Manner,
     /// Seed of the load and of the clients.
     pub seed: u64,
@@ -266,9 +266,9 @@ impl Workload for Tpcc {
             ),
             checked:
                 "after each run the twelve conditions of consistency of TPC-C hold, and seven \
-                      stronger ones: stock is what the load left less every line, indexes have \
-                      exactly the entries that follow from their tables, and what was acknowledged \
-                      is there, to the cent."
+                      stronger ones: stock is that of the load less every line, indexes have \
+                      exactly the entries that follow from their tables, and acknowledged \
+                      transactions are there, to the cent."
                     .to_owned(),
             settings: self.settings(),
         }
@@ -321,7 +321,7 @@ impl Workload for Tpcc {
     }
 }
 
-/// How long a point was measured.
+/// Length of a point's window.
 fn minutes(point: &Point) -> f64 {
     let seconds: f64 = point.runs.iter().map(|run| run.window.as_secs_f64()).sum();
     (seconds / 60.0).max(1e-9)
@@ -386,7 +386,7 @@ impl Loaded for Stocked {
     }
 
     fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
-        // What a client saw acknowledged says more than how often it did: how much was paid.
+        // Acknowledgements have more than counts: the sums paid.
         let sums = self.acknowledged.sums();
         check::check(db, self.tpcc.scale, self.tpcc.seed, Some(&sums))
     }

@@ -1,7 +1,7 @@
-//! NewOrder: an order is entered, and what it orders is taken from stock.
+//! NewOrder: enters an order and takes its items from stock.
 //!
-//! Stock is come to in the order of the lines. Two orders with two popular items in opposite order
-//! wait for each other; the benchmark wants it so.
+//! Stock is updated in the order of the lines. Two orders with two popular items in opposite order
+//! wait for each other, as the benchmark requires.
 
 use foxton::{Lock, Transaction};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::workload::attempt::Failure;
 
-/// What became of an order.
+/// Result of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
     /// It is entered.
@@ -26,7 +26,7 @@ pub enum Entered {
     Unused,
 }
 
-/// What the customer is told.
+/// The answer to the customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The order's number.
@@ -41,7 +41,7 @@ pub struct Receipt {
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing.
+/// If the engine refuses an operation, or a row is missing.
 pub fn enter(tx: &mut Transaction, order: &input::NewOrder) -> Result<Entered, Failure> {
     let (w, d) = (order.warehouse, order.district);
     let warehouse = find::<_, Warehouse>(tx, &WAREHOUSES, &w, Lock::Shared)?.head;
@@ -120,7 +120,7 @@ fn take(
     }))
 }
 
-/// What is left in stock; 91 more come when fewer than ten would be.
+/// The remaining stock; 91 are added if fewer than ten would remain.
 fn left(quantity: i32, taken: u8) -> i32 {
     let left = quantity - i32::from(taken);
     if left >= 10 { left } else { left + 91 }

@@ -1,4 +1,4 @@
-//! Order-Status: what became of a customer's last order.
+//! Order-Status: the state of a customer's last order.
 
 use foxton::{Lock, Transaction};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::workload::attempt::Failure;
 
-/// What the customer is told.
+/// The answer to the customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Cents owed.
@@ -28,7 +28,7 @@ pub struct Status {
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing.
+/// If the engine refuses an operation, or a row is missing.
 pub fn ask(tx: &mut Transaction, question: &input::OrderStatus) -> Result<Status, Failure> {
     let (w, d) = question.of;
     let ((_, _, c), customer) = customer(tx, question.of, &question.who, Lock::Shared)?;
@@ -39,8 +39,8 @@ pub fn ask(tx: &mut Transaction, question: &input::OrderStatus) -> Result<Status
     })?;
     let order = parse::<_, Order>(&ORDERS, &key, bytes)?.head;
     let mut lines = Vec::with_capacity(usize::from(order.lines));
-    // Who has the order's row keeps its lines: they come with it. So there is no need to look for
-    // another one behind the last, and to keep those out who write the next order's.
+    // The lock on the order's row protects its lines, which are written with it. So there is no
+    // read past the last line, which would conflict with the next order's insert.
     let range = (w, d, key.2, 1)..=(w, d, key.2, u8::MAX);
     let range = tx.range(&ORDER_LINES, range).limit(u64::from(order.lines));
     range.for_each_bytes(|_, row| lines.extend(OrderLine::read(row)))?;

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::workload::attempt::Failure;
 
-/// Books a payment as `number`, and returns who paid. Does not commit.
+/// Records a payment as `number`, and returns the customer. Does not commit.
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing.
+/// If the engine refuses an operation, or a row is missing.
 pub fn book(
     tx: &mut Transaction,
     payment: &input::Payment,
@@ -55,7 +55,7 @@ pub fn book(
     Ok(key)
 }
 
-/// Puts a payment before what was noted of a customer.
+/// Puts a payment in front of the customer's data.
 fn note(customer: &mut Found<Customer>, (cw, cd, c): NumberKey, payment: &input::Payment) {
     let (cents, d, w) = (payment.amount, payment.district, payment.warehouse);
     let mut data =
@@ -83,8 +83,8 @@ pub(super) fn customer(
         Who::Name(last) => last.as_str(),
     };
     let all = (warehouse, district, last, "")..=(warehouse, district, last, ABOVE_FIRST_NAMES);
-    // Who is going to write one of them has them locked for that while choosing: two who had them
-    // shared would both want more, and neither could have it.
+    // One of them will be written, so all are locked for that while choosing. Two transactions with
+    // shared locks would both convert, and deadlock.
     let choosing = match lock {
         Lock::Shared => Lock::Shared,
         _ => Lock::Update,
@@ -96,7 +96,7 @@ pub(super) fn customer(
     if found.is_empty() {
         let whose = format!("({warehouse}, {district})");
         return Err(Failure::Wrong(format!(
-            "no customer of district {whose} is called {last}"
+            "no customer of district {whose} has the name {last}"
         )));
     }
     let (_, key, bytes) = found.swap_remove(found.len().div_ceil(2) - 1);

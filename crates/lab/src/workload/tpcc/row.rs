@@ -4,8 +4,8 @@
 //! | number | number | ... | length u8 | text | length u8 | text | ... | text to the end |
 //! ```
 //!
-//! A transaction that changes numbers changes them where they are; only the last text may change
-//! its length in place. The last text has no length: it takes what is left.
+//! Transactions change numbers in place; only the last text may change its length in place. The
+//! last text has no length: it extends to the end.
 
 use std::num::{NonZeroU8, NonZeroU64};
 
@@ -14,7 +14,7 @@ trait Field: Copy {
     const BYTES: usize;
     /// Reads it off the front.
     fn take(row: &mut &[u8]) -> Option<Self>;
-    /// Writes it and gives what lies behind.
+    /// Writes it and returns the rest.
     fn place(self, row: &mut [u8]) -> &mut [u8];
 }
 
@@ -144,26 +144,26 @@ heads! {
     }
     /// An order. No texts.
     Order {
-        /// Number of the customer, who is of the order's district.
+        /// Number of the customer, of the order's district.
         customer: u32,
         /// Milliseconds since 1970.
         entered: u64,
-        /// Who delivered it, 1..10; `None` as long as nobody did.
+        /// The carrier, 1..10; `None` until it is delivered.
         carrier: Option<NonZeroU8>,
         /// Lines, 5..15.
         lines: u8,
-        /// 1 if all of it comes from the order's warehouse, else 0.
+        /// 1 if all items come from the order's warehouse, else 0.
         all_local: u8,
     }
-    /// A line of an order. Text: what the district prints on it.
+    /// A line of an order. Text: the district's print on it.
     OrderLine {
-        /// What was ordered.
+        /// The item.
         item: u32,
-        /// The warehouse it comes from.
+        /// The supplying warehouse.
         supply: u32,
         /// When it was delivered, in milliseconds since 1970; `None` as long as it was not.
         delivered: Option<NonZeroU64>,
-        /// How many.
+        /// The quantity.
         quantity: u8,
         /// Cents.
         amount: i64,
@@ -175,11 +175,11 @@ heads! {
         /// Cents.
         price: i64,
     }
-    /// What a warehouse has of an item. Texts: ten that districts print on lines, data.
+    /// Stock of an item in a warehouse. Texts: ten that districts print on lines, data.
     Stock {
-        /// How many there are, 10..100.
+        /// The quantity in stock, 10..100.
         quantity: i32,
-        /// How many were ordered.
+        /// The quantity ordered.
         ytd: i64,
         /// Lines that ordered it.
         orders: u32,
@@ -206,7 +206,7 @@ pub const STOCK_DATA: usize = 10;
 /// Longest data of a customer.
 pub const CUSTOMER_DATA_BYTES: usize = 500;
 
-/// The credit of a customer whose payments are noted in the customer's data.
+/// The credit of a customer whose payments are recorded in the customer's data.
 pub const BAD_CREDIT: &[u8] = b"BC";
 
 /// A row of these numbers and texts.
@@ -239,7 +239,7 @@ pub fn last_text<H: Head>(row: &[u8], index: usize) -> Option<&[u8]> {
     skip::<H>(row, index)
 }
 
-/// What is left behind the numbers and so many texts.
+/// The bytes after the numbers and this many texts.
 fn skip<H: Head>(row: &[u8], texts: usize) -> Option<&[u8]> {
     let mut rest = row.get(H::BYTES..)?;
     for _ in 0..texts {

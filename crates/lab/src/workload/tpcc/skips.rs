@@ -17,7 +17,7 @@ fn deliveries(tally: &Tally) -> u64 {
     tally.of_kind(DELIVERY, Outcome::Ok) + tally.of_kind(DELIVERY, Outcome::Miss)
 }
 
-/// Whether so many skips are to be reported.
+/// True if this number of skips must be reported.
 fn are_many(tally: &Tally) -> bool {
     tally.skips.transactions > (deliveries(tally) / 100).max(1)
 }
@@ -62,7 +62,7 @@ mod tests {
         workload::tpcc::client::KINDS,
     };
 
-    /// A point with so many Deliveries, of which so many skipped three districts each.
+    /// A point with this many Deliveries, of which this many skipped three districts each.
     fn curves(all: u32, skipping: u32) -> Vec<Curve> {
         let mut tally = Tally::new(KINDS);
         for number in 0..all {

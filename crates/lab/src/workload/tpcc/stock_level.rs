@@ -15,7 +15,7 @@ const ORDERS_LOOKED_AT: u32 = 20;
 ///
 /// # Errors
 ///
-/// What the engine refused, or which row is missing.
+/// If the engine refuses an operation, or a row is missing.
 pub fn count(tx: &mut Transaction, (w, d): DistrictKey, threshold: i32) -> Result<usize, Failure> {
     let district = find::<_, District>(tx, &DISTRICTS, &(w, d), Lock::Shared)?.head;
     let next = district.next_order;

@@ -1,8 +1,7 @@
 //! Adds up all accounts, again and again, while others move money between them.
 //!
-//! Each audit is a serializable transaction that reads every account. It may be chosen as the
-//! victim of a deadlock, as anybody may; then it tries again. It does not end before it has made
-//! one.
+//! Each audit is a serializable transaction that reads every account. It may be a deadlock victim,
+//! like any transaction; then it is retried. The auditor ends after at least one audit.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError, Sender},
@@ -18,10 +17,10 @@ use crate::{
     workload::attempt::{Failure, once},
 };
 
-/// An audit begins so long after the one before it has ended.
+/// Time between the end of an audit and the beginning of the next.
 pub const EVERY: Duration = Duration::from_millis(10);
 
-/// What became of the audits.
+/// Results of the audits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audits {
     /// Made to the end.
@@ -30,20 +29,20 @@ pub struct Audits {
     pub gave_way: u64,
 }
 
-/// A thread that audits until it is told to end, or dropped.
+/// A thread that audits until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Auditor {
-    /// Nothing is ever sent: once it is gone, the auditor makes its last audit.
+    /// Nothing is ever sent; dropping it tells the auditor to make its last audit.
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<Result<Audits, String>>>,
 }
 
 impl Auditor {
-    /// Audits `db`, where all accounts together have `sum`.
+    /// Audits `db`, whose accounts add up to `sum`.
     ///
     /// # Panics
     ///
-    /// If the system has no thread to give.
+    /// If the system does not start a thread.
     pub fn of(db: Database, sum: i64) -> Auditor {
         let (open, closed) = mpsc::channel();
         let work = move || -> Result<Audits, String> {
@@ -68,15 +67,15 @@ impl Auditor {
         }
     }
 
-    /// Makes the last audit, and says what became of all of them.
+    /// Makes the last audit, and returns the results of all.
     ///
     /// # Errors
     ///
-    /// The first audit whose sum was wrong, or that the engine refused.
+    /// The first audit with a wrong sum, or with an error of the engine.
     ///
     /// # Panics
     ///
-    /// If the auditor did.
+    /// If the auditor panicked.
     pub fn ends(mut self) -> Result<Audits, String> {
         drop(self.open.take());
         let thread = self.thread.take().expect("it ends once");
@@ -88,13 +87,13 @@ impl Drop for Auditor {
     fn drop(&mut self) {
         drop(self.open.take());
         if let Some(thread) = self.thread.take() {
-            // Nobody asks what it found: the run failed for a reason of its own.
+            // The result is not needed: the run failed for another reason.
             drop(thread.join());
         }
     }
 }
 
-/// Whether it came to its end: it may have been the victim of a deadlock.
+/// True if it was completed; it may have been a deadlock victim.
 fn audit(db: &Database, sum: i64) -> Result<bool, String> {
     let ended = once(db, (&["audit"], 0), |tx| {
         tx.set_isolation(Isolation::Serializable);

@@ -1,12 +1,11 @@
-//! transfers: money moved between accounts by serializable transactions, and somebody who adds it
-//! all up meanwhile.
+//! transfers: money moved between accounts by serializable transactions, and an auditor that sums
+//! it meanwhile.
 //!
-//! It is the bank that document 001 has behind latches [001 §3.3.1], as transactions: there the
-//! money of a transfer is in nobody's account for a moment, and the sum is right only when all is
-//! at rest. Here it is right whenever a serializable transaction looks, and an *auditor* looks all
-//! the time.
+//! It is document 001's bank behind latches [001 §3.3.1] as transactions. There the money of a
+//! transfer is in no account for a moment, and the sum is right only when no transfer runs. Here it
+//! is right whenever a serializable transaction reads, and an *auditor* reads all the time.
 
-/// Who adds everything up.
+/// The auditor.
 pub mod auditor;
 
 use foxton::{Database, Table, Transaction};
@@ -28,7 +27,7 @@ use crate::{
 
 /// Cents by number, from 1.
 pub const ACCOUNTS: Table<u32, i64> = Table::new("transfer_accounts");
-/// What each account begins with, in cents.
+/// The initial balance of each account, in cents.
 pub const EACH: i64 = 100_000;
 /// The most that is moved at once.
 const MOST: u64 = 99_999;
@@ -40,7 +39,7 @@ const KINDS: &[&str] = &["transfer", "balance"];
 pub struct Transfers {
     /// Accounts, at least 1.
     pub accounts: u32,
-    /// Of a hundred transactions, so many read one balance; the others move money.
+    /// Percentage of transactions that read one balance; the others move money.
     pub reads: u32,
     /// Seed of the clients.
     pub seed: u64,
@@ -68,7 +67,7 @@ impl Workload for Transfers {
                 auditor::EVERY.as_millis()
             ),
             checked: format!(
-                "every audit finds {} cents, as loaded, and afterwards each account has what its transfers \
+                "every audit finds {} cents, as loaded, and afterwards each account is the result of its transfers \
                  made of it.",
                 self.sum()
             ),
@@ -152,7 +151,7 @@ impl Loaded for Bank {
         })?;
         if at_rest != self.workload.sum() {
             return Err(format!(
-                "all accounts together have {at_rest} cents, not {}",
+                "the accounts add up to {at_rest} cents, not {}",
                 self.workload.sum()
             ));
         }
@@ -192,11 +191,10 @@ impl Client for TransfersClient {
 }
 
 fn balance(found: Option<i64>, account: u32) -> Result<i64, Failure> {
-    found.ok_or_else(|| Failure::Wrong(format!("account {account} is not there")))
+    found.ok_or_else(|| Failure::Wrong(format!("account {account} is gone")))
 }
 
-/// Two reads for update in the order that was drawn: so two that meet the other way round are a
-/// deadlock.
+/// Two reads for update in the order drawn, so two transfers in opposite directions deadlock.
 fn transfer(tx: &mut Transaction, from: u32, to: u32, amount: i64) -> Result<(), Failure> {
     let has = balance(tx.get_for_update(&ACCOUNTS, &from)?, from)?;
     let gets = balance(tx.get_for_update(&ACCOUNTS, &to)?, to)?;

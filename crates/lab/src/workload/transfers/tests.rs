@@ -1,4 +1,4 @@
-//! The auditor finds what it is for, and so does the check.
+//! The auditor and the check find their faults.
 
 use foxton::Options;
 

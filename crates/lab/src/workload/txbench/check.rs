@@ -1,4 +1,4 @@
-//! What must hold on a quiet database: rows, keys, values, and with stamps every string.
+//! Checks of an idle database: rows, keys, values, and with stamps every string.
 
 use foxton::{Database, codec::Key};
 
@@ -10,7 +10,7 @@ use super::{
 
 const ROWS_A_TRANSACTION: u32 = 1_000;
 
-/// Compares every table with its load, and with a book every string with who wrote it.
+/// Compares every table with its load, and with a book every string with its writer.
 ///
 /// # Errors
 ///
@@ -32,8 +32,8 @@ pub fn check(
             tx.range(table, from..=to)
                 .for_each_bytes(|key, row| {
                     let key = seen.row((name, shape.rows), key, row);
-                    // A key that is out of place has been noted; it has no value and no place in
-                    // the book.
+                    // A key out of place has been recorded; it has no value, and no place in the
+                    // book.
                     let placed = (1..=shape.rows).contains(&key);
                     if placed {
                         let drawn = sums.between(number, key - 1, key);
@@ -50,7 +50,7 @@ pub fn check(
             tx.commit().map_err(|error| error.to_string())?;
             from = to + 1;
         }
-        // Whatever lies beyond the keys of the load should not be there.
+        // Keys beyond those of the load should not exist.
         let mut tx = db.begin().map_err(|error| error.to_string())?;
         tx.range(table, shape.rows + 1..)
             .for_each_bytes(|key, row| {
@@ -70,7 +70,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Looks at one row and returns its key.
+    /// Checks one row and returns its key.
     fn row(&mut self, (table, rows): (&str, u32), key: &[u8], row: &[u8]) -> u32 {
         let key = u32::decode(key).unwrap_or(0);
         let next = self.last + 1;
@@ -118,7 +118,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Options, Transaction};
 
@@ -147,7 +147,7 @@ mod tests {
         let table = &TABLES[1];
         let name = table.name();
         let bytes = |key| row::initial_row(Shape::usual().seed, 1, key);
-        // At the ends of what is read at once, and the last of all.
+        // At the ends of a transaction's rows, and the last of all.
         for key in [1, 1_000, 1_001, 2_500] {
             assert_eq!(
                 found(|tx| tx.delete(table, &key).map(drop)),

@@ -1,7 +1,7 @@
 //! The transactions, and the client that runs one after another.
 //!
-//! A client owns everything it writes: its generator, its buffers, its notes. The sums it compares
-//! with are shared and never written.
+//! A client owns everything it writes: its generator, its buffers, its records. The sums it
+//! compares with are shared and never written.
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
@@ -24,14 +24,14 @@ pub const KINDS: &[&str] = &["read", "update"];
 const READ: usize = 0;
 const UPDATE: usize = 1;
 
-/// Who stamps: the run and the client, and where its notes go.
+/// The writer's stamp: the run and the client, and where its records go.
 #[derive(Debug)]
 pub struct Stamper {
     /// The run.
     pub run: u16,
     /// The client.
     pub client: u16,
-    /// Its notes.
+    /// Its records.
     pub notes: Notes,
 }
 
@@ -57,7 +57,7 @@ impl TxbenchClient {
         (run, number): (u64, u64),
         stamper: Option<Stamper>,
     ) -> TxbenchClient {
-        // "txbench" keeps this workload's draws apart from another's with the same seed.
+        // "txbench" separates this workload's draws from another's with the same seed.
         let workload = u64::from_be_bytes(*b"_txbench");
         let random = Random::seeded(&[shape.seed, workload, run, number]);
         TxbenchClient {
@@ -72,7 +72,8 @@ impl TxbenchClient {
         }
     }
 
-    /// Draws the rows to update and what to write: distinct keys, one string of the row, one text.
+    /// Draws the rows to update and the data to write: distinct keys, one string of the row, one
+    /// text.
     fn draw_update(&mut self) -> usize {
         let reach = u64::from(self.shape.reach());
         self.keys.clear();
@@ -197,7 +198,7 @@ impl Range {
                 self.to - self.after
             )));
         }
-        // The workload multiplies the sum by a random number; nobody needs the product.
+        // The workload multiplies the sum by a random number; the product is not needed.
         black_box(sum * self.factor);
         Ok(())
     }

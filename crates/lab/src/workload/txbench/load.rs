@@ -10,11 +10,11 @@ use crate::workload::loading::Loading;
 
 /// Fills the tables.
 ///
-/// With `plant`, one row gets a value that is not the one drawn: the checks must notice.
+/// With `plant`, one row gets another value than the one drawn: the checks must notice.
 ///
 /// # Errors
 ///
-/// What the engine refused.
+/// If the engine refuses an operation.
 pub fn load(into: &Loading<'_>, shape: &Shape, plant: bool) -> foxton::Result<()> {
     into.each_in(TABLES.len(), shape.rows, |tx, table, key| {
         let row = initial_row(shape.seed, table, key);

@@ -9,10 +9,10 @@
 //! The column summed is never written, so the sum of every read is known beforehand, and each is
 //! compared while it runs.
 
-/// A row, and what the load puts into it.
+/// A row, and its loaded contents.
 pub mod row;
 
-/// Whose transaction wrote a string.
+/// The writer of a string.
 pub mod stamp;
 
 /// The tables and their load.
@@ -21,7 +21,7 @@ pub mod load;
 /// The transactions.
 pub mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use foxton::{Isolation, Table};
@@ -46,7 +46,7 @@ pub struct Shape {
     pub hotspot: bool,
     /// Update in the order drawn.
     pub unordered: bool,
-    /// How far transactions are kept apart. Writes always lock.
+    /// Isolation of transactions. Writes always lock.
     pub isolation: Isolation,
     /// Seed of the load and of the clients.
     pub seed: u64,

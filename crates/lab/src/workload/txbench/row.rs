@@ -1,4 +1,4 @@
-//! A row of txbench, and what the load puts into it.
+//! A row of txbench, and its loaded contents.
 //!
 //! ```text
 //! byte 0        4              182                   1606          1784
@@ -26,12 +26,12 @@ const LARGEST_VALUE: u64 = 999_999;
 // Three tables of 100,000 rows make half a gibibyte.
 const _: () = assert!(ROW_BYTES == 1_784);
 
-/// The value the load gives row `key` of `table` (0..3).
+/// The loaded value of row `key` of `table` (0..3).
 pub fn initial_value(seed: u64, table: usize, key: u32) -> i32 {
     draw_value(&mut generator(seed, table, key))
 }
 
-/// The bytes the load gives row `key` of `table` (0..3).
+/// The loaded bytes of row `key` of `table` (0..3).
 pub fn initial_row(seed: u64, table: usize, key: u32) -> [u8; ROW_BYTES] {
     let mut random = generator(seed, table, key);
     let mut row = [0; ROW_BYTES];
@@ -60,7 +60,7 @@ pub fn set_field(row: &mut [u8], index: usize, text: &[u8; FIELD_BYTES]) {
     row[start..start + FIELD_BYTES].copy_from_slice(text);
 }
 
-/// What every read's sum must be: for each table, the sums of the values of keys 1..=k for all k.
+/// The right sums of every read: for each table, the sums of the values of keys 1..=k for all k.
 #[derive(Debug)]
 pub struct Sums([Vec<i64>; TABLES]);
 

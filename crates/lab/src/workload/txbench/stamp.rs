@@ -1,13 +1,13 @@
-//! Stamps: whose transaction wrote a string, so that lost and dirty writes show.
+//! Stamps: the transaction that wrote a string, so that lost and dirty writes show.
 //!
-//! With stamps on, the string an update writes begins with `#` and sixteen hexadecimal digits:
-//! (run, client, sequence). Every client notes the updates that committed, with the times between
-//! which they ran. After a run each string must be what the rules allow:
+//! With stamps, the string of an update begins with `#` and sixteen hexadecimal digits: (run,
+//! client, sequence). Every client records its committed updates, with the times between which they
+//! ran. After a run each string must obey these rules:
 //!
-//! * R1  A string nobody committed a write to is as it was before the run.
-//! * R2  Any other carries the stamp of a transaction that committed and wrote it.
-//! * R3  That transaction did not end before another that wrote the string began: the other's
-//!   write would have been lost.
+//! * R1  A string without a committed write is as it was before the run.
+//! * R2  Any other has the stamp of a transaction that committed and wrote it.
+//! * R3  That transaction did not end before another one that wrote the string began, because the
+//!   other's write would have been lost.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use std::{
 
 use super::row::{FIELD_BYTES, FIELDS};
 
-/// Who wrote a string. Never zero; zero stands for the load.
+/// The writer of a string. Never zero; zero is the load.
 pub type Stamp = u64;
 
 /// The place of a string: table (0..3), key (from 1) and index (0..10).
@@ -62,7 +62,7 @@ pub struct Update {
     pub keys: Vec<u32>,
 }
 
-/// What a client notes; handed to the book when the client is dropped.
+/// Records of a client; dropping the client adds them to the book.
 #[derive(Debug)]
 pub struct Notes {
     updates: Vec<Update>,
@@ -70,7 +70,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Notes a committed update.
+    /// Records a committed update.
     pub fn note(&mut self, update: Update) {
         self.updates.push(update);
     }
@@ -83,7 +83,7 @@ impl Drop for Notes {
     }
 }
 
-/// The stamps a quiet database carries, and the updates of the run that goes on.
+/// The stamps of an idle database, and the updates of the current run.
 #[derive(Debug)]
 pub struct Book {
     rows: u32,
@@ -102,7 +102,7 @@ impl Book {
         }
     }
 
-    /// Where one client notes its updates.
+    /// Where one client records its updates.
     pub fn notes(&self) -> Notes {
         Notes {
             updates: Vec::new(),
@@ -110,7 +110,7 @@ impl Book {
         }
     }
 
-    /// Begins the comparison of everything found after a run. All clients must be gone.
+    /// Begins the comparison after a run. All clients must have been dropped.
     pub fn audit(&mut self) -> Audit<'_> {
         let updates =
             std::mem::take(&mut *self.updates.lock().unwrap_or_else(PoisonError::into_inner));
@@ -144,7 +144,7 @@ impl Audit<'_> {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, as a sentence.
+    /// The error, as a sentence.
     pub fn compare(&mut self, place: Place, found: Stamp) -> Result<(), String> {
         let (table, key, field) = place;
         let slot = (table * self.book.rows as usize + key as usize - 1) * FIELDS + field;

@@ -1,5 +1,5 @@
-//! What must hold on a quiet database: the tuples of the load, those that clients have left, and
-//! their entries.
+//! Checks of an idle database: the tuples of the load, those that clients have left, and their
+//! entries.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +41,7 @@ pub fn check(db: &Database, unique1: &[u32], left: &Mutex<Vec<u32>>) -> Result<(
     })
 }
 
-/// A table that must have exactly these keys, and rows that `look` finds right.
+/// A table that must have exactly these keys, and rows that `look` accepts.
 fn compare<V: foxton::codec::Value + ?Sized>(
     db: &Database,
     table: &Table<u32, V>,
@@ -56,7 +56,7 @@ fn compare<V: foxton::codec::Value + ?Sized>(
             look(key, bytes).map_err(|what| format!("row {key} of {name} {what}"))
         }
         _ => Err(format!(
-            "row {key} of {name} should not be there: it is none of the load's, and no client has left it"
+            "row {key} of {name} should not be there: it is not of the load, and no client has left it"
         )),
     })?;
     match awaited.next() {
@@ -67,7 +67,7 @@ fn compare<V: foxton::codec::Value + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Options, Transaction};
 

@@ -58,7 +58,7 @@ impl Client for WisconsinClient {
             match met.is_right() {
                 true => Ok(()),
                 false => Err(Failure::Wrong(format!(
-                    "{} came to {} tuples, and {} of the load are there",
+                    "{} found {} tuples, and {} of the load are there",
                     operation.name(),
                     met.found,
                     met.loaded

@@ -1,4 +1,4 @@
-//! How often each of T1 to T5 is run, in per cent.
+//! Percentages of T1 to T5.
 
 use std::{fmt, str::FromStr};
 
@@ -14,7 +14,7 @@ pub const KINDS: &[&str] = &[
     "t5-single",
 ];
 
-/// Shares of T1 to T5, which come to 100.
+/// Percentages of T1 to T5, which add up to 100.
 ///
 /// ```
 /// use foxton_lab::workload::wisconsin::mix::Mix;
@@ -60,7 +60,7 @@ impl FromStr for Mix {
     fn from_str(words: &str) -> Result<Mix, String> {
         let refuse = || {
             format!(
-                "\"{words}\" is not five shares in per cent that come to 100, those of T1 to T5: say 20,20,20,20,20 \
+                "\"{words}\" is not five percentages of T1 to T5 that add up to 100; give 20,20,20,20,20 \
                  or 0,0,0,0,100"
             )
         };

@@ -1,11 +1,11 @@
 //! wisconsin: one table of 208-byte tuples with an index, and scans, fetches, inserts and deletes
 //! of it, one operation in each transaction (document 003, section 2).
 //!
-//! The index over `unique1` is a table of its own, kept and read by the transactions, and not one
-//! of the engine's secondary indexes: each tuple reached by it is asked for by its key, so that
-//! what is counted for a tuple is the same whichever way leads to it.
+//! The index over `unique1` is a table of its own, maintained and read by the transactions, and not
+//! one of the engine's secondary indexes. Each tuple found by it is read by its key, so that the
+//! counts for a tuple are the same by any path.
 
-/// A tuple, and what the load puts into it.
+/// A tuple, and its loaded contents.
 pub mod tuple;
 
 /// The operations.
@@ -17,7 +17,7 @@ pub mod mix;
 /// The client.
 mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ fn insert(tx: &mut foxton::Transaction, unique1: u32, unique2: u32) -> foxton::R
 ///
 /// # Errors
 ///
-/// What the engine refused.
+/// If the engine refuses an operation.
 pub fn load(db: &Database, rows: u32, seed: u64) -> foxton::Result<()> {
     let all: Vec<(u32, u32)> = (0..).zip(permutation(rows, seed)).collect();
     for chunk in all.chunks(ROWS_A_TRANSACTION as usize) {
@@ -75,7 +75,7 @@ pub fn load(db: &Database, rows: u32, seed: u64) -> foxton::Result<()> {
 pub struct Wisconsin {
     /// Tuples, at least 10.
     pub rows: u32,
-    /// How often each operation is run.
+    /// Percentages of the operations.
     pub mix: Mix,
     /// Seed of the load and of the clients.
     pub seed: u64,
@@ -116,7 +116,7 @@ impl Workload for Wisconsin {
         match self.rows >= 10 {
             true => Ok(()),
             false => Err(format!(
-                "a tenth of {} tuples is none: say 10 or more with --rows",
+                "a tenth of {} tuples is none; give 10 or more with --rows",
                 self.rows
             )),
         }

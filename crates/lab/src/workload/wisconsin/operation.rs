@@ -1,4 +1,4 @@
-//! The operations, each a transaction, with the time inside the storage floor and the locks apart.
+//! The operations, each a transaction, with the time in storage and the locks counted separately.
 
 use std::{
     hint::black_box,
@@ -10,7 +10,7 @@ use foxton::{Database, Durability, Transaction};
 use super::{BY_UNIQUE1, TUPLES, tuple};
 use crate::random::Random;
 
-/// What a transaction does.
+/// The operation of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// T1: scan the table, count all.
@@ -39,7 +39,7 @@ impl Operation {
         Operation::Single,
     ];
 
-    /// What it does, in a few words.
+    /// A short description.
     pub fn name(self) -> &'static str {
         match self {
             Operation::ScanAll => "T1 table scan, count all",
@@ -53,7 +53,7 @@ impl Operation {
     }
 }
 
-/// How long a transaction took.
+/// Times of a transaction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Took {
     /// From begin to the end of commit.
@@ -62,8 +62,8 @@ pub struct Took {
     pub storage: Duration,
 }
 
-/// What one client does, transaction by transaction: first it draws, then it works, perhaps more
-/// than once.
+/// A client's operations, one transaction after another: first it draws, then it works, perhaps
+/// more than once.
 #[derive(Debug)]
 pub struct Work {
     rows: u32,
@@ -76,19 +76,19 @@ pub struct Work {
     returned: Vec<u8>,
 }
 
-/// How many tuples an operation came to, and how many of the load's it had to.
+/// Number of tuples that an operation found, and number of the load's that it had to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Met {
-    /// All it came to.
+    /// All tuples found.
     pub found: u32,
-    /// Those of the load it had to come to.
+    /// Those of the load that it had to find.
     pub loaded: u32,
-    /// Whether there may be others: those that clients have inserted.
+    /// True if there may be others, inserted by clients.
     pub and_others: bool,
 }
 
 impl Met {
-    /// Whether it came to those it had to.
+    /// True if it found those it had to.
     pub fn is_right(self) -> bool {
         match self.and_others {
             true => self.found >= self.loaded,
@@ -98,7 +98,8 @@ impl Met {
 }
 
 impl Work {
-    /// That of a client of a database loaded with so many tuples; `own` is none of theirs.
+    /// The operations of a client of a database loaded with `rows` tuples; `own` is a key of none
+    /// of them.
     pub fn new(rows: u32, own: u32, random: Random) -> Work {
         Work {
             rows,
@@ -110,7 +111,7 @@ impl Work {
         }
     }
 
-    /// Draws what the next transaction reads.
+    /// Draws the inputs of the next transaction.
     pub fn draw(&mut self, operation: Operation) {
         let last = match operation {
             Operation::ScanAll | Operation::IndexAll | Operation::Insert => 0,
@@ -132,11 +133,11 @@ impl Work {
         (self.singles % 3 == 1).then_some(self.own)
     }
 
-    /// Runs an operation as it was drawn. Says how many tuples it came to.
+    /// Runs an operation as it was drawn. Returns the number of tuples it found.
     ///
     /// # Errors
     ///
-    /// What the engine refused.
+    /// If the engine refuses an operation.
     pub fn run(&mut self, tx: &mut Transaction, operation: Operation) -> foxton::Result<Met> {
         let (rows, drawn) = (self.rows, self.drawn);
         self.returned.clear();
@@ -228,7 +229,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A client of a database loaded with so many tuples.
+    /// A client of a database loaded with `rows` tuples.
     pub fn new(db: Database, rows: u32) -> Session {
         let random = Random::seeded(&[u64::from(rows)]);
         Session {
@@ -241,18 +242,18 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// What the engine refused.
+    /// If the engine refuses an operation.
     ///
     /// # Panics
     ///
-    /// If it did not meet as many tuples as there are.
+    /// If it did not find as many tuples as there are.
     pub fn run(&mut self, operation: Operation) -> foxton::Result<Took> {
         self.work.draw(operation);
         let (took, met) = self.timed(|work, tx| work.run(tx, operation))?;
         assert_eq!(
             met.found,
             met.loaded,
-            "{} met other tuples",
+            "{} found other tuples",
             operation.name()
         );
         self.work.committed(operation);
@@ -266,7 +267,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// What the engine refused.
+    /// If the engine refuses an operation.
     pub fn settle(&mut self) -> foxton::Result<()> {
         while !self.work.singles.is_multiple_of(3) {
             self.run(Operation::Single)?;

@@ -14,10 +14,10 @@ pub const TUPLE_BYTES: usize = INTEGERS * 4 + 3 * STRING_BYTES;
 
 const INTEGERS: usize = 13;
 const STRING_BYTES: usize = 52;
-/// Where the integer that is the same in a tenth of the tuples stands.
+/// Offset of the integer that is the same in a tenth of the tuples.
 const TEN_PERCENT: usize = 7;
 
-// What the document has.
+// The document's number.
 const _: () = assert!(TUPLE_BYTES == 208);
 
 /// The tuple of these two numbers.
@@ -50,7 +50,7 @@ pub fn tuple(unique1: u32, unique2: u32) -> [u8; TUPLE_BYTES] {
     bytes
 }
 
-/// Seven letters that say a number, the last digit last.
+/// A number in seven letters, the last digit last.
 fn letters(place: &mut [u8], mut number: u32) {
     for letter in place[..7].iter_mut().rev() {
         *letter = b'A' + (number % 26) as u8;

@@ -1,4 +1,4 @@
-//! What must hold on a quiet database: the records, and what is in them.
+//! Checks of an idle database: the records, and what is in them.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use foxton::Database;
 use super::{RECORDS, record};
 use crate::{random::zipfian::scatter, workload::whole_table::each_row};
 
-/// Compares the table with the records 0 to `records - 1`: each is there, and nothing else, and
-/// each has ten fields of a hundred bytes. With `contents`, the seed of the load, they have the
-/// bytes that they were first written with.
+/// Compares the table with the records 0 to `records - 1`: each exists, no other does, and each has
+/// ten fields of a hundred bytes. With `contents`, the seed of the load, they have the bytes of
+/// their first write.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn check(db: &Database, records: u64, contents: Option<u64>) -> Result<(), S
 
 #[cfg(test)]
 mod tests {
-    //! Each check finds what it is for.
+    //! Each check finds its fault.
 
     use foxton::{Options, Transaction};
 

@@ -36,7 +36,7 @@ pub struct YcsbClient {
 }
 
 impl YcsbClient {
-    /// Client `number` of a database whose records are those of `sequence`, loaded in this order.
+    /// Client `number` of a database with the records of `sequence`, loaded in this order.
     pub fn new(
         db: Database,
         workload: Ycsb,

@@ -1,4 +1,4 @@
-//! The mixes: what is done how often, and to which records.
+//! The mixes: frequencies of the operations, and the choice of records.
 
 use super::{
     operation::{Change, Operation},
@@ -13,7 +13,7 @@ use crate::random::{
 /// Records of the longest scan.
 const LONGEST_SCAN: u64 = 100;
 
-/// What is done how often, in percent.
+/// Percentages of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// Read 50, update 50.
@@ -41,7 +41,7 @@ foxton_sync::named_enum! {
 }
 
 impl Mix {
-    /// What is done beside the operation that is done most, and in how many of a hundred.
+    /// The operation beside the most frequent one, and its percentage.
     fn beside(self) -> u32 {
         match self {
             Mix::A | Mix::F => 50,
@@ -50,17 +50,17 @@ impl Mix {
         }
     }
 
-    /// Whether records are added.
+    /// True if records are added.
     pub fn inserts(self) -> bool {
         matches!(self, Mix::D | Mix::E)
     }
 
-    /// Whether records are changed.
+    /// True if records are changed.
     pub fn updates(self) -> bool {
         matches!(self, Mix::A | Mix::B | Mix::F)
     }
 
-    /// What it is, in a sentence or two.
+    /// A description in a sentence or two.
     pub(super) fn description(self) -> &'static str {
         match self {
             Mix::A => {
@@ -92,7 +92,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// For a table that was loaded with so many records.
+    /// For a table loaded with this many records.
     pub fn new(mix: Mix, records: u64) -> Chooser {
         Chooser {
             mix,

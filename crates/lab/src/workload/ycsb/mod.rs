@@ -1,7 +1,7 @@
 //! ycsb: records of ten fields, read and written one at a time by keys of which some are far more
 //! frequent than others. Six mixes, A to F.
 
-/// A record, its key, and what the load puts into it.
+/// A record, its key, and its loaded contents.
 pub mod record;
 
 /// Which records there are.
@@ -10,7 +10,7 @@ pub mod sequence;
 /// The keys loaded, in their order.
 pub mod order;
 
-/// What is done to a record.
+/// Operations on a record.
 pub mod operation;
 
 /// The mixes.
@@ -19,7 +19,7 @@ pub mod mix;
 /// The client.
 pub mod client;
 
-/// What must hold on a quiet database.
+/// Checks of an idle database.
 pub mod check;
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub const RECORDS: Table<str, [u8]> = Table::new("ycsb");
 /// The workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Ycsb {
-    /// What is done how often.
+    /// Frequencies of the operations.
     pub mix: Mix,
     /// Records loaded.
     pub records: u32,
@@ -119,7 +119,7 @@ impl Workload for Ycsb {
         Ok(Box::new(Records {
             workload: *self,
             sequence: Arc::new(Sequence::new(u64::from(self.records))),
-            // Only a scan asks for it.
+            // Only a scan needs it.
             order: Arc::new(Order::of(match self.mix {
                 Mix::E => u64::from(self.records),
                 _ => 0,

@@ -1,4 +1,4 @@
-//! What is done to a record, inside a transaction.
+//! Operations on a record, inside a transaction.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ use crate::workload::attempt::Failure;
 /// The operations, as they are named in results.
 pub const KINDS: &[&str] = &["read", "update", "insert", "scan", "read-modify-write"];
 
-/// One operation on the record of a number.
+/// One operation on the record with a number.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     /// Read all fields.
@@ -23,18 +23,18 @@ pub enum Operation {
     Update(u64, Change),
     /// Add the record.
     Insert(u64),
-    /// Read so many records, this one and those that follow it by key.
+    /// Reads this many records: this one and its successors by key.
     Scan(u64, u64),
     /// Read all fields, then write one.
     ReadModifyWrite(u64, Change),
 }
 
-/// A field, and what its bytes are drawn from: the same however often the transaction is run.
+/// A field, and the seed of its bytes: the same at every attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
     /// Which field.
     pub field: usize,
-    /// What its bytes are drawn from.
+    /// The seed of its bytes.
     pub seed: u64,
 }
 
@@ -50,11 +50,11 @@ impl Operation {
         }
     }
 
-    /// Does it. What is read is copied into `read`, and every record read must be a whole one.
+    /// Runs it. Read data are copied into `read`, and every record read must be complete.
     ///
     /// # Errors
     ///
-    /// What the engine refused, or which record is missing or damaged.
+    /// If the engine refuses an operation, or a record is missing or damaged.
     pub fn run(
         self,
         tx: &mut Transaction,
@@ -95,10 +95,10 @@ impl Operation {
     }
 }
 
-/// What is known of the records.
+/// The known records.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// What inserted records are drawn from.
+    /// The seed of inserted records.
     pub seed: u64,
     /// The keys loaded, for scans.
     pub order: &'a Order,
@@ -129,7 +129,7 @@ fn scan(
         .map_err(|what| Failure::Wrong(format!("in a scan of {count} from record {key}: {what}")))
 }
 
-/// Whether these bytes are a record, with every field.
+/// Checks that these bytes are a record with every field.
 fn whole(number: u64, bytes: &[u8]) -> Result<(), Failure> {
     record::wrong(bytes).map_or(Ok(()), |what| {
         let key = record::key(number);
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of an operation if the last field of record 42 has lost its last byte.
+    /// The result of an operation if the last field of record 42 lacks its last byte.
     fn on_a_short_record(operation: Operation) -> String {
         let db = Database::in_memory(Options::tiny()).unwrap();
         let order = Order::of(50);

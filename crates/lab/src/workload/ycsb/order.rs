@@ -1,5 +1,5 @@
-//! The keys of the records that were loaded, in their order: what a scan must come by. Records are
-//! never deleted, so those that were inserted since can only be more.
+//! The keys of the loaded records, in order: a scan must find them. Records are never deleted, so
+//! records inserted since can only be additional.
 
 use super::record;
 
@@ -8,23 +8,23 @@ use super::record;
 pub struct Order(Vec<String>);
 
 impl Order {
-    /// Those of so many records.
+    /// The keys of this many records.
     pub fn of(records: u64) -> Order {
         let mut keys: Vec<String> = (0..records).map(record::key).collect();
         keys.sort_unstable();
         Order(keys)
     }
 
-    /// Those from this one on.
+    /// The keys from this one on.
     pub fn from(&self, key: &str) -> &[String] {
         &self.0[self.0.partition_point(|other| other.as_str() < key)..]
     }
 }
 
-/// A scan on its way: each record is compared with what it must be and with what must come next.
+/// A scan in progress: each record is compared with its contents and with the next expected key.
 #[derive(Debug)]
 pub struct Scan<'a> {
-    /// Loaded keys that were not met yet.
+    /// Loaded keys that were not found yet.
     awaited: &'a [String],
     last: Option<String>,
     wrong: Option<String>,
@@ -40,7 +40,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Meets a record.
+    /// Checks a record.
     pub fn meet(&mut self, key: &[u8], bytes: &[u8]) {
         if self.wrong.is_none() {
             self.wrong = self.look(key, bytes).err();
@@ -67,8 +67,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// What was wrong, if anything was. The scan is over: at the end of the table, or where it was
-    /// to end.
+    /// Ends the scan, at the end of the table or at its limit, and returns the error, if any.
     pub fn end(self, at_end_of_table: bool) -> Result<(), String> {
         match (self.wrong, self.awaited.first()) {
             (Some(what), _) => Err(what),

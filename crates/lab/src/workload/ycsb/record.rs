@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Records are numbered from 0. A record's key is `user` and the hash of its number, so that
-//! neighbours by number lie far apart by key.
+//! neighbours by number are far apart by key.
 
 use crate::random::{Random, zipfian::scatter};
 
@@ -17,7 +17,7 @@ const STRIDE: usize = 1 + FIELD_BYTES;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = FIELDS * STRIDE;
 
-/// What is before the hash in a key.
+/// The prefix of the hash in a key.
 const PREFIX: &str = "user";
 
 /// The key of record `number`.
@@ -54,7 +54,7 @@ pub fn change(record: &mut [u8], field: usize, seed: u64) -> bool {
     }
 }
 
-/// What is wrong with these bytes, if they are not a record.
+/// Checks that these bytes are a record; the error says what is wrong.
 pub fn wrong(record: &[u8]) -> Option<String> {
     let mut rest = record;
     for field in 0..FIELDS {

@@ -1,7 +1,7 @@
 //! Which records there are: those loaded, and those inserted since, by number.
 //!
-//! An insert takes the next number, and says when it has been committed. A record may be asked for
-//! once its insert and those of all lower numbers have been: so whoever draws a number below
+//! An insert takes the next number, and reports when it has committed. A record may be read once
+//! its insert and those of all lower numbers have committed. So a reader that draws a number below
 //! `known` finds the record, whatever the order in which inserts end.
 //!
 //! Clients share it as they do in the benchmark's own program: one read-modify-write for each
@@ -10,7 +10,7 @@
 //! # Orderings
 //!
 //! O1: `committed` stores `known` (Release) after the transactions of all lower numbers have ended;
-//! who loads it (Acquire) begins to read after that.
+//! a reader that loads it (Acquire) begins to read after that.
 
 use std::{
     collections::BTreeSet,

@@ -9,7 +9,7 @@ use crate::workload::tpcc::{
     row::{Customer, District, Head, Order, OrderLine},
 };
 
-/// Which district, and what is known from elsewhere.
+/// The district, and the data known from other tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Of<'a> {
     pub(super) scale: Scale,
@@ -17,7 +17,7 @@ pub(super) struct Of<'a> {
     pub(super) paid: &'a Paid,
 }
 
-/// What districts come to together.
+/// Sums over all districts.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     new_orders: u64,
@@ -94,7 +94,7 @@ pub(super) fn check(
     let gone = orders.len() as i64 - waiting.len() as i64;
     faults.expect(11, gone == begun, || {
         let row = named(&DISTRICTS, of.key);
-        format!("{row}: {gone} orders do not wait for delivery, and {begun} were delivered")
+        format!("{row}: {gone} orders do not wait for delivery, but {begun} were delivered")
     });
     totals.new_orders += u64::from(district.next_order.saturating_sub(of.scale.customers + 1));
     totals.deliveries += deliveries;
@@ -106,7 +106,7 @@ fn read_district(tx: &mut Transaction, key: DistrictKey) -> Result<District, Str
         .get(&DISTRICTS, &key)
         .map_err(|error| error.to_string())?;
     let district = row.as_deref().and_then(District::read);
-    district.ok_or_else(|| format!("{} is gone or makes no sense", named(&DISTRICTS, key)))
+    district.ok_or_else(|| format!("{} is gone or cannot be decoded", named(&DISTRICTS, key)))
 }
 
 /// Conditions 2, 3 and 13: the numbers of orders and of those that wait.
@@ -170,11 +170,11 @@ fn carriers((w, d): DistrictKey, orders: &[(u32, Order)], waiting: &[u32], fault
     }
 }
 
-/// Lines beside their orders.
+/// Compares lines with their orders.
 struct OfLines<'a> {
     of: Of<'a>,
     ordered: &'a mut Ordered,
-    /// By customer, the amount of what was delivered.
+    /// By customer, the sum of the deliveries.
     delivered: &'a mut [i64],
     faults: &'a mut Faults,
 }
@@ -196,7 +196,7 @@ impl OfLines<'_> {
         self.faults.expect(4, said == lines.len() as u64, || {
             let row = named(&DISTRICTS, self.of.key);
             format!(
-                "{row}: its orders say {said} lines, there are {}",
+                "{row}: its orders have {said} lines, but there are {}",
                 lines.len()
             )
         });
@@ -220,7 +220,7 @@ impl OfLines<'_> {
         self.faults
             .expect(6, usize::from(order.lines) == lines.len(), || {
                 format!(
-                    "{} says {} lines, there are {}",
+                    "{} has {} lines by its number, but there are {}",
                     row(),
                     order.lines,
                     lines.len()

@@ -1,5 +1,5 @@
-//! Rows outside of all districts: what the other checks, which go from district to district, do not
-//! come by (conditions 4, 5, 13 and 17).
+//! Rows outside of all districts, which the checks by district do not reach (conditions 4, 5, 13
+//! and 17).
 
 use std::fmt;
 

@@ -1,8 +1,7 @@
 //! Secondary indexes against their tables (condition 19).
 //!
-//! What an index gives is compared with what follows from the rows as this file reads them, not as
-//! the function does that the index was declared with. Entries that lead nowhere are for the
-//! engine's own check to find.
+//! The index is compared with the entries computed from the rows by this file, not by the function
+//! that the index was declared with. Entries without a row are found by the engine's own check.
 
 use foxton::{Database, Transaction};
 
@@ -40,7 +39,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether the entries of all districts are all entries.
+/// Checks that the entries of all districts are all entries.
 fn no_more(
     index: &str,
     met: usize,
@@ -49,12 +48,12 @@ fn no_more(
 ) -> Result<(), String> {
     let all = all.map_err(|error| unreadable(index, &error))?;
     faults.expect(19, all == met as u64, || {
-        format!("{index} has {all} entries, of districts that exist {met}")
+        format!("{index} has {all} entries, {met} of them of districts that exist")
     });
     Ok(())
 }
 
-/// How many entries there are.
+/// Number of entries.
 fn by_name(
     tx: &mut Transaction,
     (w, d): DistrictKey,
@@ -82,7 +81,7 @@ fn by_name(
     Ok(found.len())
 }
 
-/// How many entries there are.
+/// Number of entries.
 fn by_customer(
     tx: &mut Transaction,
     (w, d): DistrictKey,

@@ -1,6 +1,6 @@
-//! The conditions of consistency, on a quiet database: the twelve of TPC-C's clause 3.3.2, and
-//! eight stronger ones that draw initial values again from the load's seed and know what was
-//! acknowledged.
+//! Conditions of consistency of an idle database: the twelve of TPC-C's clause 3.3.2, and eight
+//! stronger ones that draw initial values again from the load's seed and know the acknowledged
+//! transactions.
 //!
 //! | | of | must hold |
 //! |---|---|---|
@@ -27,7 +27,7 @@
 //!
 //! Nothing is locked: the database is quiet.
 
-/// The history, warehouses and districts: what was paid.
+/// The history, warehouses and districts: payments.
 mod paid;
 
 /// Stock against the lines that took from it.
@@ -42,7 +42,7 @@ mod elsewhere;
 /// Secondary indexes against their tables.
 mod index;
 
-/// What must be there after a crash.
+/// Checks after a crash.
 pub mod survived;
 
 use std::fmt;
@@ -59,7 +59,7 @@ use super::{Scale, acknowledged::Sums, row::Head};
 pub struct Fault {
     /// Which, 1 to 20.
     pub condition: u8,
-    /// Where, and what there is instead.
+    /// The place, and what is there instead.
     pub what: String,
 }
 
@@ -69,17 +69,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Faults of one condition that are kept; of a table gone wrong everywhere, a few will do.
+/// Number of faults of one condition that are kept; for a damaged table a few are enough.
 const KEPT_OF_EACH: usize = 5;
-/// Faults that are told.
+/// Number of faults that are reported.
 const TOLD: usize = 5;
 
-/// What does not hold, so far.
+/// The faults so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Notes a fault of `condition`, unless `holds`. A row is named as its table names it.
+    /// Records a fault of `condition`, unless `holds`. A row has its table's name.
     fn expect(&mut self, condition: u8, holds: bool, what: impl FnOnce() -> String) {
         let known = |faults: &[Fault]| {
             faults
@@ -94,12 +94,12 @@ impl Faults {
     }
 }
 
-/// Evaluates conditions 1 to 19. `seed` is the load's; `sums` is what was acknowledged, or `None`
-/// after a crash, when nobody knows: 13, 14 and 17 then leave it out.
+/// Evaluates conditions 1 to 19. `seed` is the load's; `sums` are the acknowledged transactions, or
+/// `None` after a crash, when they are unknown: 13, 14 and 17 then do without them.
 ///
 /// # Errors
 ///
-/// What could not be read.
+/// If a table cannot be read.
 pub fn faults(
     db: &Database,
     scale: Scale,
@@ -128,11 +128,11 @@ pub fn faults(
     Ok(faults.0)
 }
 
-/// As [`faults`], for a person.
+/// Like [`faults`], for a person.
 ///
 /// # Errors
 ///
-/// What does not hold: the first few, each with its row.
+/// The first few faults, each with its row.
 pub fn check(db: &Database, scale: Scale, seed: u64, sums: Option<&Sums>) -> Result<(), String> {
     let faults = faults(db, scale, seed, sums)?;
     if faults.is_empty() {

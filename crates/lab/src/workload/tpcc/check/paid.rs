@@ -1,4 +1,4 @@
-//! What was paid: the history against warehouses and districts (conditions 1, 8, 9, 14).
+//! Payments: the history against warehouses and districts (conditions 1, 8, 9, 14).
 
 use foxton::Transaction;
 
@@ -17,17 +17,17 @@ pub(super) struct OfCustomer {
     pub(super) count: u32,
 }
 
-/// What the history says.
+/// Sums of the history.
 #[derive(Debug)]
 pub(super) struct Paid {
     scale: Scale,
-    /// By district, the sum of what was paid there.
+    /// By district, the sum of the payments.
     districts: Vec<i64>,
     customers: Vec<OfCustomer>,
 }
 
 impl Paid {
-    /// Reads the history and compares it with what was acknowledged.
+    /// Reads the history and compares it with the acknowledged payments.
     pub(super) fn read(
         tx: &mut Transaction,
         scale: Scale,
@@ -103,7 +103,7 @@ impl Paid {
         known.then(|| district * customers as usize + c as usize - 1)
     }
 
-    /// What a customer paid.
+    /// Payments of a customer.
     pub(super) fn of(&self, customer: NumberKey) -> OfCustomer {
         let index = self.customer_index(customer);
         index.map_or_else(OfCustomer::default, |index| self.customers[index])

@@ -9,7 +9,7 @@ use crate::workload::tpcc::{
     row::{Item, OrderLine, Stock},
 };
 
-/// What new orders took of one item in one warehouse.
+/// New orders of one item in one warehouse.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Taken {
     quantity: i64,
@@ -17,11 +17,11 @@ struct Taken {
     remote: u32,
 }
 
-/// What new orders took.
+/// Sums of the new orders.
 #[derive(Debug)]
 pub(super) struct Ordered {
     scale: Scale,
-    /// Cents, by item; `None` of one that is gone.
+    /// Price in cents, by item; `None` if the item is gone.
     prices: Vec<Option<i64>>,
     taken: Vec<Taken>,
 }
@@ -92,7 +92,10 @@ impl Ordered {
             };
             let taken = self.index(key).map(|index| self.taken[index]);
             faults.expect(15, taken == Some(says), || {
-                format!("{} says {says:?}, the lines {taken:?}", named(&STOCK, key))
+                format!(
+                    "{} has {says:?}, but the lines have {taken:?}",
+                    named(&STOCK, key)
+                )
             });
             let initial = initial_quantity(seed, key.0, key.1);
             let left = left(initial, stock.ytd);
@@ -115,7 +118,7 @@ impl Ordered {
     }
 }
 
-/// What there is in 10..=100 that is `initial` less what was ordered, modulo 91: there is one.
+/// The only number in 10..=100 that is `initial` less the ordered quantity, modulo 91.
 fn left(initial: i32, ordered: i64) -> i32 {
     10 + (i64::from(initial) - 10 - ordered).rem_euclid(91) as i32
 }

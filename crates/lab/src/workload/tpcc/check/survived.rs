@@ -1,7 +1,6 @@
-//! What must be there after a crash (condition 20): everything that was acknowledged at *sync*,
-//! whole.
+//! Checks after a crash (condition 20): everything acknowledged at *sync* must be there, complete.
 //!
-//! That nothing else is half there, conditions 1 to 19 say.
+//! Conditions 1 to 19 show that no transaction is there in part.
 
 use foxton::{Database, Isolation, Transaction};
 
@@ -12,11 +11,11 @@ use crate::workload::tpcc::{
     row::{Head, Order, Payment},
 };
 
-/// Looks for what was acknowledged.
+/// Checks that the acknowledged transactions are there.
 ///
 /// # Errors
 ///
-/// What could not be read.
+/// If a table cannot be read.
 pub fn acknowledged(db: &Database, events: &[Event]) -> foxton::Result<Vec<Fault>> {
     let mut faults = Faults::default();
     let mut tx = db.begin()?;
