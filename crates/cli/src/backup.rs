@@ -13,8 +13,8 @@ use crate::{arguments, output::say};
 
 /// Copies a database to a backup.
 pub(crate) fn run(what: &arguments::Backup) -> Result<ExitCode, String> {
-    let made = with_bar("backup", |told| {
-        backup::of_directory(&what.directory, &what.target, told)
+    let made = with_bar("backup", |progress| {
+        backup::of_directory(&what.directory, &what.target, progress)
     })?;
     say!(
         "{} is a backup of {} at log position {}, {}; it was read again and is complete",
@@ -33,8 +33,8 @@ pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
         say!("{} {}", what.backup.display(), words(&held));
         return Ok(ExitCode::SUCCESS);
     };
-    let restored = with_bar("restore", |told| {
-        backup::restore(&what.backup, target, what.to, told)
+    let restored = with_bar("restore", |progress| {
+        backup::restore(&what.backup, target, what.to, progress)
     })?;
     say!(
         "{} is the database at log position {}, {}; it was read again and is complete",

@@ -39,7 +39,7 @@ fn a_whole_database_has_exit_code_0_and_a_damaged_one_1_and_says_where() {
     );
     let after: Vec<Vec<u8>> = names().iter().map(|path| fs::read(path).unwrap()).collect();
     assert_eq!(before, after, "nothing was changed");
-    // Whoever opens it to read writes down only who has it open.
+    // Opening it to read only writes the owner of the lock.
     let all_but_the_lock = || {
         let paths = names().into_iter().filter(|path| !path.ends_with("lock"));
         paths.map(|path| (fs::read(&path).unwrap(), path))
@@ -88,7 +88,7 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
             said(&output)
         );
     }
-    // A restore that was cut short at once has left this; whoever only looks makes nothing of it.
+    // An interrupted restore has left this; commands that only read create nothing.
     let cut = scratch.path().join("cut");
     fs::create_dir(&cut).unwrap();
     fs::write(cut.join("lock"), "1\n").unwrap();
@@ -101,7 +101,7 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
         );
         assert_eq!(fs::read_dir(&cut).unwrap().count(), 1, "nothing was made");
     }
-    // One that was cut short later says so to everybody, and is given again.
+    // A restore that was interrupted later is reported by every command, and can be repeated.
     fs::write(cut.join("restoring"), "").unwrap();
     let before = fs::read_dir(&cut).unwrap().count();
     let rows = scratch.path().join("rows");
@@ -153,9 +153,13 @@ fn a_database_that_is_open_is_backed_up_and_restored_to_any_position() {
         said(&made)
     );
     drop(db);
-    let told = foxton(&["restore", &at("copy")]);
-    assert!(said(&told).contains("from 0 to"), "{}", said(&told));
-    let taken = said(&told);
+    let inspected = foxton(&["restore", &at("copy")]);
+    assert!(
+        said(&inspected).contains("from 0 to"),
+        "{}",
+        said(&inspected)
+    );
+    let taken = said(&inspected);
     let taken = taken.split_once("was taken at ").expect("it says when").1;
     let today = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let is_recent = |seconds| taken.starts_with(&format!("{} UTC", utc(seconds)));

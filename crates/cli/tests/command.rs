@@ -40,7 +40,7 @@ fn restarts_are_measured_with_and_without_a_checkpoint() {
     ]);
     let text = said(&output);
     assert!(output.status.success(), "{text}");
-    for words in ["restart behind it", "clients that update", "the longest"] {
+    for words in ["restart after it", "clients that update", "longest"] {
         assert!(text.contains(words), "no {words} in {text}");
     }
     let help = said(&foxton(&["bench", "restart", "--help"]));
@@ -293,7 +293,7 @@ fn a_reader_that_stops_reading_ends_the_program_quietly() {
         .expect("the program runs");
     drop(child.stdout.take());
     let script = "help\n".repeat(100);
-    // It may have gone before all of it was written.
+    // It may have ended before all of it was written.
     let _ = child
         .stdin
         .take()

@@ -1,6 +1,5 @@
-//! Files of rows that somebody wrote to do harm, or that were cut, and dumps that fail: each line
-//! that is no row is told by its number, what is half there is noticed, and nothing that is said
-//! fills a screen.
+//! Hostile or truncated files of rows, and dumps that fail: each bad line is reported with its
+//! number, an incomplete file is noticed, and messages are short.
 
 mod support;
 
@@ -295,7 +294,8 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(text.contains("/no/such/rows: No such file"), "{text}");
     assert!(!Path::new(&db).exists(), "nothing was made");
     if cfg!(target_os = "linux") {
-        // The beginning of a process' memory is not mapped, so reading it is an error of the device.
+        // The beginning of a process' memory is not mapped, so reading it is an error of the
+        // device.
         let text = load("/proc/self/mem");
         assert!(
             text.contains("line 1: /proc/self/mem cannot be read any further"),

@@ -1,9 +1,9 @@
-//! `foxton restore`, `backup` and `load` killed at each of their calls that change a directory:
-//! what is left is whole, or refused by name, or as if nothing had been begun; and a restore or a
-//! load, given again, does it.
+//! `foxton restore`, `backup` and `load`, killed at each of their calls that change a directory.
+//! The result is complete, or refused by name, or as if nothing had begun; a repeated restore or
+//! load succeeds.
 //!
-//! `strace` kills, right before the k-th call of a kind is made. Where there is none, or no leave
-//! to trace, this says so and shows nothing.
+//! `strace` kills right before the k-th call of a kind. Without it, or without permission to trace,
+//! the test says so and shows nothing.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -21,7 +21,7 @@ use support::{foxton, said};
 const ROWS: Table<u64, u64> = Table::new("rows");
 const COUNT: u64 = 40;
 
-/// Calls that change what is in directories, or make it durable.
+/// Calls that change directories, or make changes durable.
 const CALLS: [&str; 10] = [
     "mkdir",
     "flock",
@@ -61,8 +61,8 @@ fn killed(call: &str, nth: u32, path: &Path, arguments: &[&str]) -> bool {
     }
 }
 
-/// Kills the command at each of its calls, in a directory of its own each time, and has a look at
-/// what is left there. Says how often.
+/// Kills the command at each of its calls, in a directory of its own each time, and checks the
+/// directory. Returns the number of kills.
 fn at_each_call(
     name: &str,
     command: impl Fn(&str) -> Vec<String>,
@@ -94,7 +94,7 @@ fn at_each_call(
     Some(kills)
 }
 
-/// The names of the files there; the file of the lock says nothing.
+/// The names of its files, except the file of the lock.
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

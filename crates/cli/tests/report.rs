@@ -1,4 +1,5 @@
-//! `foxton report` as people use it: two runs are compared, and what cannot be is refused in words.
+//! `foxton report` as people use it: two runs are compared, and runs that cannot be are refused
+//! with the reason.
 
 mod support;
 
@@ -50,7 +51,7 @@ fn two_runs_are_compared_point_by_point() {
     }
 }
 
-/// The same run, but asked for this, too.
+/// The same run with this setting too.
 fn asked(run: &str, name: &str, value: &Value) {
     let path = Path::new(run).join("results.json");
     let mut records: Vec<Value> =
@@ -90,8 +91,8 @@ fn databases_in_different_places_are_compared_and_the_places_are_told() {
     let output = foxton(&["report", &first, &second]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for told in ["no difference shown", "/in-memory", "/on-disk"] {
-        assert!(text.contains(told), "no {told} in {text}");
+    for words in ["no difference shown", "/in-memory", "/on-disk"] {
+        assert!(text.contains(words), "no {words} in {text}");
     }
 }
 
@@ -111,7 +112,7 @@ fn what_cannot_be_compared_is_refused_in_words() {
             &*made("more", "txbench", 9000),
             "rows 2000 in the first and 9000",
         ),
-        (&*broken, "not what a run writes"),
+        (&*broken, "not a results.json of a run"),
         ("/no/such/run", "/no/such/run"),
         (&*place.path().to_string_lossy(), "results.json"),
     ] {

@@ -1,5 +1,4 @@
-//! `foxton reproduce` in its smallest form: one report of several figures, whatever becomes of
-//! each.
+//! `foxton reproduce` in its smallest form: one report of several figures, made or not.
 
 mod support;
 
@@ -62,7 +61,7 @@ fn figures_become_one_report_and_one_that_cannot_be_made_holds_up_no_other() {
         let id = figure["figure"].as_str().unwrap();
         assert!(report.contains(&format!("<section id=\"{id}\"")), "no {id}");
     }
-    // Said again, it keeps what it has.
+    // Run again, it keeps the finished figures.
     let again = said(&foxton(&arguments));
     assert!(again.contains("003-table5: made before"), "{again}");
 }

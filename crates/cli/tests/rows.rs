@@ -1,4 +1,4 @@
-//! `foxton dump` and `foxton load` as people use them: what goes out comes in again, byte for byte;
+//! `foxton dump` and `foxton load` as people use them: dumped rows are loaded byte for byte, and
 //! bad lines are reported by number, and refused or left out as the arguments say.
 
 mod support;

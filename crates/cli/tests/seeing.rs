@@ -1,5 +1,5 @@
-//! `foxton locks` and `foxton top` on processes that run: a shell with a conflict, a benchmark, a
-//! process that was killed, a database that nobody lets be seen.
+//! `foxton locks` and `foxton top` on running processes: a shell with a conflict, a benchmark, a
+//! process that was killed, a database that does not allow observation.
 #![cfg(unix)]
 
 mod support;
@@ -21,7 +21,7 @@ use support::{command, foxton, said};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the command says, once it has succeeded and said all of `words`.
+/// The command's output, once it has succeeded and contains all of `words`.
 fn until(arguments: &[&str], words: &[&str]) -> String {
     let begun = Instant::now();
     loop {
@@ -35,7 +35,7 @@ fn until(arguments: &[&str], words: &[&str]) -> String {
     }
 }
 
-/// A shell that lets others look in; killed if the test ends before it.
+/// A shell that allows observation; killed if the test ends first.
 struct Shell {
     child: Child,
     input: Option<ChildStdin>,
@@ -58,7 +58,7 @@ impl Shell {
         }
     }
 
-    /// Has it do `script`, and waits until it has said `last`.
+    /// Sends it `script`, and waits for `last`.
     fn does(&mut self, script: &str, last: &str) {
         let input = self.input.as_mut().expect("it is open");
         input.write_all(script.as_bytes()).expect("it reads");
@@ -132,7 +132,7 @@ fn a_conflict_in_one_process_is_seen_from_another_as_table_json_graph_and_frame(
     assert!(!frame.contains('\x1b'), "plain text");
 
     shell.does("commit\n", "b: 90");
-    // What the wait cost is told when it is over.
+    // The cost of the wait is shown after it.
     let text = until(&["locks", place], &["no transaction waits", "hot name"]);
     assert!(text.contains("accounts/1"), "{text}");
 }
@@ -217,7 +217,7 @@ fn another_user_is_turned_away() {
     };
     let mut other = command(&["locks", &play.to_string_lossy()]);
     if found.uid() == 0 {
-        // The superuser can be somebody else, and the directories let that one through.
+        // The superuser can become another user, and the directories admit that user.
         allow(scratch.path(), 0o755);
         allow(&play, 0o755);
         other.uid(NOBODY).gid(NOBODY);
@@ -226,7 +226,7 @@ fn another_user_is_turned_away() {
     }
     let output = match other.output() {
         Ok(output) => output,
-        // Where nobody else may run this program, nobody else can look with it.
+        // If no other user may run this program, the test cannot be run.
         Err(error) => return eprintln!("not tried: {error}"),
     };
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -268,11 +268,11 @@ fn a_running_benchmark_can_be_watched_and_says_how() {
     let frame = until(&["top", &place, "--once"], &["commits/s", "labels"]);
     let held = until(&["locks", &place], &["table"]);
     let status = child.wait().expect("it ends");
-    let mut told = String::new();
+    let mut text = String::new();
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));
-    while errors.read_line(&mut told).is_ok_and(|count| count > 0) {}
-    assert!(status.success(), "{told}");
-    assert!(told.contains(&format!("foxton top {place}")), "{told}");
+    while errors.read_line(&mut text).is_ok_and(|count| count > 0) {}
+    assert!(status.success(), "{text}");
+    assert!(text.contains(&format!("foxton top {place}")), "{text}");
     assert!(frame.contains("process"), "{frame}");
     assert!(held.contains("update") || held.contains("read"), "{held}");
     assert!(!watched.join("observe.sock").exists());

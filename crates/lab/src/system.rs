@@ -128,10 +128,11 @@ impl System {
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
-        let seats = self.admission;
-        let seats = (seats != Admission::Unlimited).then(|| format!("admission {seats}"));
+        let admission = self.admission;
+        let admission =
+            (admission != Admission::Unlimited).then(|| format!("admission {admission}"));
         let durability = self.durability.map(|one| format!("durability {one}"));
-        let notes = victim.into_iter().chain(buffer).chain(seats);
+        let notes = victim.into_iter().chain(buffer).chain(admission);
         let notes = notes.chain(durability);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
@@ -207,12 +208,12 @@ impl System {
     }
 
     /// Each of `systems` with each of these admissions; each with its own if there are none.
-    pub fn with_admissions(systems: Vec<System>, seats: &[Admission]) -> Vec<System> {
-        if seats.is_empty() {
+    pub fn with_admissions(systems: Vec<System>, admissions: &[Admission]) -> Vec<System> {
+        if admissions.is_empty() {
             return systems;
         }
         let with = |system: System| {
-            seats.iter().map(move |&admission| System {
+            admissions.iter().map(move |&admission| System {
                 admission,
                 ..system.clone()
             })

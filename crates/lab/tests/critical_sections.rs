@@ -1,4 +1,4 @@
-//! Critical sections, counted and told: a run that is tiny, and what a program says that does not
+//! Critical sections, counted and reported: a tiny run, and the message of a program that does not
 //! count.
 
 use foxton::Durability;
@@ -28,10 +28,10 @@ fn settings(designs: &[&str]) -> Settings {
     }
 }
 
-/// The unbounded places that an update of a location passes at least, over a design and at a
-/// durability: of locks, of latches, of the log, and all others. What the load has made real takes
-/// its time to be remembered again, which is the machine's affair: so the fewest of some runs, of
-/// which one that found so many as are `expected` is the last.
+/// Least numbers of unbounded critical sections of an update of a location, over a design and with
+/// a durability: of locks, of latches, of the log, and all others. Locks that the load made real
+/// are remembered again after a while, which depends on the machine. So the smallest numbers of
+/// several runs count; a run with the `expected` numbers is the last.
 #[cfg(feature = "account")]
 fn fewest(design: &str, durability: Durability, expected: [f64; 3]) -> ([f64; 3], f64) {
     let settings = Settings {
@@ -60,8 +60,8 @@ fn fewest(design: &str, durability: Durability, expected: [f64; 3]) -> ([f64; 3]
     fewest
 }
 
-/// The target: six with the default at most, where the baseline has eight; it has five. What a
-/// commit waits for changes neither, since those who wait for the device are served together.
+/// The target is at most six with the default, where the baseline has eight; it has five. The
+/// durability changes neither, because commits that wait for the device are served together.
 #[cfg(feature = "account")]
 #[test]
 fn an_update_of_a_location_meets_others_at_five_places_whatever_its_commit_waits_for() {
@@ -108,7 +108,7 @@ fn each_transaction_over_each_design_is_one_object_whose_parts_add_up() {
         assert!((sum - parts[0]).abs() < 1e-2, "{record:?}");
         assert_eq!(record["with_more_clients"].as_array().unwrap().len(), 1);
     }
-    // Eleven locks, each asked for and given back; one record of the log.
+    // Eleven locks, each requested and released; one record of the log.
     let of = |transaction: &str, component| {
         let found = counted.iter().find(|one| {
             (one.design.name, one.transaction, one.mpl) == ("baseline", transaction, 1)

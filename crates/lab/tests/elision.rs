@@ -1,6 +1,6 @@
-//! The figures of document 001, tiny: that each says what it has no number of where nothing elides,
-//! and that whatever is made where software stands in for the processor says so. Built with the
-//! feature `emulated`, latches elide on any machine; with `FOXTON_HTM=off` on none.
+//! The figures of document 001, tiny. Where nothing elides, each names the missing numbers; where
+//! software emulates transactions, each result says so. Built with the feature `emulated`, latches
+//! elide on any machine; with `FOXTON_HTM=off` on none.
 
 use std::{fs, time::Duration};
 
@@ -20,7 +20,7 @@ use foxton_sync::{htm, latch::Means};
 
 const EMULATED: &str = "emulated by software";
 
-/// Those that compare lock managers do it with these alone: each is a database.
+/// Figures that compare lock managers use only these, because each is a database.
 fn systems() -> Vec<System> {
     let locks =
         ["global", "bucket:elidable"].map(|name| name.parse::<Locks>().expect("it is built"));
@@ -59,9 +59,9 @@ fn each_figure_says_what_it_has_no_number_of_and_what_was_not_the_processors() {
     }
 }
 
-/// What is behind a latch that elides nothing is not told as if it had: its line says why there is
-/// no number, or that the latch was taken. Figures of the processor's own transactions say it
-/// wherever those are missing.
+/// A latch that elides nothing is not reported as if it did: its line says why there is no number,
+/// or that the latch was taken. Figures of the processor's own transactions do so if there are
+/// none.
 fn what_has_no_transactions_says_so_and_has_no_number(sheet: &Sheet) {
     let own = htm::rtm().is_ok();
     let text = terminal::sheet(sheet);
@@ -98,8 +98,8 @@ fn what_software_stood_in_for_is_never_told_as_the_processors(sheet: &Sheet) {
             assert_eq!(written.contains(EMULATED), software, "{}", path.display());
         }
     }
-    let told = terminal::sheet(sheet);
-    assert_eq!(told.contains(EMULATED), software, "{}", sheet.id);
+    let text = terminal::sheet(sheet);
+    assert_eq!(text.contains(EMULATED), software, "{}", sheet.id);
     let mut claims = sheet.shape.0.iter();
     let of_latches = claims
         .clone()
@@ -116,7 +116,7 @@ fn what_software_stood_in_for_is_never_told_as_the_processors(sheet: &Sheet) {
     if !sheet.panels.is_empty() {
         assert_eq!(of_latches.count() > 0, software, "{}", sheet.id);
         let aborts = "Why transactions aborted, emulated by software";
-        assert_eq!(told.contains(aborts), software, "{}", sheet.id);
+        assert_eq!(text.contains(aborts), software, "{}", sheet.id);
     }
     let available = htm::rtm().is_ok();
     assert!(available || claims.all(|claim| !claim.found.starts_with("a transaction costs")));
@@ -156,7 +156,7 @@ fn a_bench_of_latches_names_what_they_were_elided_by() {
         let [row] = aborts.table.rows() else {
             panic!("{:?}", aborts.table)
         };
-        // Of those that could commit every fourth aborts, for one cause after the other.
+        // Of the attempts that could commit every fourth aborts, for one cause after the other.
         let cell = |head: &str| {
             let at = aborts.table.heads().iter().position(|one| one == head);
             row[at.unwrap_or_else(|| panic!("no {head}"))].clone()

@@ -1,4 +1,5 @@
-//! Every figure, tiny: that it is made of whatever is built, is right, and can be written and read.
+//! Every figure, tiny: it is made of everything that is built, is right, and can be written and
+//! read.
 
 use std::{fs, time::Duration};
 
@@ -59,8 +60,8 @@ fn make(id: &str, request: &Request) -> Sheet {
         .expect("the settings are sound")
 }
 
-/// What figures of whole workloads run: for each panel the beginning of its workload and variant,
-/// the managers, and whether its points are sampled.
+/// Runs of the figures of whole workloads: for each panel the beginning of its workload and
+/// variant, the managers, and whether its points are sampled.
 fn runs(id: &str) -> Option<(&'static [&'static str], &'static [&'static str], bool)> {
     Some(match id {
         "000-fig17" => (&["tatp read-300", "tatp read-update-300"], &FEW, false),
@@ -131,10 +132,10 @@ fn assert_runs(sheet: &Sheet) {
     }
 }
 
-/// Figures that say something of transactions of the processor alone.
+/// Figures that claim something of hardware transactions alone.
 const OF_TRANSACTIONS: [&str; 3] = ["001-fig3.12", "001-fig3.17", "001-fig5.2"];
 
-/// Where there are none, such a figure is not reproduced because its sums were right.
+/// Without those, such a figure is not called reproduced because its sums are right.
 fn assert_not_judged(sheet: &Sheet) {
     if OF_TRANSACTIONS.contains(&sheet.id) && htm::rtm().is_err() {
         assert_eq!(sheet.shape.verdict(), Verdict::NotJudged, "{}", sheet.id);
@@ -217,7 +218,7 @@ fn every_manager_has_a_curve_if_nobody_says_which() {
         let mut curves = sheet.panels[0].curves.iter();
         assert!(curves.any(|curve| curve.lock_manager == name), "no {name}");
     }
-    // As users have it: `direct` and what else is the default.
+    // The default: `direct` with admission control.
     let default = System::new(Locks::Default, None);
     let named = (default.manager_name(), default.note());
     for panel in &sheet.panels {

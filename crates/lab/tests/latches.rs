@@ -1,5 +1,5 @@
-//! Every structure behind every latch, tiny: that sums and counts are right, whether the processor
-//! elides or not, and that what cannot be measured here is said and not made up.
+//! Every structure behind every latch, tiny: sums and counts are right, whether the processor
+//! elides or not, and a missing measurement is named and not invented.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Loads that spend all their time in one part are told so, whatever else the machine does. One
-//! test in a process of its own: what is sampled is the whole process, and samples come by the
-//! processor time it uses.
+//! Loads that spend all their time in one part are reported as such on any machine. There is one
+//! test in a process of its own, because the whole process is sampled, in proportion to its
+//! processor time.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ const ENOUGH: usize = 150;
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "a test's latch");
 
-/// Of all samples, those of this part, in the program and in the kernel.
+/// Share of this part in all samples, in the program and in the kernel.
 fn part_of(profile: &Profile, part: Part) -> f64 {
     let counts = profile.to_json();
     let of = |place: &str| counts[place][part.to_string()].as_u64().expect("a count");
@@ -36,8 +36,8 @@ fn only_the_client() -> Profile {
     profiler.stop()
 }
 
-/// A latch taken and given back, again and again. Whoever waits for one would give its processor
-/// away, and so use it as rarely as the machine is busy.
+/// A latch acquired and released, over and over. A waiting thread would yield its processor, and so
+/// use it the less, the busier the machine is.
 fn only_latches(kind: Kind) -> Profile {
     let workers = Workers::new();
     let (worker, latch) = (workers.worker(), Latched::new(kind, &SITE, 0u64));

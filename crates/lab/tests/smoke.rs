@@ -1,5 +1,5 @@
 //! Everything, tiny: each variant of txbench over each lock manager and latch, with the checks of
-//! the workload. What is shown here is not a number but that all of it runs, ends, and is right.
+//! the workload. The tests show no numbers, but that all of it runs, ends, and is right.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -36,15 +36,15 @@ fn managers() -> Vec<Locks> {
         .collect()
 }
 
-/// Every manager with everybody at work; and the database as it is opened unless somebody says
-/// otherwise, with the seats that it then has, and with two.
+/// Every manager without admission control; and the default database with its own admission, and
+/// with two slots.
 fn systems() -> Vec<System> {
     let usual = System::all(&[Locks::Default], &[]);
-    let two: Admission = "2".parse().expect("a number of seats");
-    let seated = System::with_admissions(usual.clone(), &[two]);
+    let two: Admission = "2".parse().expect("a number of slots");
+    let limited = System::with_admissions(usual.clone(), &[two]);
     let mut systems = System::all(&managers(), &[]);
     systems.extend(usual);
-    systems.extend(seated);
+    systems.extend(limited);
     systems
 }
 
@@ -73,7 +73,7 @@ fn tiny(shape: Shape) -> Settings {
     }
 }
 
-/// Runs it for so long; on a machine so busy that nobody came to commit anything, again and longer.
+/// Runs it for this long; if the machine is so busy that nothing was committed, again and longer.
 fn long_enough(window: Duration, run: impl Fn(Duration) -> Findings) -> Findings {
     let findings = run(window);
     // A curve that failed has nothing in it, however long it runs.
@@ -95,12 +95,12 @@ fn run(settings: &Settings) -> Findings {
     })
 }
 
-/// Whether nobody came to commit anything.
+/// True if nothing was committed.
 fn idle(point: &Point) -> bool {
     point.tally().committed() == 0
 }
 
-/// Every check held, and nobody waited in vain.
+/// Every check held, and no wait timed out.
 fn assert_right(findings: &Findings) {
     assert_eq!(findings.failure(), None, "{}", findings.variant);
     for point in findings.curves.iter().flat_map(|curve| &curve.points) {
@@ -147,7 +147,7 @@ fn every_variant_is_right_over_every_lock_manager() {
     assert_eq!(all.len(), shapes.len());
     for (findings, shape) in all.into_iter().zip(shapes) {
         assert_right(&findings);
-        // On a machine so busy that nobody came to commit anything, once more by itself.
+        // If the machine is so busy that nothing was committed, once more alone.
         let idle = |curve: &Curve| curve.points.iter().any(idle);
         assert_eq!(findings.curves.len(), systems().len());
         let again = findings.curves.iter().zip(systems());
@@ -183,7 +183,7 @@ fn updates_are_right_over_every_latch_and_with_more_clients_than_rows_are_hot() 
     assert_sound(&run(&settings));
 }
 
-/// Has so many clients run so many transactions each.
+/// Runs this many clients with this many transactions each.
 fn round(loaded: &mut Loaded, mpl: u32, each: u32) -> Tally {
     let (kinds, clients) = (loaded.kinds(), loaded.clients(mpl));
     let mut all = Tally::new(kinds);
@@ -258,8 +258,9 @@ fn two_transactions_deadlock_when_rows_are_updated_in_any_order_and_both_commit_
         unordered: true,
         ..Shape::usual()
     });
-    // Twenty rows of a hundred each: however threads are run, two meet before long. A machine that
-    // runs one after the other gets so many rounds that it cannot have done so in all of them.
+    // Twenty rows of a hundred each: two clients conflict before long, however threads are
+    // scheduled. For a machine that runs one after the other there are so many rounds that it
+    // cannot do so in all of them.
     let (mut deadlocks, mut rounds) = (0, 0);
     while deadlocks == 0 && rounds < 10_000 {
         let tally = round(&mut loaded, 4, 25);
@@ -285,7 +286,7 @@ fn transactions_are_kept_apart_as_far_as_is_said() {
         assert_eq!((tally.failure.as_deref(), tally.committed()), (None, 100));
         assert_eq!(loaded.check(), Ok(()), "{isolation}");
     }
-    // Who reads what is not committed waits for nobody, though every row is locked.
+    // A reader of uncommitted data waits for no lock, although every row is locked.
     let mut loaded = loaded(&Shape {
         rows: 2_000,
         isolation: Isolation::ReadUncommitted,
@@ -296,11 +297,11 @@ fn transactions_are_kept_apart_as_far_as_is_said() {
         let all = other.range(table, ..).locked(Lock::Exclusive).count();
         assert_eq!(all.expect("nobody is in the way"), 2_000);
     }
-    let (done, told) = mpsc::channel();
+    let (done, receiver) = mpsc::channel();
     let mut client = loaded.clients(1).remove(0);
-    // Not joined: what waits would do so until the other one ends.
+    // Not joined, because a waiting thread would not end before the other one does.
     thread::spawn(move || done.send(client.transaction().outcome));
-    let outcome = told.recv_timeout(Duration::from_secs(120));
+    let outcome = receiver.recv_timeout(Duration::from_secs(120));
     assert_eq!(outcome, Ok(Outcome::Ok));
 }
 
@@ -432,7 +433,7 @@ fn locks_alone_stand_beside_the_peer_and_say_what_they_take() {
 
 #[test]
 fn the_cost_of_locking_is_a_table_with_a_line_for_each_system() {
-    // Each is loaded anew, and with every lock asked for ten thousand times: a few will do.
+    // Each is loaded again, with ten thousand requests for every lock: a few are enough.
     let few = ["global", "bucket+inherit", "staged", "sharded", "direct"];
     let few = few.map(|name| name.parse::<Locks>().expect("it is built"));
     let settings = lock_cost::Settings {

@@ -1,6 +1,5 @@
-//! Of each workload one row is spoilt behind the back of its clients, after they have run: the
-//! experiment fails, and what it shows and writes says which row. What the checks of each workload
-//! can find is tried beside them.
+//! In each workload one row is damaged after the clients have run: the experiment fails, and its
+//! output names the row. Tests of each workload's checks are beside the checks.
 
 use std::time::Duration;
 
@@ -35,10 +34,10 @@ use foxton_lab::{
 };
 use serde_json::Value;
 
-/// What is done to a database.
+/// Damage of a database.
 type Spoil = fn(&Database);
 
-/// A workload whose database is spoilt before each check.
+/// A workload whose database is damaged before each check.
 struct Spoilt<'a> {
     whole: &'a dyn Workload,
     spoil: Spoil,
@@ -107,7 +106,7 @@ fn run(whole: &dyn Workload, spoil: Spoil) -> Findings {
     workload::run(&spoilt, &runs, Audience::Nobody).expect("the settings are sound")
 }
 
-/// Every workload, what is done to it, and the words that name the row.
+/// Every workload, its damage, and the words that name the row.
 fn every_workload() -> Vec<(Box<dyn Workload>, Spoil, &'static str)> {
     vec![
         (
@@ -220,13 +219,13 @@ fn a_row_that_is_wrong_fails_the_experiment_of_every_workload_and_is_named_in_al
         let findings = run(&*whole, spoil);
         let failure = findings.failure().expect(name);
         assert!(failure.contains(words), "{name}: {failure}");
-        let told = [
+        let places = [
             ("terminal", terminal::text(&findings)),
             ("page", html::page(&findings)),
             ("csv", data::csv(&findings)),
             ("json", data::json(&findings)),
         ];
-        for (where_, text) in told {
+        for (where_, text) in places {
             assert!(text.contains(words), "{name}: nothing on {where_}: {text}");
         }
         let records = data::json(&findings);

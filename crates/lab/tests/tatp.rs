@@ -1,5 +1,5 @@
-//! What is wrong in the tables of tatp is found, and the row is named: one fault at a time, planted
-//! in a database that was loaded and has been used.
+//! Faults in the tables of tatp are found, and the row is named: one fault at a time, in a database
+//! that was loaded and used.
 
 use foxton::{Database, Options, Transaction};
 use foxton_lab::{
@@ -26,7 +26,7 @@ fn shape() -> Shape {
     }
 }
 
-/// A database that was loaded and used, and what its client reported.
+/// A database that was loaded and used, and its client's report.
 fn used() -> (Database, Box<dyn Loaded>, Tally) {
     used_by(shape())
 }
@@ -44,7 +44,7 @@ fn used_by(shape: Shape) -> (Database, Box<dyn Loaded>, Tally) {
     (db, loaded, tally)
 }
 
-/// What is planted, and what the check must say.
+/// A fault, and the message that the check must give.
 type Fault = (fn(&mut Transaction) -> foxton::Result<()>, &'static str);
 
 fn change_subscriber(tx: &mut Transaction, byte: usize, to: u8) -> foxton::Result<()> {
@@ -53,7 +53,7 @@ fn change_subscriber(tx: &mut Transaction, byte: usize, to: u8) -> foxton::Resul
     tx.put(&SUBSCRIBERS, &9, &row)
 }
 
-/// The first subscriber whose first facility has no type below it, and so no facility of type 1.
+/// The first subscriber whose first facility has no lower type, and so no facility of type 1.
 fn without_type_1() -> u32 {
     let of = |id: u32| facilities(&shape(), id);
     let found = (1..60).find(|&id| of(id)[0].sf_type > 1);

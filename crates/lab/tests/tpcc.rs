@@ -35,7 +35,7 @@ const SEED: u64 = 3;
 fn loaded(scale: Scale, change: impl FnOnce(&mut Options)) -> Database {
     let mut options = Options::tiny();
     declare(&mut options.indexes);
-    // How long a wait takes is the machine's affair.
+    // The length of a wait depends on the machine.
     options.lock_wait = Duration::from_secs(600);
     change(&mut options);
     let db = Database::in_memory(options).unwrap();
@@ -44,7 +44,7 @@ fn loaded(scale: Scale, change: impl FnOnce(&mut Options)) -> Database {
     db
 }
 
-/// Runs so many clients at once, each so many transactions.
+/// Runs this many clients at once, each with this many transactions.
 fn run(db: &Database, scale: Scale, manner: Manner, clients: u32, each: u32) -> (Tally, Sums) {
     let acknowledged = Acknowledged::default();
     let client = |number| {
@@ -165,8 +165,8 @@ impl Planted {
         faults(&self.db, self.scale, SEED, Some(&self.sums)).unwrap()
     }
 
-    /// Has the row of `key` be `wrong`, or not be there, looks whether the condition fails and
-    /// names `place`, and puts the row back.
+    /// Makes the row of `key` be `wrong`, or removes it, tests that the condition fails and names
+    /// `place`, and restores the row.
     fn expect<K: Key>(
         &self,
         condition: u8,
@@ -271,7 +271,7 @@ fn wrong_warehouses_districts_customers_and_payments_are_named() {
     });
     let nobody = (0, 7);
     planted.expect(14, "tpcc_history has", (&HISTORY, nobody), |_| None);
-    // Where no district is, and behind the last customer of one.
+    // Outside of all districts, and after the last customer of one.
     let some = planted
         .db
         .run(|tx| tx.get(&CUSTOMERS, &CUSTOMER_KEY))
@@ -330,7 +330,7 @@ fn wrong_orders_lines_and_stock_are_named() {
         |_| None,
     );
     planted.expect(13, &order((2, 2, 5)), (&ORDERS, (2, 2, 5)), |_| None);
-    // Where no district is.
+    // Outside of all districts.
     let (_, some) = planted.find(&ORDERS, |_, _: &Order| true);
     for key in [(0, 1, 1), (1, 3, 1), (3, 1, 1)] {
         planted.expect(13, &order(key), (&ORDERS, key), |_| Some(row(&some, &[])));
@@ -340,7 +340,7 @@ fn wrong_orders_lines_and_stock_are_named() {
             Some(row(&some, &[]))
         });
     }
-    // Of nobody, delivered and not.
+    // Of no customer, delivered and not.
     for key in [(1, 1, 2), (1, 1, 29)] {
         for nobody in [0, loaded + 1] {
             planted.expect_head(17, &order(key), (&ORDERS, key), |row: &mut Order| {
@@ -378,7 +378,7 @@ fn wrong_orders_lines_and_stock_are_named() {
     let at = || (&STOCK, (2, 17));
     let gone = "row (2, 17) of tpcc_stock is gone";
     planted.expect(15, gone, at(), |_| None);
-    // 91 more were ordered and came in again: only the lines know better.
+    // 91 more were ordered and restocked: only the lines show it.
     planted.expect_head(15, stock, at(), |row: &mut Stock| row.ytd += 91);
     planted.expect_head(15, stock, at(), |row: &mut Stock| row.orders += 1);
     planted.expect_head(15, stock, at(), |row: &mut Stock| row.remote += 1);
@@ -556,7 +556,7 @@ fn what_was_acknowledged_and_is_not_there_is_named() {
         amount: 1,
     });
     assert!(what.contains("row (1, 9999) of tpcc_history"), "{what}");
-    // An order that is there, with a line more than it has.
+    // An existing order, with one line too many.
     let first = db.run(|tx| tx.get(&ORDERS, &(1, 1, 1))).unwrap().unwrap();
     let Order {
         customer, lines, ..

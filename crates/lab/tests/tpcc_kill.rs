@@ -1,14 +1,14 @@
-//! A process that runs tpcc is killed in the middle, again and again: what it was told is there,
-//! and all conditions hold, whatever was half done.
+//! A process that runs tpcc is killed in the middle, again and again: all acknowledged transactions
+//! are there, and all conditions hold, whatever was in progress.
 //!
-//! The process is this program once more. It writes what was acknowledged to its output, which this
-//! one reads: what was written before the kill is read after it.
+//! The process is this program once more. It writes acknowledgements to its output, which this one
+//! reads: output from before the kill is read after it.
 //!
-//! The quick form is tiny, and each victim is killed after a hundred acknowledgements. The full one
-//! has the benchmark's own size and kills after seconds of work, of the database as it is opened
-//! unless somebody says otherwise and then over each manager in turn: `cargo test --release -p
-//! foxton-lab --test tpcc_kill -- --ignored --nocapture`, with two warehouses, ten seconds and
-//! three kills unless `TPCC_KILL_WAREHOUSES`, `TPCC_KILL_SECONDS` or `TPCC_KILLS` say otherwise.
+//! The quick form is tiny, and each victim is killed after a hundred acknowledgements. The full
+//! form has the benchmark's own size and kills after seconds of work. It runs over the default
+//! database and then over each manager in turn: `cargo test --release -p foxton-lab --test
+//! tpcc_kill -- --ignored --nocapture`. It has two warehouses, ten seconds and three kills unless
+//! `TPCC_KILL_WAREHOUSES`, `TPCC_KILL_SECONDS` or `TPCC_KILLS` give other numbers.
 
 use std::{
     env, fs,
@@ -41,24 +41,24 @@ const SEED: u64 = 4;
 const CLIENTS: u32 = 64;
 /// One over each lock manager.
 const KILLS: u32 = LockManagerKind::ALL.len() as u32;
-/// What must have been acknowledged before a kill comes.
+/// Acknowledgements that must come before a kill.
 const EVENTS: usize = 100;
 
-/// What tells the victim where the database is, which of its clients it is to run, and on how many
-/// warehouses of full size, if it is not tiny.
+/// The environment that gives the victim its database, its clients, and the number of warehouses of
+/// full size, if it is not tiny.
 const FOLDER: &str = "TPCC_VICTIM_FOLDER";
 const ROUND: &str = "TPCC_VICTIM_ROUND";
 const WAREHOUSES_OF: &str = "TPCC_VICTIM_WAREHOUSES";
 
-/// What stands before the words of an event on a line of the victim's output.
+/// Prefix of an event on a line of the victim's output.
 const MARK: &str = "acknowledged";
 
-/// What is run, and when it is killed.
+/// The workload, and the moment of the kill.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// After so many acknowledgements, [`EVENTS`].
+    /// After this many acknowledgements, [`EVENTS`].
     Tiny,
-    /// After so long, but not before there were [`EVENTS`].
+    /// After this time, but not before there were [`EVENTS`].
     Full { warehouses: u32, after: Duration },
 }
 
@@ -78,7 +78,7 @@ impl Form {
         };
         declare(&mut options.indexes);
         options.durability = Durability::Sync;
-        // Checkpoints come in between, too.
+        // There are checkpoints in between too.
         match self {
             Form::Tiny => {
                 options.lock_manager = all[round as usize];
@@ -153,7 +153,7 @@ fn kill_all(form: Form, kills: u32) {
     assert!(events.len() >= EVENTS * kills as usize);
 }
 
-/// How many of them are about different rows.
+/// Number of them that are about different rows.
 fn unique(events: &[Event]) -> usize {
     let mut words: Vec<String> = events.iter().map(words).collect();
     words.sort_unstable();
@@ -213,7 +213,7 @@ fn words(event: &Event) -> String {
     }
 }
 
-/// Reads what [`words`] wrote; `None` for other lines, and for one that was cut short.
+/// Parses a line of [`words`]; `None` for other lines, and for a truncated one.
 fn event(line: &str) -> Option<Event> {
     let words: Vec<&str> = line
         .strip_prefix(MARK)?

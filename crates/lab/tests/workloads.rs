@@ -1,7 +1,7 @@
-//! Each workload, tiny, over every lock manager with everybody at work, and over the database as it
-//! is opened unless somebody says otherwise, there also with two seats for all; with 1, 8 and 64
-//! clients: everything it runs ends, and its checks hold afterwards. Each client runs a number of
-//! transactions, so that nothing here depends on how fast the machine is.
+//! Each workload, tiny, over every lock manager without admission control, and over the default
+//! database, there also with two slots; with 1, 8 and 64 clients. Everything it runs ends, and its
+//! checks hold afterwards. Each client runs a fixed number of transactions, so that the speed of
+//! the machine does not matter.
 
 use std::{thread, time::Duration};
 
@@ -26,7 +26,7 @@ use foxton_lab::{
 };
 
 const MPLS: [u32; 3] = [1, 8, 64];
-/// Longer than anybody waits who is ever woken.
+/// Longer than any wait that ends with a wake-up.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn systems() -> Vec<System> {
@@ -34,15 +34,15 @@ fn systems() -> Vec<System> {
     let all = all.flat_map(|kind| [Locks::Manager(kind), Locks::Inheriting(kind)]);
     let mut systems = System::all(&all.collect::<Vec<_>>(), &[]);
     let usual = System::all(&[Locks::Default], &[]);
-    // So few that of 64 clients nearly all are in line.
-    let two: Admission = "2".parse().expect("a number of seats");
+    // So few that nearly all of 64 clients are queued.
+    let two: Admission = "2".parse().expect("a number of slots");
     systems.extend(System::with_admissions(usual.clone(), &[two]));
     systems.extend(usual);
     systems
 }
 
-/// Loads `workload`, has `mpl` clients run some transactions each, and checks; twice, so that
-/// clients come to what others have left. Says what became of the transactions.
+/// Loads `workload`, runs `mpl` clients with some transactions each, and checks; twice, so that
+/// clients find the data of earlier ones. Returns the outcomes.
 fn run(workload: &dyn Workload, system: &System, mpl: u32) -> Tally {
     let what = format!("{}, {system}, {mpl} clients", workload.about().title);
     let mut options = system.options(Durability::Buffered);
@@ -89,7 +89,7 @@ fn run_to_the_end(workload: &dyn Workload, system: &System, mpl: u32) {
     assert_eq!(ended, u64::from(2 * mpl * transactions(mpl)), "{all:?}");
 }
 
-/// How many each of so many clients runs at a time.
+/// Number of transactions of each of `mpl` clients in one run.
 fn transactions(mpl: u32) -> u32 {
     (64 / mpl).max(2)
 }

@@ -86,8 +86,8 @@ pub(crate) struct Load {
     /// Lines of one transaction; 0 for one transaction for all.
     #[arg(long, default_value_t = 1000)]
     pub(crate) batch: u64,
-    /// Type of the keys, if --table does not exist yet: u8 to u128, i8 to i128, bool, str, bytes,
-    /// tuples such as (u32,str), arrays such as [u8;4], or the name of a type of your own.
+    /// Type of the keys, if --table does not exist yet: u8 to u128, i8 to i128, bool, str, bytes.
+    /// Also tuples such as (u32,str), arrays such as [u8;4], or the name of a type of your own.
     #[arg(long, requires = "table", requires = "value")]
     pub(crate) key: Option<String>,
     /// Type of the values; f32, f64 and option(T) as well.

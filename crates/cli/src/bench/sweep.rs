@@ -17,8 +17,8 @@ use crate::{output::results_place, seconds::seconds};
 pub(crate) struct Sweep {
     /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the
     /// others (a wrong name lists all), default, or none (no locking, one client). With the suffix
-    /// `+inherit`, the next transaction inherits hot locks on tables. Without this: every manager in
-    /// its default form; with --stalled the engine's default.
+    /// `+inherit`, the next transaction inherits hot locks on tables. Without this: every manager
+    /// in its default form; with --stalled the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and latches elided

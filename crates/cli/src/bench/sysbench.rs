@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
     /// Rows of each of the eight tables. Document 004 has 10,000,000.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(200..=10_000_000))]
     pub(crate) rows: u32,
-    /// Distribution of the rows: uniform, or pareto (a fifth of them takes four fifths of the draws).
+    /// Distribution of the rows: uniform, or pareto (a fifth of them takes four fifths of the
+    /// draws).
     #[arg(long, default_value_t = Choice::Uniform)]
     pub(crate) rand: Choice,
     /// Isolation of reads: read-uncommitted, read-committed, repeatable-read or serializable.

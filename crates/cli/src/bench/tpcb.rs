@@ -57,8 +57,8 @@ Examples:
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
-    /// Branches, each with ten tellers: a number, or `clients` for the largest number of clients (at
-    /// least 100) [default: 100; 10 if 100 do not fit into memory].
+    /// Branches, each with ten tellers: a number, or `clients` for the largest number of clients
+    /// (at least 100) [default: 100; 10 if 100 do not fit into memory].
     #[arg(long)]
     pub(crate) branches: Option<Branches>,
     /// Accounts of each branch. The benchmark has 100,000; the default is a tenth, because the data

@@ -7,8 +7,8 @@ use super::sweep::Sweep;
 
 /// Records of ten fields, read and written by unevenly drawn keys: mixes a to f.
 ///
-/// a reads and updates half each, b updates 5 %, c reads only, d inserts 5 % and reads the
-/// latest, e scans up to 100 records and inserts 5 %, f reads half and reads and writes back half.
+/// a reads and updates half each; b updates 5 %; c reads only. d inserts 5 % and reads the latest;
+/// e scans up to 100 records and inserts 5 %. f reads half, and reads and writes back half.
 /// Keys are zipfian with 0.99, scattered over the table. An operation is a transaction,
 /// serializable. Afterwards the records must be those loaded and inserted.
 #[derive(Debug, Args)]

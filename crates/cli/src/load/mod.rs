@@ -144,7 +144,7 @@ impl From<Error> for Halt {
 
 impl Loader<'_> {
     fn load(&mut self, source: &mut Source) -> Result<(), Halt> {
-        let mut told = 0;
+        let mut reported = 0;
         if let Some(name) = &self.what.table {
             let types = self.named_types()?;
             if let Some(types) = types {
@@ -158,8 +158,8 @@ impl Loader<'_> {
             let Some((line, understood)) = next else {
                 break;
             };
-            self.progress.advance(source.read() - told);
-            told = source.read();
+            self.progress.advance(source.read() - reported);
+            reported = source.read();
             let taken = self.take(line, understood);
             taken.map_err(|halt| halt.at(line))?;
         }
@@ -206,13 +206,13 @@ impl Loader<'_> {
     /// The types of the table of `--table`, if they are known before the file gives them.
     fn named_types(&self) -> Result<Option<Types>, Halt> {
         let name = self.what.table.as_deref().unwrap_or("");
-        let told = match (&self.what.key, &self.what.value) {
+        let given = match (&self.what.key, &self.what.value) {
             (Some(key), Some(value)) => Some(Types::called(key, value)),
             _ => None,
         };
-        match (existing::table(self.db, name), told) {
+        match (existing::table(self.db, name), given) {
             (Some(known), _) => Ok(Some(Types::of(&known))),
-            (None, Some(told)) => Ok(Some(told)),
+            (None, Some(given)) => Ok(Some(given)),
             // A file of JSON lines may still give them.
             (None, None) if self.format == RowFormat::Jsonl => Ok(None),
             (None, None) => Err(Halt::Failed(format!(

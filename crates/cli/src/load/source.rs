@@ -87,14 +87,14 @@ impl Source {
             true => "standard input".to_owned(),
             false => path.display().to_string(),
         };
-        let told = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        let with_name = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let (bytes, size): (Box<dyn Read>, u64) = match is_stdin {
             true => (Box::new(io::stdin().lock()), 0),
             false => {
-                let file = File::open(path).map_err(|error| told(&error))?;
-                let about = file.metadata().map_err(|error| told(&error))?;
+                let file = File::open(path).map_err(|error| with_name(&error))?;
+                let about = file.metadata().map_err(|error| with_name(&error))?;
                 if about.is_dir() {
-                    return Err(told(&"it is a directory; name a file of rows"));
+                    return Err(with_name(&"it is a directory; name a file of rows"));
                 }
                 (Box::new(file), about.len())
             }
@@ -105,7 +105,7 @@ impl Source {
             RowFormat::Jsonl => Form::Lines(buffered(Input::of_lines(bytes, seen.clone()))),
             RowFormat::Csv => {
                 let cells = buffered(Input::of_cells(bytes, seen.clone()));
-                columns_of(cells, &seen).map_err(|what| told(&what))?
+                columns_of(cells, &seen).map_err(|what| with_name(&what))?
             }
         };
         Ok(Source {

@@ -1,6 +1,6 @@
 //! A session: a thread with at most one open transaction.
 //!
-//! Each session is a thread of its own, so that one that waits for a lock does not block the
+//! Each session has its own thread, so that a session that waits for a lock does not block the
 //! others. Its transactions carry its name as their label, which locks and waits show.
 
 use std::{

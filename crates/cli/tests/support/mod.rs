@@ -29,7 +29,7 @@ pub fn foxton_fed(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    // A command that is content with less has gone before all of it was written.
+    // A command that needs less input may have ended before all of it was written.
     let _ = child.stdin.take().expect("piped").write_all(input);
     child.wait_with_output().expect("it ends")
 }

@@ -223,7 +223,7 @@ fn findings(
         curves,
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: true,
+        blocks_have_points: true,
         blocks,
     }
 }
@@ -309,7 +309,7 @@ fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -
     for (subject, curve) in of {
         for point in &curve.points {
             let rate = operations(point);
-            let told = |to: Option<&Point>| {
+            let cell = |to: Option<&Point>| {
                 let ratio = to.map(|to| ratio(point, to));
                 ratio.map_or("-".to_owned(), |ratio| {
                     ratio.words(|times| format!("{times:.2}"))
@@ -326,8 +326,8 @@ fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -
                 grouped(rate.median()),
                 grouped(rate.min()),
                 grouped(rate.max()),
-                told(at(LatchKind::Parking, point.mpl)),
-                told(plain),
+                cell(at(LatchKind::Parking, point.mpl)),
+                cell(plain),
                 percent(elisions.elided_share()),
                 percent(elisions.aborted_share()),
             ]);

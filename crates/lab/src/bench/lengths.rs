@@ -128,8 +128,8 @@ mod tests {
             assert_eq!(length.to_string().parse(), Ok(length));
         }
         for wrong in ["0", "1048577", "some"] {
-            let told = wrong.parse::<Length>().unwrap_err();
-            assert!(told.contains("or mixed"), "{told}");
+            let words = wrong.parse::<Length>().unwrap_err();
+            assert!(words.contains("or mixed"), "{words}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Loaded {
     run: u16,
 }
 
-/// What to load.
+/// Settings of a load.
 #[derive(Debug, Clone)]
 pub struct Load<'a> {
     /// The workload's variant.

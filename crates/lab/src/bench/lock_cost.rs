@@ -235,7 +235,7 @@ fn cost_table(curves: &mut [Curve]) -> Block {
                     ("share_of_locking", json!(1.0 - kept.median())),
                 ]);
             }
-            let told = |ratio: f64| format!("{ratio:.2}");
+            let two_digits = |ratio: f64| format!("{ratio:.2}");
             let dash = |text: String| match curve.lock_manager.as_str() {
                 "none" => "-".to_owned(),
                 _ => text,
@@ -246,7 +246,7 @@ fn cost_table(curves: &mut [Curve]) -> Block {
                 grouped(tps.median()),
                 format!("{}..{}", grouped(tps.min()), grouped(tps.max())),
                 dash(format!("{:.0} %", (1.0 - kept.median()) * 100.0)),
-                dash(kept.words(told)),
+                dash(kept.words(two_digits)),
             ]);
         }
         let kept: Vec<Value> = curve
@@ -321,7 +321,7 @@ fn findings(settings: &Settings, curves: Vec<Curve>, blocks: Vec<Block>) -> Find
         curves,
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: true,
+        blocks_have_points: true,
         blocks,
     }
 }

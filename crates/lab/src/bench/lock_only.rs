@@ -106,7 +106,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         curves,
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: true,
+        blocks_have_points: true,
     })
 }
 

@@ -52,7 +52,7 @@ pub struct Settings {
 /// One opening.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// What was loaded and replayed, and the time of each.
+    /// The work of loading and replaying, and the time of each.
     pub recovered: Recovered,
     /// Time of the whole opening.
     pub took: Duration,

@@ -185,7 +185,7 @@ pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>
         curves,
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: false,
+        blocks_have_points: false,
         blocks: Vec::new(),
     }
 }

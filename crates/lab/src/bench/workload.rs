@@ -70,7 +70,7 @@ pub fn run(
         curves,
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: false,
+        blocks_have_points: false,
     })
 }
 

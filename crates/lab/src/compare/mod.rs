@@ -127,13 +127,13 @@ fn same_settings(one: &Point, other: &Point) -> Result<(), CompareError> {
 
 /// Entries in which two maps differ.
 fn differing(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<(String, [String; 2])> {
-    let told =
+    let value =
         |value: Option<&Value>| value.map_or("not given".to_owned(), crate::report::data::plain);
     let more = other.keys().filter(|name| !one.contains_key(*name));
     let names = one.keys().chain(more);
     let differ = names.filter(|name| one.get(*name) != other.get(*name));
     differ
-        .map(|name| (name.clone(), [told(one.get(name)), told(other.get(name))]))
+        .map(|name| (name.clone(), [value(one.get(name)), value(other.get(name))]))
         .collect()
 }
 

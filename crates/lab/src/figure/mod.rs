@@ -13,7 +13,7 @@ pub mod beside;
 /// Judging what the documents claim by curves.
 pub mod judge;
 
-/// What the figures of whole workloads have in common.
+/// Common parts of the figures of whole workloads.
 pub mod workload_figure;
 
 /// Throughput over clients: 000-fig12, 000-fig14, 000-fig15.
@@ -49,7 +49,7 @@ pub mod secondary;
 /// Eighteen statements on eight tables: 004-sysbench.
 pub mod sysbench;
 
-/// What becomes of locks that could be inherited: 002-fig14.
+/// Locks that could be inherited: 002-fig14.
 pub mod inherit;
 
 /// Locks that could be inherited: 002-fig14.
@@ -87,7 +87,7 @@ pub struct Listed {
     /// Seconds that the brief form may take on two cores with little else to do, loading and
     /// checking included.
     pub brief: u32,
-    /// What it shows, in a sentence.
+    /// Its content, in a sentence.
     pub sentence: &'static str,
     run: fn(&Request, Audience) -> Result<Sheet, BenchError>,
 }

@@ -47,8 +47,8 @@ use crate::{
 const TO: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
 /// The most that "a few" processors are. In figure 1 of document 000 one mutex over the lock table
 /// does more with 8 cores than with 16. In Table 3 of document 003 the one latch over a hot table,
-/// which gets a sixth of the references, keeps a sixth of the 23 to 52 processors busy that all
-/// tables do: 4 to 8, where tables are scanned.
+/// which gets a sixth of the references, keeps 4 to 8 processors busy where tables are scanned.
+/// That is a sixth of the 23 to 52 processors of all tables.
 const FEW: f64 = 8.0;
 
 /// Measured on few processors, projected to many.

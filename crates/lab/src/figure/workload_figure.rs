@@ -1,4 +1,4 @@
-//! What the figures of whole workloads have in common: their sweep and their sheet.
+//! Common parts of the figures of whole workloads: their sweep and their sheet.
 
 use serde_json::{Value, json};
 

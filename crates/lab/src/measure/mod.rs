@@ -27,7 +27,7 @@ pub mod spread;
 /// The ratio of two measurements, and its interval.
 pub mod ratio;
 
-/// What one run of a closed loop measured.
+/// Measurements of one run of a closed loop.
 pub mod run;
 
 /// How the processors spent a window, by part of the engine.

@@ -316,7 +316,7 @@ mod tests {
             .collect()
     }
 
-    fn told(frames: &[&str]) -> (Part, bool) {
+    fn part_of(frames: &[&str]) -> (Part, bool) {
         let mut profile = Profile::default();
         profile.count(stack(frames).into_iter());
         assert_eq!(profile.samples(), 1);
@@ -335,23 +335,23 @@ mod tests {
 
     #[test]
     fn the_innermost_source_of_ours_decides() {
-        assert_eq!(told(&IN_A_LATCH), (Part::Latch, false));
-        assert_eq!(told(&IN_A_LATCH[2..]), (Part::Lock, false));
-        assert_eq!(told(&IN_A_LATCH[3..]), (Part::Transaction, false));
+        assert_eq!(part_of(&IN_A_LATCH), (Part::Latch, false));
+        assert_eq!(part_of(&IN_A_LATCH[2..]), (Part::Lock, false));
+        assert_eq!(part_of(&IN_A_LATCH[3..]), (Part::Transaction, false));
         let client = ["/w/crates/lab/src/workload/tatp/client.rs", IN_A_LATCH[3]];
-        assert_eq!(told(&client), (Part::Client, false));
+        assert_eq!(part_of(&client), (Part::Client, false));
     }
 
     #[test]
     fn what_is_nobodys_is_the_callers() {
         let copies = ["memcpy()", "/w/crates/log/src/copy.rs", IN_A_LATCH[3]];
-        assert_eq!(told(&copies), (Part::Log, false));
+        assert_eq!(part_of(&copies), (Part::Log, false));
         let reader = [
             "/w/crates/sync/src/latch/version.rs",
             "/w/crates/store/src/node.rs",
         ];
-        assert_eq!(told(&reader), (Part::Tables, false));
-        assert_eq!(told(&["memcpy()"]), (Part::Others, false));
+        assert_eq!(part_of(&reader), (Part::Tables, false));
+        assert_eq!(part_of(&["memcpy()"]), (Part::Others, false));
     }
 
     #[test]
@@ -362,23 +362,23 @@ mod tests {
             "/w/crates/log/src/read/durable_reader.rs",
             maker,
         ];
-        assert_eq!(told(&reads), (Part::Checkpoint, false));
+        assert_eq!(part_of(&reads), (Part::Checkpoint, false));
         let syncs = ["fsync()", "/w/crates/log/src/device/disk.rs", maker];
-        assert_eq!(told(&syncs), (Part::Checkpoint, true));
+        assert_eq!(part_of(&syncs), (Part::Checkpoint, true));
     }
 
     #[test]
     fn who_backs_off_in_a_latch_waits_for_it() {
         let waits = [&["/w/crates/sync/src/backoff.rs"], &IN_A_LATCH[1..]].concat();
-        assert_eq!(told(&waits), (Part::Waiting, false));
+        assert_eq!(part_of(&waits), (Part::Waiting, false));
         let reader = [
             "/w/crates/sync/src/backoff.rs",
             "/w/crates/sync/src/latch/version.rs",
         ];
-        assert_eq!(told(&reader), (Part::Waiting, false));
+        assert_eq!(part_of(&reader), (Part::Waiting, false));
         // A wait for a lock is in the lock manager.
         let waits = ["/w/crates/sync/src/park.rs", IN_A_LATCH[2]];
-        assert_eq!(told(&waits), (Part::Lock, false));
+        assert_eq!(part_of(&waits), (Part::Lock, false));
     }
 
     #[test]
@@ -388,14 +388,14 @@ mod tests {
             &IN_A_LATCH[1..],
         ]
         .concat();
-        assert_eq!(told(&sleeps), (Part::Waiting, true));
+        assert_eq!(part_of(&sleeps), (Part::Waiting, true));
         assert_eq!(
-            told(&["fdatasync()", "/w/crates/log/src/device/disk.rs"]),
+            part_of(&["fdatasync()", "/w/crates/log/src/device/disk.rs"]),
             (Part::Log, true)
         );
         // Only frames that are interrupted at the call itself.
         let deeper = ["memcpy()", "/w/crates/log/src/copy.rs", "syscall()"];
-        assert_eq!(told(&deeper), (Part::Log, false));
+        assert_eq!(part_of(&deeper), (Part::Log, false));
     }
 
     #[test]

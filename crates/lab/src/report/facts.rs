@@ -15,7 +15,7 @@ pub fn table(findings: &Findings) -> Table {
             names.push(name);
         }
     }
-    if names.is_empty() || findings.told_by_blocks {
+    if names.is_empty() || findings.blocks_have_points {
         return Table::default();
     }
     let heads = ["locks", "MPL"].into_iter().map(str::to_owned);
@@ -64,7 +64,7 @@ mod tests {
         for text in [terminal::text(&findings), html::page(&findings)] {
             assert!(text.contains("new orders per minute unpaced") && text.contains("123,457"));
         }
-        findings.told_by_blocks = true;
+        findings.blocks_have_points = true;
         assert!(table(&findings).is_empty());
     }
 }

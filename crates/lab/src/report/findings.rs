@@ -21,9 +21,9 @@ pub struct Findings {
     pub variant: String,
     /// Title: what was run.
     pub title: String,
-    /// What one transaction does, in a sentence or two.
+    /// A transaction, in a sentence or two.
     pub description: String,
-    /// What the checks compare, in a sentence.
+    /// The checks, in a sentence.
     pub checked: String,
     /// The command that repeats it.
     pub command: String,
@@ -40,7 +40,7 @@ pub struct Findings {
     /// Tables of the experiment's own, beside its curves.
     pub blocks: Vec<Block>,
     /// True if these tables have every point, so that a terminal need not show single points again.
-    pub told_by_blocks: bool,
+    pub blocks_have_points: bool,
 }
 
 /// A table with a title and a sentence.

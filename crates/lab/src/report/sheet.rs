@@ -16,7 +16,7 @@ use crate::measure::machine::Machine;
 pub struct Sheet {
     /// The figure's name on the command line.
     pub id: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The document, and the place in it.
     pub source: String,

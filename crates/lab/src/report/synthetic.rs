@@ -71,7 +71,7 @@ pub(crate) fn findings() -> Findings {
         ],
         timelines: Vec::new(),
         event: None,
-        told_by_blocks: false,
+        blocks_have_points: false,
         blocks: Vec::new(),
     }
 }

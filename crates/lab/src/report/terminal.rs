@@ -47,7 +47,7 @@ fn body(findings: &Findings) -> String {
     findings.blocks.iter().for_each(|one| text += &block(one));
     // Single points are left out if the tables above have them.
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
-    if !single || !findings.told_by_blocks {
+    if !single || !findings.blocks_have_points {
         text += &points(findings).render();
     }
     let own = facts::table(findings);
@@ -302,7 +302,7 @@ mod tests {
         });
         let points = |findings: &Findings| body(findings).contains("÷ attempts");
         assert!(points(&findings));
-        findings.told_by_blocks = true;
+        findings.blocks_have_points = true;
         assert!(!points(&findings));
     }
 

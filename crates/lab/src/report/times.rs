@@ -34,11 +34,11 @@ pub fn block(findings: &Findings) -> Option<Block> {
 
 fn method() -> String {
     format!(
-        "Shares of what all processors could have given in one more run of each point. Idle, others (programs \
-         that are not this one, and the host of a virtual machine) and the kernel are the system's own account; the program's share is divided by \
-         {FREQUENCY} samples for each second of processor time, each told by its source line through what is \
-         inlined and by its callers. ± is how far a share may be off by chance, nineteen times in twenty. What the \
-         sampling costs is the last column: throughput sampled ÷ not sampled, each with its own scatter."
+        "Shares of the time of all processors in one more run of each point. Idle time, other programs (the host \
+         of a virtual machine among them) and the kernel are the system's own counts. The program's share is \
+         divided by {FREQUENCY} samples for each second of processor time; a sample is assigned to a part by its \
+         source line, through inlined functions and their callers. ± is the error of a share at 95 % confidence. \
+         The last column is the cost of sampling: throughput sampled ÷ not sampled, each with its own scatter."
     )
 }
 
@@ -47,7 +47,7 @@ fn points(findings: &Findings) -> impl Iterator<Item = (&Curve, &Point)> {
     curves.flat_map(|curve| curve.points.iter().map(move |point| (curve, point)))
 }
 
-fn told(findings: &Findings) -> impl Iterator<Item = (&Curve, &Point, &Times)> {
+fn with_times(findings: &Findings) -> impl Iterator<Item = (&Curve, &Point, &Times)> {
     points(findings).filter_map(|(curve, point)| {
         let times = point.times.as_ref()?.as_ref().ok()?;
         Some((curve, point, times))
@@ -59,7 +59,7 @@ fn table(findings: &Findings) -> Table {
     let parts = Part::ALL.iter().map(Part::to_string);
     let tail = ["samples", "±", "sampled ÷ not"].map(str::to_owned);
     let mut table = Table::of(heads.into_iter().chain(parts).chain(tail));
-    for (curve, point, times) in told(findings) {
+    for (curve, point, times) in with_times(findings) {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let split = times.split;
         let undisturbed = point.tps().median();
@@ -88,7 +88,7 @@ fn table(findings: &Findings) -> Table {
 /// A bar for each point, as long as all processors' time: the program solid, its kernel time light,
 /// idle time and other programs striped.
 pub fn picture(findings: &Findings) -> Option<Figure> {
-    let bars: Vec<Bar> = told(findings)
+    let bars: Vec<Bar> = with_times(findings)
         .filter(|(.., times)| times.profile.samples() > 0)
         .take(MOST_BARS)
         .map(|(curve, point, times)| bar(curve, point, times))

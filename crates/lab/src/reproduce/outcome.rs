@@ -25,7 +25,7 @@ pub struct Outcome {
     section: String,
 }
 
-/// What a figure was made with. All figures of a report have the same.
+/// The form, program and machine of a figure. All figures of a report have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The form: `brief`, `tiny`.

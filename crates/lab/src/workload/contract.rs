@@ -97,9 +97,9 @@ pub struct About {
     pub variant: String,
     /// Title: what is run.
     pub title: String,
-    /// What one transaction does, in a sentence or two.
+    /// A transaction, in a sentence or two.
     pub description: String,
-    /// What the checks compare, in a sentence.
+    /// The checks, in a sentence.
     pub checked: String,
     /// Every setting that matters, by name: sizes, parameters, isolation, seed.
     pub settings: Vec<(&'static str, Value)>,

@@ -1,7 +1,7 @@
 //! A row as bytes: a number and two strings of digits in groups.
 //!
 //! ```text
-//! | k i32, little-endian | c, ten groups of eleven digits, 119 bytes | pad, five groups, 59 bytes |
+//! | k i32, little-endian | c, ten groups of 11 digits, 119 bytes | pad, five groups, 59 bytes |
 //! ```
 
 use crate::random::Random;

@@ -323,8 +323,11 @@ mod tests {
             assert_eq!(mix.to_string().parse(), Ok(mix));
         }
         assert_eq!("single".parse(), Ok(Mix::UPDATE_LOCATION));
-        let told = "half".parse::<Mix>().unwrap_err();
-        assert!(told.contains("read-update, GetSubscriberData"), "{told}");
+        let refused = "half".parse::<Mix>().unwrap_err();
+        assert!(
+            refused.contains("read-update, GetSubscriberData"),
+            "{refused}"
+        );
     }
 
     #[test]

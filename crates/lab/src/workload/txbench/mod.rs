@@ -1,10 +1,10 @@
 //! txbench: range reads, and updates of a few points in the next table.
 //!
 //! Three tables of equal rows, keys 1..=R. A *read-only* transaction adds up one column over S
-//! consecutive rows of one table. A *read-update* transaction does the same and then sets one
-//! string of 0.2·S rows of the next table (1 → 2 → 3 → 1) to a fresh random one, in the order of
-//! the keys. With the keys in order every deadlock has at least three transactions in it; as drawn
-//! (`unordered`) two are enough.
+//! consecutive rows of one table. A *read-update* transaction does the same and then updates 0.2·S
+//! rows of the next table (1 → 2 → 3 → 1) in key order, setting one string of each to a random one.
+//! In key order every deadlock has at least three transactions; in the order drawn (`unordered`)
+//! two are enough.
 //!
 //! The column summed is never written, so the sum of every read is known beforehand, and each is
 //! compared while it runs.

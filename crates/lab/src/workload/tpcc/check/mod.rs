@@ -5,27 +5,31 @@
 //! | | of | must hold |
 //! |---|---|---|
 //! | 1 | a warehouse | its ytd is the sum of its districts' |
-//! | 2 | a district | its next order follows its last one, and the last that waits for delivery, if any |
-//! | 3 | a district | orders that wait have numbers without holes |
-//! | 4 | a district | it has as many lines as its orders say, and none without an order; no line is elsewhere |
+//! | 2 | a district | its next order follows its last one and the last new order, if any |
+//! | 3 | a district | its new orders, which wait for delivery, are numbered without holes |
+//! | 4 | a district | its lines are as many as its orders have; no line is elsewhere |
 //! | 5 | an order | it has no carrier exactly if it waits for delivery; none waits elsewhere |
-//! | 6 | an order | it has as many lines as it says |
+//! | 6 | an order | it has its number of lines |
 //! | 7 | a line | it has no date of delivery exactly if its order has no carrier |
-//! | 8 | a warehouse | its ytd is the sum of what was paid there |
-//! | 9 | a district | its ytd is the sum of what was paid there |
-//! | 10 | a customer | the balance is what was delivered less what was paid |
-//! | 11 | a district | as many orders do not wait as were delivered, before the beginning and since |
-//! | 12 | a customer | balance and payments together are what was delivered |
-//! | 13 | a district | orders are numbered without holes; all together, one for each acknowledged, and none elsewhere |
+//! | 8 | a warehouse | its ytd is the sum of its payments |
+//! | 9 | a district | its ytd is the sum of its payments |
+//! | 10 | a customer | the balance is the sum of deliveries less the sum of payments |
+//! | 11 | a district | its delivered orders are those of the load and the deliveries since |
+//! | 12 | a customer | balance and payments add up to the deliveries |
+//! | 13 | a district | orders: numbers without holes, one for each acknowledged; none is elsewhere |
 //! | 14 | the history | a row for each customer and each payment acknowledged, and their sum |
-//! | 15 | stock | what was ordered of it, in how many lines, how many of them remote, as the lines say |
-//! | 16 | stock | 10 to 100, and the initial quantity less what was ordered, modulo 91 |
-//! | 17 | a customer | payments as the history has them; lines numbered from 1; deliveries as acknowledged; who orders is there, and nobody is elsewhere |
-//! | 18 | a line | its amount is its quantity at the item's price; an order is local if its lines are; all items are there and no others |
+//! | 15 | stock | quantity ordered, number of lines and of remote ones are those of the lines |
+//! | 16 | stock | 10 to 100, and the initial quantity less that ordered, modulo 91 |
+//! | 17 | a customer | payments are those of the history, deliveries those acknowledged |
+//! | | | lines are numbered from 1; each orderer exists, and there is no other customer |
+//! | 18 | a line | its amount is its quantity at the item's price |
+//! | | | an order is local if its lines are; all items exist, and no others |
 //! | 19 | an index | exactly the entries that follow from its table |
-//! | 20 | after a crash | what was acknowledged is there: [`acknowledged`](crate::workload::tpcc::check::survived::acknowledged) |
+//! | 20 | after a crash | acknowledged transactions are there: [`acknowledged`] |
 //!
-//! Nothing is locked: the database is quiet.
+//! [`acknowledged`]: crate::workload::tpcc::check::survived::acknowledged
+//!
+//! The checks lock nothing, because the database is idle.
 
 /// The history, warehouses and districts: payments.
 mod paid;
@@ -72,7 +76,7 @@ impl fmt::Display for Fault {
 /// Number of faults of one condition that are kept; for a damaged table a few are enough.
 const KEPT_OF_EACH: usize = 5;
 /// Number of faults that are reported.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 
 /// The faults so far.
 #[derive(Debug, Default)]
@@ -138,12 +142,12 @@ pub fn check(db: &Database, scale: Scale, seed: u64, sums: Option<&Sums>) -> Res
     if faults.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = faults.iter().take(TOLD).map(Fault::to_string).collect();
-    let more = match faults.len().saturating_sub(TOLD) {
+    let shown: Vec<String> = faults.iter().take(SHOWN).map(Fault::to_string).collect();
+    let more = match faults.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    Err(told.join("; ") + &more)
+    Err(shown.join("; ") + &more)
 }
 
 /// Calls `take` with each key and row of a range, as numbers.
