@@ -19,7 +19,7 @@ use crate::read::reader::{self, LogSummary, Start};
 use crate::write::group_commit::LogCore;
 use crate::write::tail_repair;
 use crate::write::waiters::{Milestone, REACHED};
-use crate::write::writer_lock::{PendingWakeups, WriterHost, wait_result};
+use crate::write::writer_lock::PendingWakeups;
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +216,8 @@ impl Log {
         };
         let verdict = wait.0.wait(wait.1, None);
         let verdict = verdict.expect("a wait without a deadline ends with a verdict");
-        wait_result(&*self.core, worker, verdict == REACHED)
+        let waiters = &self.core.writer.waiters;
+        waiters.wait_result(worker, verdict == REACHED)
     }
 
     /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
@@ -235,7 +236,7 @@ impl Log {
     /// less, and will be synced within the interval of the options. Writes it in this thread if nobody else is doing so,
     /// and else waits for who is.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        self.core.writer.write_to(&*self.core, worker, lsn)?;
+        self.core.write_to(worker, lsn)?;
         if self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -266,8 +267,7 @@ impl Log {
         worker: &Worker,
         lsn: Lsn,
     ) -> Result<Option<PendingWakeups>, LogError> {
-        let writer = &self.core.writer;
-        let wakeups = writer.try_write_to(&*self.core, worker, lsn)?;
+        let wakeups = self.core.try_write_to(worker, lsn)?;
         if wakeups.is_some() && self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -276,7 +276,7 @@ impl Log {
 
     /// Wakes those who waited for what [`try_written`](Self::try_written) has written.
     pub fn wake_waiters(&self, worker: &Worker, wakeups: PendingWakeups) {
-        self.core.writer.wake_waiters(&*self.core, worker, wakeups);
+        self.core.wake_waiters(worker, wakeups);
     }
 
     /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
@@ -324,7 +324,7 @@ impl Log {
 
     /// The error that all further commits get, if something has failed.
     pub fn check(&self) -> Result<(), LogError> {
-        self.core.check()
+        self.core.writer.waiters.failure()
     }
 
     /// Ends the log as a failed write does: it accepts nothing more, and says why. For whoever keeps
@@ -338,7 +338,7 @@ impl Log {
     pub fn close(&self, worker: &Worker) -> Result<(), LogError> {
         let mut flusher = shim::lock(&self.flusher);
         let Some(thread) = flusher.take() else {
-            return self.core.check();
+            return self.core.writer.waiters.failure();
         };
         self.core.stop_flusher(worker);
         // A flusher that panicked has left its mark in what `close` checks.
@@ -359,7 +359,8 @@ impl Log {
         };
         let verdict = std::task::ready!(parker.poll(*ticket, context));
         pending.0 = None;
-        Poll::Ready(wait_result(&*self.core, worker, verdict == REACHED))
+        let waiters = &self.core.writer.waiters;
+        Poll::Ready(waiters.wait_result(worker, verdict == REACHED))
     }
 
     /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
@@ -371,14 +372,13 @@ impl Log {
         pending: &'p mut LogWait,
     ) -> Result<Option<&'p (shim::Arc<Parker>, Ticket)>, LogError> {
         if pending.0.is_none() {
-            let waiters = &self.core.waiters;
+            let waiters = &self.core.writer.waiters;
             if waiters.position(milestone) >= lsn {
                 return Ok(None);
             }
-            let Some(wait) = waiters.enqueue(worker, milestone, lsn, || self.core.is_over(worker))
-            else {
+            let Some(wait) = waiters.enqueue(worker, milestone, lsn) else {
                 let reached = waiters.position(milestone) >= lsn;
-                return wait_result(&*self.core, worker, reached).map(|()| None);
+                return waiters.wait_result(worker, reached).map(|()| None);
             };
             self.core.request(worker, milestone, lsn);
             worker.account().passed(&WAKING);
@@ -423,7 +423,7 @@ mod tests {
         let visit = &mut |_: RecordView<'_>| Ok::<_, Infallible>(());
         let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], visit).unwrap();
         let worker = log.workers.worker();
-        let mut guard = log.core.writer.acquire(&*log.core, &worker);
+        let mut guard = log.core.writer.acquire(&worker);
         let end = log.insert(&worker, 1, &[b"waited for"]).unwrap();
         let (mut pending, context) = (LogWait::default(), &mut Context::from_waker(Waker::noop()));
         let poll = &mut || log.poll_written(&worker, &mut pending, end, context);

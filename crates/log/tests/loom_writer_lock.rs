@@ -16,21 +16,21 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 fn commit(threads: usize, preemptions: usize) {
     check(preemptions, move || {
         let workers = Workers::new();
-        let way = Arc::new(WriterModel::default());
+        let model = Arc::new(WriterModel::default());
         let others: Vec<_> = (1..threads)
             .map(|_| {
-                let (way, worker) = (way.clone(), workers.worker());
+                let (model, worker) = (model.clone(), workers.worker());
                 thread::spawn(move || {
-                    let end = way.insert();
-                    assert!(way.write_to(&worker, end));
-                    way.flush(&worker);
+                    let end = model.insert();
+                    assert!(model.write_to(&worker, end));
+                    model.flush(&worker);
                 })
             })
             .collect();
         let worker = workers.worker();
-        let end = way.insert();
-        assert!(way.write_to(&worker, end));
-        way.flush(&worker);
+        let end = model.insert();
+        assert!(model.write_to(&worker, end));
+        model.flush(&worker);
         others.into_iter().for_each(|other| other.join().unwrap());
     });
 }
@@ -49,20 +49,20 @@ fn i1_i2_three_who_commit_are_all_written() {
 fn who_waits_is_told_when_the_log_ends() {
     check(3, || {
         let workers = Workers::new();
-        let way = Arc::new(WriterModel::default());
+        let model = Arc::new(WriterModel::default());
         let committing = {
-            let (way, worker) = (way.clone(), workers.worker());
+            let (model, worker) = (model.clone(), workers.worker());
             thread::spawn(move || {
-                let end = way.insert();
-                // Either way, and not never.
-                way.write_to(&worker, end);
-                way.flush(&worker);
+                let end = model.insert();
+                // Either model, and not never.
+                model.write_to(&worker, end);
+                model.flush(&worker);
             })
         };
         let worker = workers.worker();
-        let end = way.insert();
-        way.write_to(&worker, end);
-        way.end(&worker);
+        let end = model.insert();
+        model.write_to(&worker, end);
+        model.close(&worker);
         committing.join().unwrap();
     });
 }

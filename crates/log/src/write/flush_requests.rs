@@ -1,14 +1,15 @@
-//! What the flusher is asked for.
+//! Requests to the flusher, the thread that syncs.
 //!
 //! # State
 //!
-//! To where the log is to be written and synced at least, by when what was committed *buffered* is, whether the flusher is
-//! to end, and whether it sleeps: behind a mutex.
+//! Behind a mutex: up to where the log shall be written and synced at least; when records committed
+//! *buffered* must be synced; whether the flusher shall stop; whether it sleeps.
 //!
-//! # Why no wish is lost
+//! # Why no request is lost
 //!
-//! Who wishes for something puts it down under the mutex, and the flusher looks under the same mutex before it sleeps, and
-//! says there that it does. Waking costs a system call: only who finds it asleep does.
+//! A request is noted under the mutex. Under the same mutex the flusher looks for requests before it
+//! sleeps, and notes that it sleeps. Waking it costs a system call, so only a thread that finds it
+//! asleep does that.
 //!
 //! # Orderings
 //!
@@ -23,21 +24,21 @@ use foxton_sync::worker::Worker;
 use crate::format::lsn::Lsn;
 use crate::write::waiters::Milestone;
 
-/// Whoever asks for something, and who looks whether it has been asked for.
+/// Threads that request something, and the flusher that looks for requests.
 pub(crate) static FLUSHER: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
 
 #[derive(Debug, Default)]
 struct RequestState {
     written: Lsn,
     durable: Lsn,
-    /// When what was committed *buffered* must be synced, if anything was.
+    /// When records committed *buffered* must be synced, if there are any.
     due: Option<Instant>,
     stop: bool,
-    /// Whether the flusher sleeps, and must be woken to hear of anything.
+    /// True if the flusher sleeps, so that a request has to wake it.
     asleep: bool,
 }
 
-/// To where at least.
+/// Next task of the flusher; the log gets to the LSN at least.
 pub(crate) enum FlushTask {
     Write(Lsn),
     Sync(Lsn),
@@ -52,23 +53,20 @@ pub(crate) struct FlushRequests {
 }
 
 impl FlushRequests {
-    /// Asks for the log to be brought to `lsn`.
+    /// Requests that the log gets to `lsn`.
     pub(crate) fn request(&self, worker: &Worker, milestone: Milestone, lsn: Lsn) {
         self.update(worker, |state| {
-            let position = match milestone {
-                Milestone::Written => &mut state.written,
-                Milestone::Durable => &mut state.durable,
-            };
-            *position = lsn.max(*position);
+            let requested = state.requested_mut(milestone);
+            *requested = lsn.max(*requested);
         });
     }
 
-    /// Asks for a sync at `due`.
+    /// Requests a sync at `due`.
     pub(crate) fn request_sync_by(&self, worker: &Worker, due: Instant) {
         self.update(worker, |state| state.due = Some(due));
     }
 
-    /// Asks for the end.
+    /// Requests that the flusher stops.
     pub(crate) fn stop(&self, worker: &Worker) {
         self.update(worker, |state| state.stop = true);
     }
@@ -80,14 +78,14 @@ impl FlushRequests {
             change(&mut state);
             std::mem::take(&mut state.asleep)
         };
-        // A flusher at work looks again before it sleeps.
+        // A flusher that is awake looks for requests again before it sleeps.
         if asleep {
             self.requested.notify_one();
         }
     }
 
-    /// What is to be done next, for the flusher; sleeps until there is something. `position`: how far the log is; `end`: where
-    /// it ends, since it would never be done with more.
+    /// Returns the next task of the flusher, and sleeps until there is one. `position` returns how
+    /// far the log is. `end` returns where it ends: a request for more is met when the log gets there.
     pub(crate) fn next_task(
         &self,
         worker: &Worker,
@@ -106,7 +104,7 @@ impl FlushRequests {
                 |to: Lsn, milestone| to > position(milestone) && end() > position(milestone);
             let is_due = state.due.is_some_and(|due| due <= now);
             if is_due || wants(state.durable, Milestone::Durable) {
-                // The sync covers whatever was due.
+                // The sync covers all records that were due.
                 state.due = None;
                 return FlushTask::Sync(state.durable);
             }
@@ -127,6 +125,21 @@ impl FlushRequests {
                 }
             };
             state.asleep = false;
+        }
+    }
+
+    /// Returns up to where the log shall be written.
+    #[cfg(loom)]
+    pub(crate) fn requested_write(&self) -> Lsn {
+        lock(&self.state).written // Site: "log flusher".
+    }
+}
+
+impl RequestState {
+    fn requested_mut(&mut self, milestone: Milestone) -> &mut Lsn {
+        match milestone {
+            Milestone::Written => &mut self.written,
+            Milestone::Durable => &mut self.durable,
         }
     }
 }

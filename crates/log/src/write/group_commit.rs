@@ -1,29 +1,37 @@
-//! Getting the buffer to the device: group commit.
+//! Group commit: one sync makes the records of many commits durable.
 //!
-//! One thread, the flusher, syncs. While it does, committers leave their records in the buffer
-//! and sleep; when it is done it takes everything that has come meanwhile, so the slower the
-//! device, the larger the groups. Writing without syncing is done by whoever needs it: a
-//! committer that only wants its record handed to the operating system, or an inserter that found
-//! the buffer full, takes the output and writes out the whole buffer, for everybody. Who finds the output taken is
-//! written for by whoever has it, or by the flusher.
+//! One thread, the flusher, syncs. Meanwhile committers leave their records in the buffer and sleep.
+//! When the sync returns, the flusher takes everything that has come in the meantime: the slower the
+//! device, the larger the groups.
+//!
+//! Writing without syncing is done by the thread that needs it: a committer that wants its record
+//! handed to the operating system, or an inserter that found the buffer full. It acquires the
+//! [writer lock](crate::write::writer_lock) and writes out the whole buffer, for all threads. If the
+//! lock is taken, the holder or the flusher writes for it.
 //!
 //! # State
 //!
-//! How far the log is written and durable is kept with those who wait for it (`waiters`); durable is
-//! at most written, and written at most the end of the buffer. What the flusher is to do next lies on its
-//! [flush_requests](crate::write::flush_requests).
+//! * `writer`: the lock, and behind it the ring's taker and the segment files; the
+//!   [waiters](crate::write::waiters), which know how far the log is written and durable; the
+//!   [requests](crate::write::flush_requests) to the flusher.
+//! * `syncing`: a mutex that is held while a file is synced, with the number of syncs.
+//!
+//! `durable <= written <= end of the buffer`, always.
 //!
 //! # Invariants
 //!
-//! * I1 How far it is written is raised only by the holder of `output`, to where the output is.
-//! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating
-//!   system reports a failed sync once: if two could overlap, one could be told of the failure
-//!   and the other, of success, for the same bytes.
-//! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
-//!   insert is refused. The failure is kept and told to everybody.
-//! * I4 The order is: `output`, then `syncing`, then a latch; the latch of those who wait, then `failure`, then
-//!   what the buffer gives places by. Who gives the output back looks at who waits once it has let go ([`outlet`](crate::write::writer_lock)). The flusher does not hold `output` while it syncs, except when a segment ends.
-//! * I5 The buffer refuses before `failure` can be read: who has been told of the failure inserts nothing after it.
+//! * I1 Only the holder of `writer` raises `written`, to where the segment files end.
+//! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating system
+//!   reports a failed sync once. If two syncs of the same bytes could overlap, one would get the
+//!   failure and the other would get success.
+//! * I3 After any failed call nothing more is written or synced, no wait ends well, and every insert
+//!   is refused. The failure is kept, and every caller gets it.
+//! * I4 The order of locking is: `writer`, then `syncing`, then a latch. Below the latch of the
+//!   waiters comes the failure, then the latch or word by which the buffer allocates. The waiters are
+//!   inspected after the writer lock is released. The flusher does not hold `writer` while it syncs,
+//!   except when a segment ends.
+//! * I5 The buffer refuses inserts before the failure can be read: a thread that got the failure
+//!   inserts nothing after it.
 //!
 //! # Orderings
 //!
@@ -31,7 +39,6 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc as StdArc;
 
 use foxton_sync::failpoint::Failpoint;
 use foxton_sync::ring::Taker;
@@ -47,97 +54,37 @@ use crate::format::lsn::Lsn;
 use crate::format::record::{HeaderCodec, padding};
 use crate::format::segment::{self, SegmentFile};
 use crate::options::LogOptions;
-use crate::write::flush_requests::{FLUSHER, FlushRequests, FlushTask};
+use crate::write::flush_requests::{FLUSHER, FlushTask};
 use crate::write::segment_writer::{SegmentWriter, WriteStopped};
-use crate::write::waiters::{Milestone, Waiters};
-use crate::write::writer_lock::{WriterGuard, WriterHost, WriterLock};
+use crate::write::waiters::Milestone;
+use crate::write::writer_lock::{PendingWakeups, WriterLock};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 
-/// Whether something has failed: looked at with the output, the sync, or the latch of those who wait.
-static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
-
 const NO_PADDING: [u8; 8] = [0; 8];
 
-/// The way out of the buffer. One thread at a time has it.
+/// What the holder of the writer lock moves bytes with, from the ring to the segment files.
 #[derive(Debug)]
 pub(crate) struct WriteState {
-    /// What is complete and not written.
+    /// Records that are complete and not written.
     taker: Taker,
     segments: SegmentWriter,
 }
 
-/// What the API and the flusher share.
+/// Shared state of the API and the flusher.
 #[derive(Debug)]
 pub(crate) struct LogCore {
     pub(crate) options: LogOptions,
     codec: HeaderCodec,
     pub(crate) buffer: Buffer,
-    pub(crate) waiters: Waiters,
-    space: SpaceWaiters,
     pub(crate) writer: WriterLock<WriteState>,
-    /// How many syncs there were.
+    space: SpaceWaiters,
+    /// Number of syncs.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
     begin: Lsn,
-    flush_requests: FlushRequests,
-    /// Whether the flusher was asked for a sync within the interval, or is about to be.
+    /// True if the flusher was asked for a sync within the interval, or is about to be.
     is_due: AtomicBool,
-    failure: Mutex<Option<StdArc<Failure>>>,
-    /// Nobody will write or sync any more.
-    closed: AtomicBool,
-}
-
-impl WriterHost<WriteState> for LogCore {
-    fn waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
-    fn write_ready(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
-        state.taker.look();
-        self.write_complete(worker, state)
-    }
-
-    /// Waits for who has a place before `upto` and has not copied yet. Who waits for what is written hears of it before
-    /// that, and before the turn ends: either may take long.
-    fn write_up_to(
-        &self,
-        worker: &Worker,
-        state: &mut WriteState,
-        upto: Lsn,
-    ) -> Result<(), LogError> {
-        self.check_failure(worker)?;
-        loop {
-            self.write_ready(worker, state)?;
-            self.wake_written(worker);
-            let at = state.segments.at();
-            // Nobody has a place behind the end, and so nobody could be waited for.
-            if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
-                return Ok(());
-            }
-            if !state.taker.wait() {
-                return Err(self.fail(worker, panicked()));
-            }
-        }
-    }
-
-    fn request_write(&self, worker: &Worker, left: Lsn) {
-        self.request(worker, Milestone::Written, left);
-    }
-
-    fn end(&self, worker: &Worker) -> Lsn {
-        self.buffer.end(worker).0
-    }
-
-    fn check(&self, worker: &Worker) -> Result<(), LogError> {
-        self.check_failure(worker)
-    }
-
-    fn is_over(&self, worker: &Worker) -> bool {
-        worker.account().passed(&FAILURE);
-        // Relaxed: asked under the latch of the waiters, which `close` takes after it sets this.
-        self.closed.load(Relaxed) || lock(&self.failure).is_some()
-    }
 }
 
 impl LogCore {
@@ -146,19 +93,16 @@ impl LogCore {
         let end = segments.at();
         let (kind, capacity) = (options.buffer, options.buffer_capacity());
         let (buffer, taker) = Buffer::new(kind, options.latch, codec, capacity, end);
+        let writer = WriterLock::new(options.latch, end, WriteState { taker, segments });
         LogCore {
             codec,
             buffer,
-            waiters: Waiters::new(options.latch, end),
             space: SpaceWaiters::new(options.latch),
             options,
-            writer: WriterLock::new(WriteState { taker, segments }),
+            writer,
             syncing: Mutex::new(0),
             begin: end,
-            flush_requests: FlushRequests::default(),
             is_due: AtomicBool::new(false),
-            failure: Mutex::new(None),
-            closed: AtomicBool::new(false),
         }
     }
 
@@ -167,34 +111,27 @@ impl LogCore {
     }
 
     pub(crate) fn written(&self) -> Lsn {
-        self.waiters.position(Milestone::Written)
+        self.writer.waiters.position(Milestone::Written)
     }
 
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
-        self.waiters.position(Milestone::Durable)
+        self.writer.waiters.position(Milestone::Durable)
     }
 
-    /// Calls of `write_at` and of `sync` since the log was opened.
+    /// Returns the numbers of `write_at` and `sync` calls since the log was opened.
     pub(crate) fn calls(&self, worker: &Worker) -> (u64, u64) {
-        let writes = self.acquire_writer(worker).segments.writes;
+        let writes = self.writer.acquire(worker).segments.writes;
         (writes, *lock(&self.syncing))
     }
 
-    fn acquire_writer<'a>(&'a self, worker: &'a Worker) -> WriterGuard<'a, WriteState, LogCore> {
-        self.writer.acquire(self, worker)
-    }
-
-    fn try_acquire_writer<'a>(
-        &'a self,
-        worker: &'a Worker,
-    ) -> Option<WriterGuard<'a, WriteState, LogCore>> {
-        self.writer.try_acquire(self, worker)
+    fn end(&self, worker: &Worker) -> Lsn {
+        self.buffer.end(worker).0
     }
 
     // Inserting.
 
-    /// Gives the record a place in the log, waiting for room in the buffer if there is none.
+    /// Inserts the record; waits for space in the buffer if there is none.
     pub(crate) fn insert(
         &self,
         worker: &Worker,
@@ -206,7 +143,7 @@ impl LogCore {
         }
         match self.buffer.insert(worker, record) {
             InsertOutcome::Done { begin, end } => Ok(self.inserted(worker, begin, end)),
-            InsertOutcome::Full => self.insert_when_space(worker, record),
+            InsertOutcome::Full => self.insert_after_waiting(worker, record),
             InsertOutcome::Refused(error) => Err(error),
         }
     }
@@ -220,7 +157,7 @@ impl LogCore {
     }
 
     #[cold]
-    fn insert_when_space(
+    fn insert_after_waiting(
         &self,
         worker: &Worker,
         record: &PendingRecord<'_>,
@@ -243,17 +180,18 @@ impl LogCore {
         result
     }
 
-    /// Writes out the buffer, or sleeps until somebody else has. Returns whether it was woken from
-    /// `room`.
+    /// Writes out the buffer, or sleeps until another thread has done so. Returns true if it slept in
+    /// `space` and was woken.
     fn make_space(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
         if self.try_to_make_space(worker, framed)? {
             return Ok(false);
         }
-        let is_over = || self.buffer.has_space(worker, framed) || self.is_over(worker);
+        let waiters = &self.writer.waiters;
+        let is_over = || self.buffer.has_space(worker, framed) || waiters.is_over(worker);
         let Some(waiting) = self.space.enqueue(worker, was_woken, is_over) else {
             return Ok(false);
         };
-        // Whoever had the output may have been done with it before anybody could see us wait.
+        // The holder may have released the writer lock before this thread was visible as a waiter.
         match self.try_to_make_space(worker, framed) {
             Ok(false) => {
                 self.request(worker, Milestone::Written, self.written().plus(1));
@@ -267,24 +205,24 @@ impl LogCore {
         }
     }
 
-    /// Writes out the buffer until there is room, unless somebody else has the output.
+    /// Writes out the buffer until there is space, unless another thread holds the writer lock.
     fn try_to_make_space(&self, worker: &Worker, framed: u64) -> Result<bool, LogError> {
-        let Some(mut state) = self.try_acquire_writer(worker) else {
+        let Some(mut state) = self.writer.try_acquire(worker) else {
             return Ok(false);
         };
         if !self.buffer.has_space(worker, framed) {
-            // What makes the buffer full begins here.
+            // The bytes that fill the buffer begin here.
             let upto = state.segments.at().plus(1);
             self.write_up_to(worker, &mut state, upto)?;
         }
         Ok(true)
     }
 
-    /// A large record is written from where it lies, behind everything that is in the buffer.
+    /// Writes a large record from the caller's memory, behind everything that is in the buffer.
     fn insert_large(&self, worker: &Worker, record: &PendingRecord<'_>) -> Result<Lsn, LogError> {
-        let mut guard = self.acquire_writer(worker);
+        let mut guard = self.writer.acquire(worker);
         let state = &mut *guard;
-        self.check_failure(worker)?;
+        self.writer.waiters.check(worker)?;
         let gap = self.buffer.reserve(worker, record.framed)?;
         let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
         let header = self.codec.encode(begin, record.header());
@@ -304,11 +242,77 @@ impl LogCore {
 
     // Writing.
 
-    /// Writes what the taker has seen to be complete, part by part, and makes room of each.
+    /// See [`WriterLock::write_to`].
+    pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
+        let write = |state: &mut WriteState, upto| self.write_records(worker, state, upto);
+        self.writer
+            .write_to(worker, lsn, || self.end(worker), write)
+    }
+
+    /// See [`WriterLock::try_write_to`].
+    pub(crate) fn try_write_to(
+        &self,
+        worker: &Worker,
+        lsn: Lsn,
+    ) -> Result<Option<PendingWakeups>, LogError> {
+        let write = |state: &mut WriteState, upto| self.write_records(worker, state, upto);
+        self.writer.try_write_to(worker, lsn, write)
+    }
+
+    /// See [`WriterLock::wake_waiters`].
+    pub(crate) fn wake_waiters(&self, worker: &Worker, wakeups: PendingWakeups) {
+        let write = |state: &mut WriteState, upto| self.write_records(worker, state, upto);
+        self.writer.wake_waiters(worker, wakeups, write);
+    }
+
+    /// Writes what is complete, and at least up to `upto` if there is one.
+    fn write_records(
+        &self,
+        worker: &Worker,
+        state: &mut WriteState,
+        upto: Option<Lsn>,
+    ) -> Result<(), LogError> {
+        match upto {
+            None => self.write_ready(worker, state),
+            Some(upto) => self.write_up_to(worker, state, upto),
+        }
+    }
+
+    /// Writes what is complete, and publishes how far that is.
+    fn write_ready(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
+        state.taker.look();
+        self.write_complete(worker, state)
+    }
+
+    /// Writes what is complete, and at least up to `upto`. Waits for threads that have allocated
+    /// before `upto` and are still copying. Before it waits, and before the writer lock is released,
+    /// it wakes the threads that wait for what is written, because either may take long.
+    pub(crate) fn write_up_to(
+        &self,
+        worker: &Worker,
+        state: &mut WriteState,
+        upto: Lsn,
+    ) -> Result<(), LogError> {
+        self.writer.waiters.check(worker)?;
+        loop {
+            self.write_ready(worker, state)?;
+            self.wake_written(worker);
+            let at = state.segments.at();
+            // No thread has allocated behind the end, so there is none to wait for.
+            if at >= upto || at >= upto.min(self.end(worker)) {
+                return Ok(());
+            }
+            if !state.taker.wait() {
+                return Err(self.fail(worker, panicked()));
+            }
+        }
+    }
+
+    /// Writes what the taker has found complete, part by part, and frees the space of each part.
     fn write_complete(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
         let WriteState { taker, segments } = state;
         if taker.at() != segments.at().bytes() {
-            // Only a panic in the device can write bytes and not let go of them.
+            // Only a panic in the device can write bytes and not free their space.
             return Err(self.fail(worker, panicked()));
         }
         self.pass_failpoint(worker, &failpoint::WRITE)?;
@@ -343,28 +347,27 @@ impl LogCore {
         Ok(())
     }
 
-    /// For who has the output; whoever waits is told when that is given back, or by `reached`.
+    /// For the holder of the writer lock. Waiters are woken by `wake_written` or when it is released.
     fn publish_written(&self, end: Lsn) {
-        self.waiters.advance(Milestone::Written, end); // I1
+        self.writer.waiters.advance(Milestone::Written, end); // I1
     }
 
-    /// Tells those who wait how far it is written, before the output is given back, which may take long.
+    /// Wakes the threads whose bytes are written, before the writer lock is released.
     fn wake_written(&self, worker: &Worker) {
-        // Who is left is told of by whoever gives the output back.
-        let _ = self
-            .waiters
-            .complete_waits(worker, Milestone::Written, self.written());
+        let (waiters, written) = (&self.writer.waiters, self.written());
+        // The waits that are left are inspected when the lock is released.
+        let _ = waiters.complete_waits(worker, Milestone::Written, written);
     }
 
     // Syncing.
 
-    /// Makes everything that is complete in the buffer now durable, and at least up to `upto`.
+    /// Makes everything durable that is complete in the buffer now, and at least up to `upto`.
     fn sync(&self, worker: &Worker, upto: Lsn) -> Result<(), LogError> {
-        // Before the output is taken: what was written behind it will set it again. Relaxed: the
-        // mutex of the output orders it.
+        // Before the writer lock is acquired: bytes written after this sync set it again. Relaxed:
+        // the mutex of the writer lock orders it.
         self.is_due.store(false, Relaxed);
         let (segment, end) = {
-            let mut state = self.acquire_writer(worker);
+            let mut state = self.writer.acquire(worker);
             self.write_up_to(worker, &mut state, upto)?;
             (state.segments.segment().clone(), state.segments.at())
         };
@@ -375,7 +378,7 @@ impl LogCore {
     fn sync_to(&self, worker: &Worker, segment: &SegmentFile, end: Lsn) -> Result<(), LogError> {
         worker.account().passed(&SYNCING);
         let mut syncs = lock(&self.syncing); // I2
-        self.check_failure(worker)?;
+        self.writer.waiters.check(worker)?;
         if self.durable() >= end {
             return Ok(());
         }
@@ -393,46 +396,42 @@ impl LogCore {
             )
         })?;
         worker.failpoints().pass(&failpoint::SYNCED);
-        self.waiters.advance(Milestone::Durable, end);
+        let waiters = &self.writer.waiters;
+        waiters.advance(Milestone::Durable, end);
         drop(syncs);
-        // Those who wait for more have asked the flusher.
-        let _ = self.waiters.complete_waits(worker, Milestone::Durable, end);
+        // Threads that wait for more have sent a request to the flusher.
+        let _ = waiters.complete_waits(worker, Milestone::Durable, end);
         Ok(())
     }
 
-    /// Asks for a sync within the interval of the options, for what was committed *buffered*.
+    /// Requests a sync within the interval of the options, for records committed *buffered*.
     pub(crate) fn sync_soon(&self, worker: &Worker) {
         worker.account().passed(&FLUSHER);
-        // Relaxed: the caller has had the output, and `sync` clears this before it takes that.
+        // Relaxed: the caller has held the writer lock; `sync` clears this before it acquires that.
         if self.is_due.load(Relaxed) || self.is_due.swap(true, Relaxed) {
             return;
         }
-        // An interval too long for the clock never ends.
+        // An interval that the clock cannot represent never ends.
         if let Some(due) = worker
             .workers()
             .clock()
             .now()
             .checked_add(self.options.sync_interval)
         {
-            self.flush_requests.request_sync_by(worker, due);
+            self.writer.requests.request_sync_by(worker, due);
         }
     }
 
     // Failing.
 
-    /// Keeps the first failure (I3), and returns it as everybody's error.
+    /// Ends the log with the first failure (I3), and returns it as the error for every caller.
     pub(crate) fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
-        worker.account().passed(&FAILURE);
-        let error = {
-            let mut kept = lock(&self.failure);
-            let failure = kept.get_or_insert_with(|| StdArc::new(failure));
-            let error = LogError::Failed(failure.clone());
+        let waiters = &self.writer.waiters;
+        let error = waiters.set_failure(worker, failure, |error| {
             worker.failpoints().pass(&failpoint::FAILED);
-            // Before anybody can be told (I5).
-            self.buffer.refuse(worker, error.clone());
-            error
-        };
-        self.waiters.fail_waits(worker);
+            self.buffer.refuse(worker, error.clone()); // I5
+        });
+        waiters.fail_waits(worker);
         self.space.wake_all(worker);
         error
     }
@@ -444,33 +443,21 @@ impl LogCore {
         }
     }
 
-    /// Passes a point where a test may have the log fail.
+    /// Passes a point where a test can make the log fail.
     #[inline]
     fn pass_failpoint(&self, worker: &Worker, point: &Failpoint) -> Result<(), LogError> {
         let passed = worker.failpoints().try_pass(point);
         passed.map_err(|error| self.fail(worker, Failure::of("pass", point.name())(error)))
     }
 
-    fn check_failure(&self, worker: &Worker) -> Result<(), LogError> {
-        worker.account().passed(&FAILURE);
-        self.check()
-    }
-
-    pub(crate) fn check(&self) -> Result<(), LogError> {
-        match &*lock(&self.failure) {
-            Some(failure) => Err(LogError::Failed(failure.clone())),
-            None => Ok(()),
-        }
-    }
-
     // Closing.
 
-    /// Takes no more records, makes all of them durable, and says so at the end of the log.
+    /// Refuses further records, makes all records durable, and writes the closing record.
     pub(crate) fn close(&self, worker: &Worker) -> Result<(), LogError> {
         self.buffer.refuse(worker, LogError::Closed);
         self.space.wake_all(worker);
         self.sync(worker, self.buffer.end(worker).0)?;
-        let mut state = self.acquire_writer(worker);
+        let mut state = self.writer.acquire(worker);
         let closed = state
             .segments
             .write_closed(self.codec, &mut |segment, end| {
@@ -478,47 +465,47 @@ impl LogCore {
             });
         drop(state);
         closed.map_err(|stopped| self.write_error(worker, stopped))?;
-        // Whoever waits for more than there is waits for nothing.
-        self.closed.store(true, Relaxed); // Relaxed: see `is_over`.
-        self.waiters.fail_waits(worker);
+        // No record will be inserted, so threads that wait for more would wait for ever.
+        self.writer.waiters.close(worker);
         Ok(())
     }
 
     // The flusher.
 
-    /// Asks the flusher to bring the log to `lsn`.
+    /// Requests the flusher to bring the log to `lsn`.
     pub(crate) fn request(&self, worker: &Worker, milestone: Milestone, lsn: Lsn) {
-        self.flush_requests.request(worker, milestone, lsn);
+        self.writer.requests.request(worker, milestone, lsn);
     }
 
-    /// Ends the flusher's thread once it has done what it does now.
+    /// Stops the flusher thread after its current task.
     pub(crate) fn stop_flusher(&self, worker: &Worker) {
-        self.flush_requests.stop(worker);
+        self.writer.requests.stop(worker);
     }
 
-    /// The flusher's thread. It ends when it is stopped, or when something fails.
+    /// Runs the flusher thread. It returns when it is stopped, or when something fails.
     pub(crate) fn run_flusher(&self, worker: &Worker) {
         let flush = AssertUnwindSafe(|| while self.do_next_task(worker) {});
         if catch_unwind(flush).is_err() {
-            // The device panicked. Those who wait for the flusher must not wait for ever.
+            // The device panicked. Threads that wait for the flusher must not wait for ever.
             self.fail(worker, panicked());
         }
     }
 
-    /// Whether there may be another.
+    /// Returns false after the last task.
     fn do_next_task(&self, worker: &Worker) -> bool {
-        let position = |milestone| self.waiters.position(milestone);
+        let position = |milestone| self.writer.waiters.position(milestone);
         let done = match self
-            .flush_requests
+            .writer
+            .requests
             .next_task(worker, position, || self.end(worker))
         {
             FlushTask::Write(upto) => {
-                self.write_up_to(worker, &mut self.acquire_writer(worker), upto)
+                self.write_up_to(worker, &mut self.writer.acquire(worker), upto)
             }
             FlushTask::Sync(upto) => self.sync(worker, upto),
             FlushTask::Stop => return false,
         };
-        // If not, everybody who waits has been told by `fail`.
+        // If not, `fail` has ended all waits.
         done.is_ok()
     }
 }

@@ -1,9 +1,10 @@
-//! The waiters, the way out and the buffers, for the model checker alone: `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs`,
-//! `tests/loom_buffers.rs`.
+//! What loom explores: waiters, writer lock and buffers, each with the least around it.
+//!
+//! `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs` and `tests/loom_buffers.rs` are the models.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::Taker;
-use foxton_sync::shim::{AtomicBool, AtomicU64, Mutex, Ordering::Relaxed, lock};
+use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 use foxton_sync::worker::Worker;
 
 use crate::buffer::{Buffer, BufferKind, InsertOutcome, PendingRecord};
@@ -13,9 +14,9 @@ use crate::format::record::{
     FIRST_OWN_KIND, HEADER_BYTES, HeaderCodec, framed_bytes, payload_check,
 };
 use crate::write::waiters::{Milestone, Waiters};
-use crate::write::writer_lock::{WriterHost, WriterLock};
+use crate::write::writer_lock::WriterLock;
 
-/// How far a log without a device is durable.
+/// The waiters of a log without a device: how far it is durable.
 #[derive(Debug)]
 pub struct DurableModel(Waiters);
 
@@ -32,114 +33,78 @@ impl DurableModel {
         let _ = self.0.complete_waits(worker, Milestone::Durable, lsn);
     }
 
-    /// Waits until it is durable up to `lsn`.
+    /// Waits until the log is durable up to `lsn`.
     pub fn wait(&self, worker: &Worker, lsn: Lsn) {
         if self.0.position(Milestone::Durable) >= lsn {
             return;
         }
-        let wait = self.0.enqueue(worker, Milestone::Durable, lsn, || false);
+        let wait = self.0.enqueue(worker, Milestone::Durable, lsn);
         if let Some((parker, ticket)) = wait {
             parker.wait(ticket, None);
         }
     }
 }
 
-/// The way out of a buffer that is a number: how far records are complete.
+/// The writer lock over a buffer that is a number: how far records are complete. Writing raises
+/// `written` to that number; everything else is the code of the log.
 #[derive(Debug)]
 pub struct WriterModel {
-    lock: WriterLock<()>,
-    host: WriterModelHost,
-}
-
-#[derive(Debug)]
-struct WriterModelHost {
-    waiters: Waiters,
+    writer: WriterLock<()>,
     complete: AtomicU64,
-    /// What the flusher was asked for.
-    asked: Mutex<Lsn>,
-    over: AtomicBool,
-}
-
-impl WriterHost<()> for WriterModelHost {
-    fn waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
-    fn write_ready(&self, worker: &Worker, (): &mut ()) -> Result<(), LogError> {
-        self.check(worker)?;
-        let complete = Lsn::new(self.complete.load(Relaxed)); // Relaxed: stands for the ring, which orders it.
-        if complete > self.waiters.position(Milestone::Written) {
-            self.waiters.advance(Milestone::Written, complete);
-        }
-        Ok(())
-    }
-
-    fn write_up_to(&self, worker: &Worker, state: &mut (), _upto: Lsn) -> Result<(), LogError> {
-        self.write_ready(worker, state)
-    }
-
-    fn end(&self, _: &Worker) -> Lsn {
-        Lsn::new(self.complete.load(Relaxed)) // Relaxed: see `write_ready`.
-    }
-
-    fn request_write(&self, _: &Worker, left: Lsn) {
-        let mut asked = lock(&self.asked);
-        *asked = left.max(*asked);
-    }
-
-    fn check(&self, worker: &Worker) -> Result<(), LogError> {
-        match self.is_over(worker) {
-            true => Err(LogError::Closed),
-            false => Ok(()),
-        }
-    }
-
-    fn is_over(&self, _: &Worker) -> bool {
-        self.over.load(Relaxed) // Relaxed: the latch of the waiters orders it.
-    }
 }
 
 impl Default for WriterModel {
     fn default() -> Self {
-        let host = WriterModelHost {
-            waiters: Waiters::new(Kind::Parking, Lsn::ZERO),
-            complete: AtomicU64::new(0),
-            asked: Mutex::new(Lsn::ZERO),
-            over: AtomicBool::new(false),
-        };
         WriterModel {
-            lock: WriterLock::new(()),
-            host,
+            writer: WriterLock::new(Kind::Parking, Lsn::ZERO, ()),
+            complete: AtomicU64::new(0),
         }
     }
 }
 
 impl WriterModel {
-    /// A record is complete: says where it ends.
+    /// Completes a record, and returns where it ends.
     pub fn insert(&self) -> Lsn {
-        Lsn::new(self.host.complete.fetch_add(1, Relaxed) + 1) // Relaxed: see `write_ready`.
+        Lsn::new(self.complete.fetch_add(1, Relaxed) + 1) // Relaxed: see `end`.
     }
 
-    /// Sees to it that it is written up to `lsn`; false: it never will be.
+    /// Writes up to `lsn`, or waits until another thread has; false if that will never be.
     pub fn write_to(&self, worker: &Worker, lsn: Lsn) -> bool {
-        let reached = self.lock.write_to(&self.host, worker, lsn).is_ok();
-        assert!(!reached || self.host.waiters.position(Milestone::Written) >= lsn);
-        reached
+        let write = |(): &mut (), _| self.write(worker);
+        let written = self.writer.write_to(worker, lsn, || self.end(), write);
+        let position = self.writer.waiters.position(Milestone::Written);
+        assert!(written.is_err() || position >= lsn);
+        written.is_ok()
     }
 
-    /// What a flusher does who is woken now.
+    /// Does what a flusher would do that is woken now.
     pub fn flush(&self, worker: &Worker) {
-        let asked = *lock(&self.host.asked);
-        if asked > self.host.waiters.position(Milestone::Written) {
-            let mut guard = self.lock.acquire(&self.host, worker);
-            let _ = self.host.write_up_to(worker, &mut guard, asked);
+        let requested = self.writer.requests.requested_write();
+        if requested > self.writer.waiters.position(Milestone::Written) {
+            let _guard = self.writer.acquire(worker);
+            let _ = self.write(worker);
         }
     }
 
-    /// Nothing more is written.
-    pub fn end(&self, worker: &Worker) {
-        self.host.over.store(true, Relaxed); // Relaxed: see `is_over`.
-        self.host.waiters.fail_waits(worker);
+    /// Closes the log: nothing more is written.
+    pub fn close(&self, worker: &Worker) {
+        self.writer.waiters.close(worker);
+    }
+
+    fn write(&self, worker: &Worker) -> Result<(), LogError> {
+        let waiters = &self.writer.waiters;
+        if waiters.is_over(worker) {
+            return Err(LogError::Closed);
+        }
+        let complete = self.end();
+        if complete > waiters.position(Milestone::Written) {
+            waiters.advance(Milestone::Written, complete);
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Lsn {
+        Lsn::new(self.complete.load(Relaxed)) // Relaxed: stands for the ring, which orders it.
     }
 }
 

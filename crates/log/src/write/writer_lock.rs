@@ -1,28 +1,41 @@
-//! The way out, which one thread at a time has, and who waits for what it takes out.
+//! Writer lock: one thread at a time moves records from the buffer to the device, for all threads.
 //!
-//! Whoever needs its bytes written takes the outlet and writes them, and everybody's that are there. Whoever finds it
-//! taken does not wait for the outlet, only for its bytes: who has the outlet has perhaps lost the processor, and where
-//! dozens stand in line for a mutex, each is woken to find that it was written for long ago, and to wake the next. So who
-//! waits is noted with the [`Waiters`], and woken by whoever has written it.
+//! A thread that needs its bytes written acquires the lock and writes everything that is complete,
+//! its own bytes and those of other threads. A thread that finds the lock taken does not queue for
+//! the lock: it waits for its LSN. The holder may have been descheduled. If dozens of threads queued
+//! for a mutex, each would be woken only to find that its bytes were written long ago, and to wake
+//! the next. So a thread that has to wait enters the [`Waiters`](crate::write::waiters::Waiters), and
+//! the thread that writes its bytes wakes it.
 //!
 //! # State
 //!
-//! What the outlet leads to, behind a mutex, and the waiters.
+//! What the holder writes with (`T`), behind a mutex; the waiters; the requests to the flusher.
+//!
+//! The lock does not know how to write: its callers pass a function that does. The log passes one
+//! that moves bytes from the ring to segment files. The model passes one that only raises a number,
+//! because loom could not explore the ring as well. So the model runs all of the code in this file.
 //!
 //! # Invariants
 //!
-//! * I1 Who gives the outlet back looks, *after* that, at who waits: it ends the waits that are reached, and takes the
-//!   outlet again for the others, or has the flusher asked for them. A guard that is dropped, by a panic too, does so at
-//!   once; of one that is let go ([`WriterGuard::release`]) the caller is told that it is still to be done ([`PendingWakeups`]).
-//! * I2 Who is to wait enters with the waiters and *then* tries the outlet once more. It sleeps only if that is taken.
+//! * I1 *After* a holder has released the lock, the waiters are inspected. Waits whose LSN is written
+//!   are completed. If waits are left, the lock is acquired again for them, or the flusher is
+//!   requested to write. A guard that is dropped does this at once, after a panic too. A guard that
+//!   is [released](WriterGuard::release) leaves it to the caller, who gets [`PendingWakeups`].
+//! * I2 A thread that has to wait enters the waiters and *then* tries the lock once more. It sleeps
+//!   only if the lock is taken.
 //!
-//! # Why nobody waits for ever
+//! # Why no thread waits for ever
 //!
-//! Let E have entered, found the outlet taken and gone to sleep; let H be who had it when E tried. Entering and looking
-//! are both under the latch of the waiters, so one is first. If E entered before H looked, H ends its wait or sees to it
-//! (I1). If H looked before E entered, then it had given the outlet back before, and the latch tells E so: then it was
-//! not H who had it when E tried. Each guard ends, and each that ends is looked after. Who looks may have lost the
-//! processor in between; then whoever has the outlet next looks for all.
+//! Let E be a thread that has entered the waiters, found the lock taken and gone to sleep. Let H be
+//! the holder at the moment when E tried. Entering and inspecting both happen under the latch of the
+//! waiters, so one of them is first:
+//!
+//! * If E entered before H inspected, H completes the wait of E or requests the write (I1).
+//! * If H inspected before E entered, H had released the lock before, and the latch makes the release
+//!   visible to E. So H was not the holder when E tried, which contradicts the choice of H.
+//!
+//! Each holder releases the lock, and each release is followed by an inspection. The inspecting
+//! thread may be descheduled in between; then the next holder inspects the waiters for all.
 //!
 //! # Orderings
 //!
@@ -30,6 +43,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use foxton_sync::latch;
 use foxton_sync::park::WAKING;
 use foxton_sync::shim::{Mutex, MutexGuard, hint, lock, try_lock};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -37,139 +51,126 @@ use foxton_sync::worker::Worker;
 
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
+use crate::write::flush_requests::FlushRequests;
 use crate::write::waiters::{Milestone, REACHED, Waiters};
 
 static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 
-/// How often who wants to write looks for the outlet before it lets its locks go, or sleeps.
+/// Number of times a thread tries the lock before it releases its own locks, or sleeps.
 const ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 100 };
-/// How often who has written goes on for those who have come meanwhile, before it is the flusher's guard.
+/// Number of rounds a writer adds for threads that came meanwhile, before the flusher takes over.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 2 };
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct WriterLock<T> {
     state: Mutex<T>,
+    /// How far the log is written and durable, and the threads that wait for more.
+    pub(crate) waiters: Waiters,
+    pub(crate) requests: FlushRequests,
 }
 
-/// What whoever has the outlet has until it gives it back.
-pub(crate) struct WriterGuard<'a, T, O: WriterHost<T>> {
+/// Right to write; dropping it releases the lock and inspects the waiters (I1).
+pub(crate) struct WriterGuard<'a, T> {
     state: Option<MutexGuard<'a, T>>,
-    host: &'a O,
+    lock: &'a WriterLock<T>,
     worker: &'a Worker,
 }
 
-/// Whose outlet it is, which leads to `T`.
-pub(crate) trait WriterHost<T> {
-    fn waiters(&self) -> &Waiters;
-    /// Writes what is complete, and publishes how far that is.
-    fn write_ready(&self, worker: &Worker, state: &mut T) -> Result<(), LogError>;
-    /// Writes what is complete, and at least up to `upto`.
-    fn write_up_to(&self, worker: &Worker, state: &mut T, upto: Lsn) -> Result<(), LogError>;
-    /// Has the flusher see to those who wait, up to here.
-    fn request_write(&self, worker: &Worker, left: Lsn);
-    /// Where the last record ends: what nobody has inserted is not waited for.
-    fn end(&self, worker: &Worker) -> Lsn;
-    /// The error that everybody gets once something has failed.
-    fn check(&self, worker: &Worker) -> Result<(), LogError>;
-    /// Whether nothing more will be written.
-    fn is_over(&self, worker: &Worker) -> bool;
-}
-
-/// Who had the outlet and has let go of it owes those who wait a [`wake_waiters`](WriterLock::wake_waiters).
+/// A duty of [`Log::try_written`](crate::Log::try_written)'s caller: threads may wait for what it
+/// wrote, and [`Log::wake_waiters`](crate::Log::wake_waiters) wakes them.
 #[derive(Debug)]
-#[must_use = "others may wait for long"]
+#[must_use = "other threads may wait for long"]
 pub struct PendingWakeups {
-    /// False if nothing was written, because it had been written before.
+    /// False if another thread had written the bytes before; then that thread wakes the waiters.
     any: bool,
 }
 
 impl<T> WriterLock<T> {
-    pub(crate) fn new(state: T) -> WriterLock<T> {
+    /// `end`: the log is written and durable up to here.
+    pub(crate) fn new(latch: latch::Kind, end: Lsn, state: T) -> WriterLock<T> {
         WriterLock {
             state: Mutex::new(state),
+            waiters: Waiters::new(latch, end),
+            requests: FlushRequests::default(),
         }
     }
 
-    /// Takes the outlet; waits for it.
-    pub(crate) fn acquire<'a, O: WriterHost<T>>(
-        &'a self,
-        host: &'a O,
-        worker: &'a Worker,
-    ) -> WriterGuard<'a, T, O> {
+    /// Acquires the lock; waits for it.
+    pub(crate) fn acquire<'a>(&'a self, worker: &'a Worker) -> WriterGuard<'a, T> {
         worker.account().passed(&OUTPUT);
         WriterGuard {
             state: Some(lock(&self.state)),
-            host,
+            lock: self,
             worker,
         }
     }
 
-    /// Takes the outlet, unless somebody else has it.
-    pub(crate) fn try_acquire<'a, O: WriterHost<T>>(
-        &'a self,
-        host: &'a O,
-        worker: &'a Worker,
-    ) -> Option<WriterGuard<'a, T, O>> {
+    /// Acquires the lock, unless it is taken.
+    pub(crate) fn try_acquire<'a>(&'a self, worker: &'a Worker) -> Option<WriterGuard<'a, T>> {
         let state = try_lock(&self.state)?;
         worker.account().passed(&OUTPUT);
         Some(WriterGuard {
             state: Some(state),
-            host,
+            lock: self,
             worker,
         })
     }
 
-    /// Sees to it that what is complete is written, up to `lsn` at least, or to the end if that is less.
-    pub(crate) fn write_to<O: WriterHost<T>>(
+    /// Returns once everything complete is written up to `lsn`, or to `end` if that is less, because
+    /// a record that is not inserted is not waited for.
+    ///
+    /// `write` writes everything complete and publishes how far that is. If it is given an LSN, it
+    /// writes at least up to there and waits for threads that are still copying.
+    pub(crate) fn write_to(
         &self,
-        host: &O,
         worker: &Worker,
         lsn: Lsn,
+        end: impl FnOnce() -> Lsn,
+        write: impl Fn(&mut T, Option<Lsn>) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
-        if let Some(wakeups) = self.try_write_to(host, worker, lsn)? {
-            self.wake_waiters(host, worker, wakeups);
+        if let Some(wakeups) = self.try_write_to(worker, lsn, &write)? {
+            self.wake_waiters(worker, wakeups, &write);
             return Ok(());
         }
-        let (waiters, lsn) = (host.waiters(), lsn.min(host.end(worker)));
-        let is_over = || host.is_over(worker);
-        let Some((parker, ticket)) = waiters.enqueue(worker, Milestone::Written, lsn, is_over)
-        else {
-            return wait_result(host, worker, waiters.position(Milestone::Written) >= lsn);
+        let (waiters, lsn) = (&self.waiters, lsn.min(end()));
+        let Some((parker, ticket)) = waiters.enqueue(worker, Milestone::Written, lsn) else {
+            let is_reached = waiters.position(Milestone::Written) >= lsn;
+            return waiters.wait_result(worker, is_reached);
         };
-        // Whoever had the outlet may have given it back before anybody could see us wait (I2).
-        if let Some(mut guard) = self.try_acquire(host, worker) {
+        // The holder may have released the lock before this thread was visible as a waiter (I2).
+        if let Some(mut guard) = self.try_acquire(worker) {
             parker.disarm(ticket);
             return match waiters.position(Milestone::Written) < lsn {
-                true => host.write_up_to(worker, &mut guard, lsn),
+                true => write(&mut guard, Some(lsn)),
                 false => Ok(()),
             };
         }
         worker.account().passed(&WAKING);
         let verdict = parker.wait(ticket, None);
-        wait_result(host, worker, verdict == Some(REACHED))
+        waiters.wait_result(worker, verdict == Some(REACHED))
     }
 
-    /// As `write_to`, unless somebody else keeps the outlet, or has a place before `lsn` and has not copied yet: `None`
-    /// then. Else those who wait are to be told.
-    pub(crate) fn try_write_to<O: WriterHost<T>>(
+    /// As [`write_to`](Self::write_to), but returns `None` where it would have to wait: if another
+    /// thread keeps the lock, or is still copying a record before `lsn`.
+    pub(crate) fn try_write_to(
         &self,
-        host: &O,
         worker: &Worker,
         lsn: Lsn,
+        write: impl Fn(&mut T, Option<Lsn>) -> Result<(), LogError>,
     ) -> Result<Option<PendingWakeups>, LogError> {
-        let is_written = || host.waiters().position(Milestone::Written) >= lsn;
+        let is_written = || self.waiters.position(Milestone::Written) >= lsn;
         for _ in 0..ATTEMPTS {
             if is_written() {
                 return Ok(Some(PendingWakeups { any: false }));
             }
-            let Some(mut guard) = self.try_acquire(host, worker) else {
+            let Some(mut guard) = self.try_acquire(worker) else {
                 hint::spin_loop();
                 continue;
             };
             if !is_written() {
-                host.check(worker)?;
-                host.write_ready(worker, &mut guard)?;
+                self.waiters.check(worker)?;
+                write(&mut guard, None)?;
             }
             if !is_written() {
                 break;
@@ -180,89 +181,76 @@ impl<T> WriterLock<T> {
         Ok(None)
     }
 
-    /// Tells those who wait, and goes on for those who came meanwhile.
-    pub(crate) fn wake_waiters<O: WriterHost<T>>(
+    /// Wakes the threads whose bytes are written, and writes for threads that came meanwhile.
+    pub(crate) fn wake_waiters(
         &self,
-        host: &O,
         worker: &Worker,
         wakeups: PendingWakeups,
+        write: impl Fn(&mut T, Option<Lsn>) -> Result<(), LogError>,
     ) {
         if !wakeups.any {
             return;
         }
         for _ in 0..ROUNDS {
-            if complete_reached(host, worker).is_none() {
+            if self.complete_written(worker).is_none() {
                 return;
             }
-            // Who has it now, if anybody has, sees to them.
-            let Some(mut guard) = self.try_acquire(host, worker) else {
+            // If another thread holds the lock now, it inspects the waiters later.
+            let Some(mut guard) = self.try_acquire(worker) else {
                 return;
             };
-            if host.write_ready(worker, &mut guard).is_err() {
-                return; // Everybody was told.
+            if write(&mut guard, None).is_err() {
+                return; // The failure has ended all waits.
             }
             guard.release();
         }
-        if let Some(left) = complete_reached(host, worker) {
-            host.request_write(worker, left);
+        self.inspect_waiters(worker);
+    }
+
+    /// Completes the waits whose LSN is written; the flusher writes for those that are left (I1).
+    fn inspect_waiters(&self, worker: &Worker) {
+        if let Some(left) = self.complete_written(worker) {
+            self.requests.request(worker, Milestone::Written, left);
         }
     }
-}
 
-/// Ends the waits that are reached, and says up to where those wait who are left (I1).
-fn complete_reached<T, O: WriterHost<T>>(host: &O, worker: &Worker) -> Option<Lsn> {
-    let waiters = host.waiters();
-    waiters.complete_waits(
-        worker,
-        Milestone::Written,
-        waiters.position(Milestone::Written),
-    )
-}
-
-/// What came of a wait.
-pub(crate) fn wait_result<T, O: WriterHost<T>>(
-    host: &O,
-    worker: &Worker,
-    is_reached: bool,
-) -> Result<(), LogError> {
-    match is_reached {
-        true => Ok(()),
-        false => host.check(worker).and(Err(LogError::Closed)),
+    /// Completes the waits whose LSN is written, and returns the largest LSN that is still waited for.
+    fn complete_written(&self, worker: &Worker) -> Option<Lsn> {
+        let written = self.waiters.position(Milestone::Written);
+        self.waiters
+            .complete_waits(worker, Milestone::Written, written)
     }
 }
 
-impl<T, O: WriterHost<T>> WriterGuard<'_, T, O> {
-    /// Gives the outlet back. To look at who waits is the caller's then (I1).
+impl<T> WriterGuard<'_, T> {
+    /// Releases the lock; inspecting the waiters is left to the caller (I1).
     fn release(mut self) {
         self.state = None;
     }
 }
 
-impl<T, O: WriterHost<T>> Drop for WriterGuard<'_, T, O> {
+impl<T> Drop for WriterGuard<'_, T> {
     fn drop(&mut self) {
-        if self.state.take().is_none() {
-            return; // It was let go.
-        }
-        if let Some(left) = complete_reached(self.host, self.worker) {
-            self.host.request_write(self.worker, left);
+        if self.state.take().is_some() {
+            self.lock.inspect_waiters(self.worker);
         }
     }
 }
 
-impl<T, O: WriterHost<T>> Deref for WriterGuard<'_, T, O> {
+impl<T> Deref for WriterGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
         self.state
             .as_ref()
-            .expect("it is taken until the guard ends")
+            .expect("the guard has its state until it is released")
     }
 }
 
-impl<T, O: WriterHost<T>> DerefMut for WriterGuard<'_, T, O> {
+impl<T> DerefMut for WriterGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.state
             .as_mut()
-            .expect("it is taken until the guard ends")
+            .expect("the guard has its state until it is released")
     }
 }
