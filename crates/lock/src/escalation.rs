@@ -1,32 +1,36 @@
-//! Whole tables in the place of many keys, when locks take more room than they may.
+//! Lock escalation: a table lock replaces many key locks, when locks exceed their memory limits.
 //!
-//! Every few hundred acquisitions an owner looks how much it holds. There are three limits:
+//! Every few hundred acquisitions an owner checks three limits:
 //!
-//! | limit | passed by | then |
+//! | limit | exceeded by | then |
 //! |---|---|---|
-//! | keys of one table | one owner | it asks for that table |
-//! | bytes of one owner | one owner | it asks for its tables, the fullest first, until it is below |
-//! | bytes of all owners | all together, as they published it | the same, by whoever looks; and if that was not enough, a request for more than it has by then is refused: [`Full`](crate::request::RefusalReason::Full) |
+//! | keys of one table | one owner | it requests that table |
+//! | bytes of one owner | one owner | it requests its tables, the fullest first |
+//! | bytes of all owners | their published sum | every owner that checks does the same |
 //!
-//! It asks in a mode that covers what it does there, S if it mostly shares, X otherwise, and never waits. If
-//! somebody is in the way it goes on with keys, and tries again only after so many more.
+//! If the bytes of all owners are still exceeded then, a request that needs more memory is refused:
+//! [`Full`](crate::request::RefusalReason::Full).
 //!
-//! # Why nothing is unprotected meanwhile
+//! The owner requests a mode that covers its locks there: S if it mostly shares, X otherwise. It
+//! never waits. If the request is blocked the owner goes on with keys, and tries again only after a
+//! number of further acquisitions.
 //!
-//! The table is held before any of its keys is given back, and only keys are given back that the table's
-//! mode covers ([`Owner::covers`]): nobody else can then have them in a mode that conflicts, as long as the
-//! table is held. The table is given back at the end, or by going back to a savepoint. One that is older
-//! than the table's lock gives back the table with all that came after it; a later one finds the table
-//! *converted*, and a conversion stays. That needs tables to be locked before their keys, as they are by
-//! everybody who locks parents first.
+//! # Why no key is unprotected meanwhile
 //!
-//! All this is done through the contract: a request for the table, and a release of each key. So it is the same
-//! over every manager, and nothing else need know of it.
+//! The table is held before any of its keys is released, and only keys that the table's mode covers
+//! are released ([`Owner::covers`]). So no other owner can hold them in a conflicting mode, as long
+//! as the table is held. The table is released at the end, or by a return to a savepoint. A
+//! savepoint older than the table's lock releases the table with everything that came after it. A
+//! later savepoint finds the table *converted*, and a conversion stays. That needs tables to be
+//! locked before their keys, as all callers do that lock parents first.
+//!
+//! All this goes through the contract: a request for the table, and a release of each key. So it is
+//! the same over every manager, and no manager need know of it.
 //!
 //! # What it costs
 //!
-//! One comparison for a request, of two numbers of the owner's own. A table that `direct` remembers for
-//! others has to be made real when somebody asks for all of it; that is why trying is put off after a
+//! A request compares two numbers of the owner's own. If other owners remember a table in `direct`,
+//! a request for all of it makes their locks real; that is why attempts are postponed after a
 //! refusal.
 
 use crate::{
@@ -46,15 +50,15 @@ use foxton_sync::{
 };
 use std::collections::BTreeMap;
 
-/// Adding up what all owners have published.
+/// Sum of the published memory of all owners.
 static MEMORY: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock room");
 
-/// Those who hold most that a refusal for want of room names.
+/// Most holders named by a refusal for lack of memory.
 const MAX_NAMED: usize = 8;
-/// Holders that are looked at to find them, where none has published anything.
+/// Holders inspected to find the largest, if no owner has published anything.
 const SAMPLE: usize = 256;
 
-/// What an owner holds of one table: entries of its lists, not keys.
+/// Entries of an owner's lists for one table. An entry may have several keys.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyCounts {
     shared: u32,
@@ -67,7 +71,7 @@ impl KeyCounts {
     }
 }
 
-/// Which limits are passed.
+/// Limits that are exceeded.
 #[derive(Debug, Clone, Copy)]
 struct ExceededLimits {
     keys: bool,
@@ -76,7 +80,7 @@ struct ExceededLimits {
 }
 
 impl ExceededLimits {
-    /// Publishes what `owner` has, and compares.
+    /// Publishes the memory of `owner`, and compares.
     fn by(worker: &Worker, owner: &mut Owner, limits: &MemoryLimits) -> Self {
         let bytes = owner.lock_bytes();
         let mut total = bytes;
@@ -100,8 +104,8 @@ impl ExceededLimits {
     }
 }
 
-/// Looks how much `owner` holds and, if that is more than it may, trades keys for tables; before a request
-/// of it. The answer to the request, if no more is to be done.
+/// Checks the limits of `owner` before a request, and trades keys for tables if it exceeds one.
+/// Returns the answer to the request, if nothing more is to be done.
 #[cold]
 #[inline(never)]
 pub(crate) fn check_limits(
@@ -111,7 +115,7 @@ pub(crate) fn check_limits(
     (name, mode): (Name, Mode),
 ) -> Option<Reply> {
     let limits = *owner.owners().limits();
-    // Not again on the way: what follows asks, too.
+    // No check on the way: the following requests check, too.
     owner.check_limits_after(u32::MAX);
     let mut exceeded = ExceededLimits::by(worker, owner, &limits);
     let may_try = owner.may_escalate();
@@ -125,7 +129,7 @@ pub(crate) fn check_limits(
         let for_bytes = exceeded.bytes();
         refusal = attempt.run(owner, exceeded);
         exceeded = ExceededLimits::by(worker, owner, &limits);
-        // In proportion to what has to be looked through each time.
+        // In proportion to the number of entries that each attempt walks over.
         let held = owner.entry_count();
         owner.postpone_escalation(match (&refusal, for_bytes) {
             (None, false) => attempt.keys_to_limit(owner).max(held / 64),
@@ -135,10 +139,10 @@ pub(crate) fn check_limits(
     }
     let until_full = limits.keys.saturating_sub(owner.entry_count());
     owner.check_limits_after(limits.check_interval().min(until_full.saturating_add(1)));
-    // Who asks for a table may be about to need fewer keys. What is held, by itself or with the table that its keys were
-    // traded for, takes no room.
+    // A request for a table may be the way to fewer keys. A name that is held, or covered by a
+    // table that its keys were traded for, takes no memory.
     let is_covered = owner.has_escalated() && owner.covers(name, mode);
-    // Asked only where it counts: it looks through all that is held.
+    // Only where it matters, because it walks over all held locks.
     let is_held = exceeded.total && owner.held_mode(name).is_some_and(|held| held.covers(mode));
     let takes_memory = name.class() != Class::Table && !is_covered && !is_held;
     if exceeded.total && takes_memory {
@@ -155,7 +159,7 @@ pub(crate) fn check_limits(
     })
 }
 
-/// An owner that has come to a limit.
+/// Attempt of an owner that has reached a limit.
 struct EscalationAttempt<'a> {
     manager: &'a dyn LockManager,
     worker: &'a Worker,
@@ -163,13 +167,14 @@ struct EscalationAttempt<'a> {
 }
 
 impl EscalationAttempt<'_> {
-    /// Has the fullest tables, until no limit is passed. What stood in the way, if something did.
+    /// Locks the fullest tables, until no limit is exceeded. Returns the refusal, if some request
+    /// was blocked.
     fn run(&self, owner: &mut Owner, exceeded: ExceededLimits) -> Option<Box<Refusal>> {
         let mut tables: Vec<(Name, KeyCounts)> = counts(owner).into_iter().collect();
         tables.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.all()));
         let (mut exceeded, mut refusal) = (exceeded, None);
         for (table, mut counts) in tables {
-            // At most twice: first shared, then exclusively.
+            // At most twice: first shared, then exclusive.
             while exceeded.bytes() || counts.all() > self.limits.keys {
                 let before = counts.all();
                 match self.lock_table(owner, table, counts, exceeded) {
@@ -188,7 +193,7 @@ impl EscalationAttempt<'_> {
         refusal
     }
 
-    /// Has `table` in a mode that covers more, and trades. What is left of its keys.
+    /// Locks `table` in a mode that covers more, and trades. Returns the remaining keys.
     fn lock_table(
         &self,
         owner: &mut Owner,
@@ -201,7 +206,7 @@ impl EscalationAttempt<'_> {
         };
         let is_shared = held.covers(Mode::S);
         if held != Mode::X && !(is_shared && counts.shared > 0) {
-            // Who shares all of it and has few keys beside that needs no more of it.
+            // With the whole table shared and few other keys, a stronger mode is not needed.
             if is_shared && counts.others <= self.limits.keys && !exceeded.bytes() {
                 return Err(None);
             }
@@ -226,7 +231,7 @@ impl EscalationAttempt<'_> {
         Ok(counts_of(owner, table))
     }
 
-    /// Gives back the keys of `table` that it covers, the latest first.
+    /// Releases the keys of `table` that it covers, the latest first.
     fn release_covered(&self, owner: &mut Owner, table: Name) {
         let keys = owner.held().filter(|(name, mode)| {
             name.parent() == Some(table) && owner.covers_as(table, *name, *mode)
@@ -240,14 +245,14 @@ impl EscalationAttempt<'_> {
         add(&owner.record().memory.traded, u64::from(traded));
     }
 
-    /// How many more keys it may have before it looks at its tables again.
+    /// Returns how many more keys the owner may acquire before it checks its tables again.
     fn keys_to_limit(&self, owner: &Owner) -> u32 {
         let fullest = counts(owner).into_values().map(KeyCounts::all).max();
         self.limits.keys.saturating_sub(fullest.unwrap_or(0))
     }
 }
 
-/// What an owner holds of each table.
+/// Returns the entries of an owner for each table.
 fn counts(owner: &Owner) -> BTreeMap<Name, KeyCounts> {
     let mut tables = BTreeMap::<Name, KeyCounts>::new();
     for (name, mode) in owner.entries() {
@@ -266,8 +271,8 @@ fn counts_of(owner: &Owner, table: Name) -> KeyCounts {
     counts(owner).remove(&table).unwrap_or_default()
 }
 
-/// Who stands in the way of an owner that there is no room for: those because of whom it did not get a table,
-/// and those others who hold most.
+/// Returns the blockers of an owner that exceeds the memory limit: the owners because of which it
+/// did not get a table, and the others with the most locks.
 fn memory_blockers(
     manager: &dyn LockManager,
     worker: &Worker,
@@ -295,8 +300,8 @@ fn memory_blockers(
     }
 }
 
-/// Those who hold most, as far as some of the locks show it: for managers whose room is bounded by requests.
-/// The one who asks is among them if it is one of those.
+/// Returns the owners with the most locks, as far as a sample of the locks shows them, for managers
+/// whose memory is limited by requests. The requesting owner may be among them.
 pub(crate) fn largest_holders(manager: &dyn LockManager, worker: &Worker) -> Vec<Blocker> {
     let snapshot = manager.inspect_limited(worker, SAMPLE);
     let mut holders = BTreeMap::<OwnerId, Blocker>::new();

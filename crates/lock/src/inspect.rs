@@ -1,5 +1,4 @@
-//! What a person or a monitor may ask a lock manager: who holds and awaits what, and how much there
-//! was of everything.
+//! Snapshots, statistics and deadlock reports, for people and monitors.
 
 pub use crate::owner::owner_table::WAIT_BUCKETS;
 pub use crate::owner::wait_stats::{ContendedName, WaitUsage};
@@ -20,37 +19,38 @@ use std::{
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct LockSnapshot {
-    /// Names that somebody holds, in their order.
+    /// Names that are held, in their order.
     pub queues: Vec<LockQueue>,
-    /// Whether there was more than was asked for.
+    /// True if the snapshot was limited and left out some queues.
     pub truncated: bool,
 }
 
-/// One name, who holds it and who waits for it.
+/// Holders and waiters of one name.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LockQueue {
     /// The name.
     pub name: Name,
-    /// Who holds it, in no particular order.
+    /// Holders, in no particular order.
     pub holders: Vec<QueueEntry>,
-    /// Who waits, first come first. A conversion also stands among the holders, with what it has.
+    /// Waiters, first come first. A conversion is also among the holders, with the mode that it
+    /// holds.
     pub waiters: Vec<QueueEntry>,
 }
 
-/// A holder or a waiter.
+/// Holder or waiter of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueEntry {
-    /// Who.
+    /// Id of the owner.
     pub owner: OwnerId,
-    /// What people call it.
+    /// Label of its transaction.
     pub label: OwnerLabel,
-    /// What it holds, or would hold if granted.
+    /// Mode that it holds, or will hold once granted.
     pub mode: Mode,
-    /// How long ago its transaction began, to within a clock tick.
+    /// Time since its transaction began, to within a clock tick.
     pub age: Duration,
-    /// For a waiter, how long it has waited.
+    /// For a waiter, the time that it has waited.
     pub waited: Duration,
 }
 
@@ -67,17 +67,17 @@ impl QueueEntry {
     }
 }
 
-/// One edge of the wait-for graph.
+/// Edge of the wait-for graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitForEdge {
-    /// Who waits.
+    /// The waiter.
     pub waiter: OwnerId,
-    /// For whom.
+    /// The owner that it waits for.
     pub blocker: OwnerId,
-    /// Over what.
+    /// The name of the queue.
     pub name: Name,
-    /// Whether the blocker holds the name, or waits for it earlier.
+    /// True if the blocker holds the name; false if it waits for it earlier.
     pub holds: bool,
 }
 
@@ -90,8 +90,8 @@ impl LockSnapshot {
         }
     }
 
-    /// Keeps the queues in which somebody waits, the longest wait first, and of the others as many
-    /// as come to `most` holders and waiters together.
+    /// Keeps the queues with waiters, the longest wait first, and as many others as have `most`
+    /// holders and waiters together.
     pub(crate) fn shortened(mut self, most: usize) -> Self {
         let longest = |queue: &LockQueue| queue.waiters.iter().map(|waiter| waiter.waited).max();
         self.queues
@@ -112,7 +112,8 @@ impl LockSnapshot {
         }
     }
 
-    /// Without the holders for whom `shown` says no, and the names that nobody else holds or awaits.
+    /// Removes the holders for which `shown` returns false, and the names without any other holder
+    /// or waiter.
     pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &QueueEntry) -> bool) {
         for queue in &mut self.queues {
             let name = queue.name;
@@ -122,7 +123,7 @@ impl LockSnapshot {
             .retain(|queue| !queue.holders.is_empty() || !queue.waiters.is_empty());
     }
 
-    /// The queue of `name`, if anybody holds it.
+    /// Returns the queue of `name`, if it is held.
     pub fn queue(&self, name: Name) -> Option<&LockQueue> {
         let at = self
             .queues
@@ -131,13 +132,13 @@ impl LockSnapshot {
         Some(&self.queues[at])
     }
 
-    /// Who waits for whom, by the rules of granting: for holders of an incompatible mode, and for
-    /// earlier waiters of one.
+    /// Returns the edges of the wait-for graph: from each waiter to the holders of an incompatible
+    /// mode, and to the earlier waiters of one.
     pub fn edges(&self) -> Vec<WaitForEdge> {
         self.queues.iter().flat_map(LockQueue::edges).collect()
     }
 
-    /// Waiters over all queues, with the names they wait for, the longest wait first.
+    /// Returns the waiters of all queues, with the names they wait for, the longest wait first.
     pub fn waits(&self) -> Vec<(Name, &QueueEntry)> {
         let waiters = |queue: &'_ LockQueue| queue.waiters.len();
         let mut waits = Vec::with_capacity(self.queues.iter().map(waiters).sum());
@@ -150,7 +151,7 @@ impl LockSnapshot {
 }
 
 impl LockQueue {
-    /// A name that nobody holds yet.
+    /// Returns an empty queue.
     pub(crate) fn new(name: Name) -> Self {
         Self {
             name,
@@ -183,7 +184,7 @@ impl LockQueue {
 }
 
 impl fmt::Display for LockSnapshot {
-    /// One block for each name, as in `docs/locking.md`.
+    /// Writes one block for each name, as in `docs/locking.md`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for queue in &self.queues {
             writeln!(f, "{}", queue.name)?;
@@ -204,13 +205,13 @@ impl fmt::Display for LockSnapshot {
     }
 }
 
-/// A cycle of waits that was found, and who gave way.
+/// Cycle of waits that was found and ended.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeadlockCycle {
     /// When it was found.
     pub at: SystemTime,
-    /// Each member waits for the next, the last for the first.
+    /// Members of the cycle: each waits for the next, the last for the first.
     pub cycle: Vec<CycleMember>,
 }
 
@@ -223,79 +224,80 @@ impl fmt::Display for DeadlockCycle {
     }
 }
 
-/// How much there was of everything since the manager was made.
+/// Counters of a manager since it was made.
 ///
-/// Locks of transactions that have not ended are not among the acquisitions yet.
+/// Locks of transactions that have not ended are not yet counted as acquisitions.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// Names that came to be held.
+    /// Number of acquired names.
     pub acquisitions: u64,
-    /// Requests for what was held already.
+    /// Number of requests for locks that were held already.
     pub re_asks: u64,
-    /// Requests that had to wait.
+    /// Number of requests that had to wait.
     pub waits: u64,
     /// Microseconds waited, over all waits.
     pub wait_micros: u64,
-    /// Requests refused because they were not to wait.
+    /// Number of requests refused because they were not to wait.
     pub busy: u64,
-    /// Waits that ended at their deadline.
+    /// Number of waits that ended at their deadline.
     pub timeouts: u64,
-    /// Waits that ended as the victim of a deadlock.
+    /// Number of waits that ended as the victim of a deadlock.
     pub deadlocks: u64,
-    /// Waits that somebody ended from outside.
+    /// Number of waits that another thread ended.
     pub cancelled: u64,
-    /// Requests for which there was no room.
+    /// Number of requests refused for lack of memory.
     pub full: u64,
-    /// How often remembered locks were made real (`direct`): de-escalation.
+    /// Number of revocations, in which remembered locks were made real (`direct`): de-escalation.
     pub revocations: u64,
-    /// How often a transaction was given a whole table in the place of many keys.
+    /// Number of escalations: a transaction got a whole table in place of many keys.
     pub escalations: u64,
-    /// How often one asked for a whole table and somebody was in the way: it went on with keys.
+    /// Number of escalations that were blocked, so that the transaction went on with keys.
     pub escalations_refused: u64,
-    /// Keys that were given back for tables.
+    /// Number of keys released for a table lock.
     pub traded: u64,
-    /// Nanoseconds that revoking took, over all threads.
+    /// Nanoseconds spent in revocations, over all threads.
     pub revocation_nanos: u64,
-    /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
+    /// Histogram of wait times: bucket `i` counts waits of less than 2^i microseconds that are in
+    /// no earlier bucket.
     pub wait_histogram: [u64; WAIT_BUCKETS],
-    /// What became of locks that could be inherited.
+    /// Outcomes of inheritable locks.
     pub inheritance: InheritanceStats,
     /// Memory of heads, queues and records, an estimate in bytes.
     pub memory_bytes: usize,
-    /// What waiting cost by table, most time waited first: [`Name::table`], or
-    /// [`Name::advisory`] of 0 for all advisory names together.
+    /// Wait statistics by table, the most wait time first: [`Name::table`], or [`Name::advisory`]
+    /// of 0 for all advisory names together.
     pub tables: Vec<(Name, WaitUsage)>,
-    /// What waiting cost by label, most time waited first.
+    /// Wait statistics by label, the most wait time first.
     pub labels: Vec<(OwnerLabel, WaitUsage)>,
-    /// The names that cost most time waited, that first.
+    /// Names with the most wait time, that first.
     pub hot_names: Vec<ContendedName>,
 }
 
-/// What became of the locks of tables that a transaction could have left to the next one at its
-/// place, as Johnson, Pandis and Ailamaki count them in their section 8.4. All zero where nothing is
-/// inherited.
+/// Outcomes of table locks that a transaction could have left to the next one with its owner index,
+/// as Johnson, Pandis and Ailamaki count them in their section 8.4. All zero without inheritance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InheritanceStats {
-    /// Released at the end of their transaction, since there was no contention for them.
+    /// Released at the end of their transaction, because there was no contention for them.
     pub cold: u64,
-    /// Hot, and released at the end of their transaction, since somebody waited for them.
+    /// Hot, and released at the end of their transaction, because a transaction waited for them.
     pub wanted: u64,
-    /// Hot, and released nevertheless, once in a while, to see whether they still are.
+    /// Hot, and released now and then anyway, to measure whether they still are.
     pub renewed: u64,
     /// Left to the next transaction.
     pub kept: u64,
     /// Of those: used by a later transaction.
     pub used: u64,
-    /// Of those: given up, since the next transactions did not ask for them, or in another mode.
+    /// Of those: released, because the next transactions requested them in another mode or not at
+    /// all.
     pub discarded: u64,
-    /// Of those: taken away by somebody who needed them gone.
+    /// Of those: revoked by another owner.
     pub revoked: u64,
 }
 
 impl LockStats {
-    /// Sums what the owners of `owners` counted.
+    /// Sums the counts of all owners.
     pub(crate) fn sum(owners: &OwnerTable, table_bytes: usize) -> Self {
         let mut stats = Self {
             memory_bytes: owners.memory_bytes() + table_bytes,
@@ -306,7 +308,7 @@ impl LockStats {
             let counters = &record.counters;
             record.read_wait_stats(|waits| totals.add(waits));
             stats.inheritance.revoked += lock(&record.inherited).revoked;
-            // Relaxed: sums of counts that go on meanwhile.
+            // Relaxed: sums of counts that may change meanwhile.
             let refused =
                 |reason: RefusalReason| counters.refusals[reason as usize].load(Ordering::Relaxed);
             stats.acquisitions += counters.acquisitions.load(Ordering::Relaxed);
@@ -343,8 +345,8 @@ impl LockStats {
         stats
     }
 
-    /// The wait time, rounded up to a power of two of microseconds, that `share` (0 to 1) of all
-    /// waits did not exceed; zero if nobody waited.
+    /// Returns the wait time, rounded up to a power of two of microseconds, that `share` (0 to 1)
+    /// of all waits did not exceed; zero if no request waited.
     pub fn wait_quantile(&self, share: f64) -> Duration {
         let wanted = (self.waits as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,23 +1,23 @@
 #![forbid(unsafe_code)]
-//! Who may: lock managers behind one contract.
+//! Lock managers behind one contract.
 //!
 //! A lock manager decides which transactions may hold which *names* in which *modes*, and makes the
-//! others wait, in order, as threads or as tasks. It knows nothing of what the names stand for: no
-//! page, no record, no log. So it serves any engine, and this page shows how.
+//! others wait in order, as threads or as tasks. It does not know what a name stands for: no page,
+//! no record, no log. So it can be used by any engine, and this page shows how.
 //!
 //! | you give | it is | you get |
 //! |---|---|---|
-//! | a [`Name`](name::Name) | 24 bytes: a table, a key with the gap before it, a number | an order, a parent |
-//! | a [`Mode`](mode::Mode) | IS IX S SIX U X, or a key part with a gap part | the weakest mode that covers two |
-//! | an [`Owner`](owner::Owner) | what is kept for one transaction, used again for the next | what it holds, in order |
-//! | a [`Worker`](foxton_sync::worker::Worker) | everything per thread, passed explicitly | no globals, no thread-locals |
+//! | a [`Name`](name::Name) | 24 bytes: a table, a key and its gap, a number | an order, a parent |
+//! | a [`Mode`](mode::Mode) | IS IX S SIX U X, or a key part with a gap part | suprema |
+//! | an [`Owner`](owner::Owner) | the state of one transaction, used again | its locks, in order |
+//! | a [`Worker`](foxton_sync::worker::Worker) | the state of one thread | no thread-locals |
 //!
-//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`AnyManager`](any::AnyManager) is whichever
-//! manager keeps it for you, chosen when it is opened.
+//! [`LockManager`](manager::LockManager) is the contract, clauses L1 to L7.
+//! [`AnyManager`](any::AnyManager) is an implementation of it, chosen when it is opened.
 //!
-//! # In somebody else's engine
+//! # In another engine
 //!
-//! A store of numbers, whose transactions are serializable because they lock before they look and
+//! A store of numbers. Its transactions are serializable because they lock before they read, and
 //! release at the end:
 //!
 //! ```
@@ -70,7 +70,8 @@
 //!     ) -> Result<(), Box<Refusal>> {
 //!         owner.begin();
 //!         owner.set_label("transfer");
-//!         let locked = [from, to].iter().try_for_each(|&key| self.lock(worker, owner, key, Mode::X));
+//!         let mut keys = [from, to].iter();
+//!         let locked = keys.try_for_each(|&key| self.lock(worker, owner, key, Mode::X));
 //!         if locked.is_ok() {
 //!             let mut accounts = self.accounts.lock().unwrap();
 //!             *accounts.get_mut(&from).unwrap() -= amount;
@@ -94,7 +95,7 @@
 //!             let mut owner = store.locks.owner();
 //!             for _ in 0..100 {
 //!                 while let Err(refusal) = store.transfer(&worker, &mut owner, (from, to), 1) {
-//!                     // deadlock: X on 1/0x..02 was not granted; in the way: transfer (owner 1.9) ...
+//!                     // deadlock: X on 1/0x..02 was not granted; in the way: transfer ...
 //!                     eprintln!("{refusal}");
 //!                 }
 //!             }
@@ -106,8 +107,8 @@
 //!
 //! # Without blocking
 //!
-//! [`request`](manager::LockManager::request) never sleeps. When it answers `WaitInfo`, a thread calls
-//! `wait`, a task returns what `poll_wait` says, and whoever changes its mind calls `cancel`, which
+//! [`request`](manager::LockManager::request) never sleeps. When it answers `Waiting`, a thread
+//! calls `wait`, and a task returns the result of `poll_wait`. To give up, call `cancel`, which
 //! leaves no trace:
 //!
 //! ```
@@ -128,10 +129,11 @@
 //! # assert!(locks.inspect(&worker).queues.is_empty());
 //! ```
 //!
-//! # Where to read on
+//! # Further reading
 //!
-//! `tests/scripts` tells what a lock manager does in some sixty small histories; [`reference`](managers::reference)
-//! does it in the plainest code; [`deadlock`] argues why no deadlock is missed and none has two victims.
+//! `tests/scripts` shows in some sixty small histories how a lock manager behaves.
+//! [`reference`](managers::reference) does the same in the plainest code. [`deadlock`] argues why
+//! no deadlock is missed and none has two victims.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 

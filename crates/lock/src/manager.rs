@@ -1,4 +1,4 @@
-//! The contract of lock managers.
+//! Contract of a lock manager.
 
 use crate::{
     inspect::{DeadlockCycle, LockSnapshot, LockStats},
@@ -24,36 +24,37 @@ use std::{
 /// * L3  A refused or cancelled request leaves no trace: holders, waiters and their order are as
 ///   before. A cancellation that comes after the grant gives back what was granted.
 /// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
-///   grantable waiters are woken. Until it has seen that, another may be granted in its place, where L5
-///   lets it be overtaken; then it waits on.
+///   grantable waiters are woken. Until it has seen that, another may be granted in its place,
+///   where L5 lets it be overtaken; then it waits on.
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
-///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
-///   awake, new requests overtake each other, but each is overtaken so many times at most
+///   never before an earlier conversion. Where a manager's order regards who is waited for, or who
+///   is awake, new requests overtake each other, but each is overtaken so many times at most
 ///   ([`ManagerKind::max_overtaken`](crate::any::ManagerKind::max_overtaken)).
 /// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
 ///
 /// `tests/contract.rs` has a test for each clause and runs it on every manager over every latch;
-/// `tests/scripts` tells the same by example.
+/// `tests/scripts` shows the same by example.
 ///
 /// # Use
 ///
-/// [`request`](Self::request) never blocks. When it answers `Waiting`, the request stands in a queue
-/// and the owner must see the wait to its end before it does anything else: by
-/// [`wait`](Self::wait) (a thread sleeps), by [`poll_wait`](Self::poll_wait) (a task does), or by
-/// [`cancel`](Self::cancel). [`lock`](Self::lock) is the first two steps in one.
+/// [`request`](Self::request) never blocks. When it answers `Waiting`, the request is in a queue,
+/// and the owner must end the wait before it does anything else. A thread calls
+/// [`wait`](Self::wait) and sleeps, a task calls [`poll_wait`](Self::poll_wait), and
+/// [`cancel`](Self::cancel) withdraws the request. [`lock`](Self::lock) combines a request and a
+/// wait.
 ///
 /// # Panics
 ///
-/// All methods panic when called with an owner of another manager, for a mode that does not suit
-/// the name, or for anything but the end of a wait while one is in progress.
+/// All methods panic when called with an owner of another manager, or for a mode that does not suit
+/// the name. While a wait is in progress, they panic unless they end the wait.
 pub trait LockManager: Send + Sync + Debug {
-    /// An owner without locks. Making one takes a latch that all share; use it again for one
+    /// Returns an owner without locks. Making one takes a latch that all share, so use it for one
     /// transaction after another.
     fn owner(&self) -> Owner;
 
-    /// Asks for `name` in `mode`, without blocking.
+    /// Requests `name` in `mode`, without blocking.
     fn request(
         &self,
         worker: &Worker,
@@ -63,12 +64,12 @@ pub trait LockManager: Send + Sync + Debug {
         wait_mode: WaitMode,
     ) -> Reply;
 
-    /// As [`request`](Self::request), for a key that a scan has come to. Managers that can do with
-    /// less for a key near the one before keep in `scan` what they need for that; who goes on
-    /// scanning passes the same one again.
+    /// As [`request`](Self::request), for a key that a scan has come to. Some managers need less
+    /// for a key near the one before, and store in `scan` what they need for that. Pass the same
+    /// `scan` again for the next key.
     ///
-    /// Such locks may be given back later than asked: by `release_since` only if the first of a
-    /// group of neighbours was acquired since the savepoint.
+    /// Such locks may be released later than requested: `release_since` releases them only if the
+    /// first of a group of neighbours was acquired since the savepoint.
     #[inline]
     fn request_in_scan(
         &self,
@@ -82,68 +83,68 @@ pub trait LockManager: Send + Sync + Debug {
         self.request(worker, owner, name, mode, wait_mode)
     }
 
-    /// Asks at once for all keys of one length from `first` to `last`, whether there are such keys or
-    /// not: each shared, with the gap before it, but not the gap before `first`. `true`: all of that is
-    /// held until the end. `false`: whoever needs any of it has to ask for it, and some may be held
-    /// already. Never waits.
+    /// Requests all keys of one length from `first` to `last` at once, existing or not. Each key is
+    /// shared, with the gap before it, but not the gap before `first`. Returns true if all of that
+    /// is held until the end. Otherwise some of it may be held, and each key has to be requested.
+    /// Never waits.
     ///
-    /// For a short range that is about to be read. The same as for
-    /// [`request_in_scan`](Self::request_in_scan) holds for giving back.
+    /// For a short range that is about to be read. Locks are released as for
+    /// [`request_in_scan`](Self::request_in_scan).
     #[inline]
     fn lock_range(&self, _worker: &Worker, _owner: &mut Owner, _first: Name, _last: Name) -> bool {
         false
     }
 
-    /// Says that `name` is about to be asked for: what has to be fetched from memory for that can be on its way meanwhile.
-    /// Changes nothing, and need not be said.
+    /// Prefetches the memory for a request of `name` that is about to follow. Has no other effect,
+    /// and may be left out.
     #[inline]
     fn prefetch(&self, _name: Name) {}
 
-    /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
-    /// is given back (L3); if it was refused, nothing remains to be done.
+    /// Withdraws the request that waits, if there is one. If it was granted meanwhile, the grant is
+    /// undone (L3); if it was refused, nothing remains to be done.
     fn cancel(&self, worker: &Worker, owner: &mut Owner);
 
-    /// Ends a wait from outside, as timed out or cancelled, and says whether it was this call that
-    /// ended it. If not, it has ended otherwise: what was granted is granted for good, whether who waited has seen it
-    /// or not. Who waits learns of it by `wait` or `poll_wait`.
+    /// Ends a wait from another thread, as timed out or cancelled, and returns true if this call
+    /// ended it. Otherwise the wait has ended before, and a grant is final, whether or not the
+    /// waiter has seen it. The waiter gets the outcome from `wait` or `poll_wait`.
     fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool;
 
-    /// Gives back `name`, whatever its mode. `false` if it was not held.
+    /// Releases `name`, whatever its mode. Returns false if it was not held.
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool;
 
-    /// Gives back all that was acquired since `savepoint`, the latest first. What was held before
-    /// and converted since keeps its stronger mode.
+    /// Releases everything that was acquired since `savepoint`, the latest first. A lock that was
+    /// held before and converted since keeps its stronger mode.
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint);
 
-    /// Gives back all that `owner` holds, and wakes whoever can now go on.
+    /// Releases everything that `owner` holds, and wakes the waiters that can now go on.
     fn release_all(&self, worker: &Worker, owner: &mut Owner);
 
-    /// Who holds and awaits what. Looks at one queue after the other and never stops the world.
+    /// Returns all holders and waiters. Visits one queue after the other, and never stops all
+    /// threads.
     fn inspect(&self, worker: &Worker) -> LockSnapshot;
 
     /// As [`inspect`](Self::inspect), but no more than about `most` holders and waiters: first the
-    /// names that somebody waits for, the longest wait first, then some of the others.
+    /// names with waiters, the longest wait first, then some of the others.
     fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.inspect(worker).shortened(most)
     }
 
-    /// How long the longest of all waits has lasted so far, if somebody waits.
+    /// Returns how long the longest of all waits has lasted so far, if there is one.
     fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
         let snapshot = self.inspect(worker);
         snapshot.waits().first().map(|(_, waiter)| waiter.waited)
     }
 
-    /// The most recent deadlocks, up to 64, the latest last.
+    /// Returns the most recent deadlocks, up to 64, the latest last.
     fn deadlocks(&self) -> Vec<DeadlockCycle>;
 
-    /// How much there was of everything.
+    /// Returns the counters of the manager.
     fn stats(&self, worker: &Worker) -> LockStats;
 
     /// Panics if an invariant of the manager is broken. Slow; for tests and simulation.
     fn verify(&self, worker: &Worker);
 
-    /// Sleeps until the wait of `owner` has ended, at the latest at `deadline`: then it is timed
-    /// out.
+    /// Sleeps until the wait of `owner` has ended; at `deadline` the wait is timed out.
     fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
         let wait = owner
             .wait_ticket()
@@ -152,7 +153,7 @@ pub trait LockManager: Send + Sync + Debug {
         let parker = &owner.record().parker;
         let slept = parker.wait(wait.ticket, deadline);
         let verdict = slept.unwrap_or_else(|| {
-            // Whether we end the wait or somebody else just did: it has ended now.
+            // Whether this thread ended the wait or another one just did, it has ended now.
             self.end_wait(worker, wait, RefusalReason::TimedOut);
             let verdict = parker.verdict(wait.ticket);
             verdict.expect("an ended wait has a verdict")
@@ -160,8 +161,9 @@ pub trait LockManager: Send + Sync + Debug {
         owner.finish_wait(verdict)
     }
 
-    /// The outcome of the wait of `owner`, or `PendingWait` with the task registered to be woken. For a
-    /// deadline, have a timer call [`end_wait`](Self::end_wait) with the owner's ticket.
+    /// Returns the outcome of the wait of `owner`, or `Pending` with the task registered to be
+    /// woken. For a deadline, have a timer call [`end_wait`](Self::end_wait) with the owner's
+    /// ticket.
     fn poll_wait(
         &self,
         _worker: &Worker,
@@ -175,7 +177,7 @@ pub trait LockManager: Send + Sync + Debug {
         verdict.map(|verdict| owner.finish_wait(verdict))
     }
 
-    /// Asks for `name` in `mode` and waits until `deadline`, or for as long as it takes.
+    /// Requests `name` in `mode` and waits until `deadline`, or for as long as it takes.
     fn lock(
         &self,
         worker: &Worker,
@@ -193,7 +195,7 @@ pub trait LockManager: Send + Sync + Debug {
         }
     }
 
-    /// Asks for `name` in `mode` and does not wait.
+    /// Requests `name` in `mode` and does not wait.
     fn try_lock(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> Outcome {
         match self.request(worker, owner, name, mode, WaitMode::Refuse) {
             Reply::Granted => Outcome::Granted,
@@ -204,8 +206,8 @@ pub trait LockManager: Send + Sync + Debug {
     }
 }
 
-/// Methods of the contract in which a manager adds nothing to another one that it stands on:
-/// `forward! { (inner) cancel release }` has `self.inner` answer.
+/// Methods of the contract that a manager forwards unchanged to the manager below it: with
+/// `forward! { (inner) cancel release }`, `self.inner` answers.
 macro_rules! forward {
     ($to:tt $($method:ident)+) => { $($crate::manager::forward!(@$method $to);)+ };
     (@owner ($($to:tt)+)) => {

@@ -1,17 +1,18 @@
-//! Asking for a lock, and the answers.
+//! Lock requests and the answers to them.
 //!
-//! A refused lock is an outcome, not an error: the caller decides whether to skip, to wait longer
-//! or to roll back. A [`Refusal`](crate::request::Refusal) says everything a person would ask next: what was wanted, for
-//! how long, and who stood in the way.
+//! A refused lock is an outcome, not an error: the caller decides whether to skip it, to wait
+//! longer or to roll back. A [`Refusal`](crate::request::Refusal) says which lock was requested,
+//! how long the request waited, and which transactions blocked it.
 
 use crate::{mode::Mode, name::Name};
 use std::{borrow::Cow, fmt, time::Duration};
 
-/// A transaction as the lock manager sees it: unique among all owners of a manager.
+/// Identifier of a transaction as the lock manager sees it, unique among all owners of a manager.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(u64);
 
-/// Bits of an id that number the owner's place; the rest counts who had that place before.
+/// Bits of an id that hold the owner's index. The other bits count the earlier owners with that
+/// index.
 const INDEX_BITS: u32 = 24;
 
 impl OwnerId {
@@ -24,24 +25,24 @@ impl OwnerId {
         Self(number)
     }
 
-    /// The place whose owner this is.
+    /// Returns the owner's index in the table of owners.
     pub(crate) const fn index(self) -> u32 {
         (self.0 & ((1 << INDEX_BITS) - 1)) as u32
     }
 
-    /// The owner that has the same place next.
+    /// Returns the id of the next owner with the same index.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.wrapping_add(1 << INDEX_BITS))
     }
 
-    /// The id as a number, for logs.
+    /// Returns the id as a number, for logs.
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
 impl fmt::Display for OwnerId {
-    /// Place and generation: `12.7`.
+    /// Writes index and generation: `12.7`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index(), self.0 >> INDEX_BITS)
     }
@@ -53,60 +54,60 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// What people call a transaction: `"transfer"`. Empty if nobody named it.
+/// Name of a transaction for people: `"transfer"`. Empty if it has none.
 pub type OwnerLabel = Cow<'static, str>;
 
-/// Whether a request that cannot be granted at once becomes a wait.
+/// Behaviour of a request that cannot be granted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitMode {
-    /// It is refused, and leaves no trace.
+    /// The request is refused, and leaves no trace.
     Refuse,
-    /// It is passed over ([`Reply::Skipped`]), and leaves no trace. Who stood in the way is not told: for
-    /// those who pass over what is locked, many names in a row, and would not read it.
+    /// The request is skipped ([`Reply::Skipped`]), and leaves no trace. The blockers are not
+    /// reported. For scans that skip locked rows, many in a row, and would not read the report.
     Skip,
-    /// It waits in the queue.
+    /// The request waits in the queue.
     Wait,
 }
 
-/// The answer to a request, without blocking.
+/// Answer to a request, without blocking.
 #[derive(Debug)]
 #[must_use = "a request may have become a wait, which has to be waited for or cancelled"]
 pub enum Reply {
-    /// The owner now holds the name in the mode asked for, or a stronger one.
+    /// The owner now holds the name in the requested mode, or in a stronger one.
     Granted,
-    /// The owner held enough already.
+    /// The owner already held the name in a mode that covers the requested one.
     Held,
-    /// The request is in the queue. Nothing else may be asked for until the wait has ended: call
-    /// `wait`, `poll_wait` or `cancel`.
+    /// The request is in the queue. The owner may request nothing else until the wait has ended:
+    /// call `wait`, `poll_wait` or `cancel`.
     Waiting,
-    /// Nothing has changed: somebody is in the way of a request that was to be passed over then.
+    /// Nothing has changed: the request was blocked, and was to be skipped then.
     Skipped,
     /// Nothing has changed.
     Refused(Box<Refusal>),
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug)]
 #[must_use = "a refused lock is not held"]
 pub enum Outcome {
-    /// The owner now holds the name in the mode asked for, or a stronger one.
+    /// The owner now holds the name in the requested mode, or in a stronger one.
     Granted,
-    /// The owner held enough already.
+    /// The owner already held the name in a mode that covers the requested one.
     Held,
     /// Nothing has changed.
     Refused(Box<Refusal>),
 }
 
-// Outcomes travel through every hot function; the details are behind a pointer.
+// Every hot function returns an outcome, so the details are behind a pointer.
 const _: () = assert!(size_of::<Reply>() <= 16 && size_of::<Outcome>() <= 16);
 
 impl Outcome {
-    /// Whether the lock is held now.
+    /// True if the lock is held now.
     pub fn is_held(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
 
-    /// The refusal, if it was one.
+    /// Returns the refusal, if there is one.
     pub fn refusal(self) -> Option<Box<Refusal>> {
         match self {
             Self::Refused(refusal) => Some(refusal),
@@ -115,25 +116,26 @@ impl Outcome {
     }
 }
 
-/// Why a request was refused.
+/// Reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// It could not be granted at once and was not to wait.
+    /// The request could not be granted at once and was not to wait.
     Busy,
-    /// Its deadline passed.
+    /// The deadline passed.
     TimedOut,
-    /// It closed, or was part of, a cycle of waits, and its owner was chosen to give way.
+    /// The wait was part of a cycle, and its owner was chosen as the victim.
     Deadlock,
-    /// Somebody ended the wait from outside.
+    /// Another thread ended the wait.
     Cancelled,
-    /// There are as many requests at once as the manager has room for, or as its options allow. It can be
-    /// asked for again when others have ended. Those who stand in the way are those who hold most.
+    /// The manager has no space for another request, or its options allow no more. It can be
+    /// requested again when other transactions have ended. The reported blockers are the owners
+    /// with the most locks.
     Full,
 }
 
 impl RefusalReason {
-    /// How many there are.
+    /// Number of reasons.
     pub(crate) const COUNT: usize = Self::Full as usize + 1;
 }
 
@@ -149,19 +151,19 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// A request that was not granted, and who stood in the way.
+/// Request that was not granted, and the transactions that blocked it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Why.
+    /// Reason of the refusal.
     pub reason: RefusalReason,
-    /// What was asked for.
+    /// The requested name.
     pub name: Name,
-    /// In which mode the owner would have held it: for a conversion, the supremum.
+    /// Mode in which the owner would have held it: for a conversion, the supremum.
     pub mode: Mode,
-    /// How long the request had waited.
+    /// Time that the request had waited.
     pub waited: Duration,
-    /// Who stood in the way at that moment: holders in an incompatible mode, then earlier waiters.
+    /// Blocking requests at that moment: holders in an incompatible mode, then earlier waiters.
     pub blockers: Vec<Blocker>,
     /// The cycle, if this was a deadlock: each member waits for the next, the last for the first.
     pub cycle: Vec<CycleMember>,
@@ -188,8 +190,8 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// As it is displayed, with names as `call` calls them: a lock manager knows tables by number
-    /// only.
+    /// Returns the displayed text, with each name as `call` writes it, because a lock manager knows
+    /// tables only by number.
     pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
         let mut text = String::new();
         self.write(&mut text, call)
@@ -218,22 +220,22 @@ impl Refusal {
     }
 }
 
-/// Somebody who stood in the way of a request.
+/// Transaction that blocked a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocker {
-    /// Who.
+    /// Id of the blocking owner.
     pub owner: OwnerId,
-    /// What people call it.
+    /// Label of its transaction.
     pub label: OwnerLabel,
-    /// The mode it holds, or waits for.
+    /// Mode that it holds, or waits for.
     pub mode: Mode,
-    /// How long ago its transaction began, to within a clock tick.
+    /// Time since its transaction began, to within a clock tick.
     pub age: Duration,
-    /// Whether it waits itself, earlier in the same queue, rather than holds.
+    /// True if it waits itself, earlier in the same queue; false if it holds the name.
     pub waiting: bool,
-    /// How many locks it holds, about, if it stands in the way because it holds many ([`RefusalReason::Full`]);
-    /// otherwise 0.
+    /// Number of locks that it holds, about, if it blocks because it holds many
+    /// ([`RefusalReason::Full`]); otherwise 0.
     pub locks: usize,
 }
 
@@ -253,21 +255,21 @@ impl fmt::Display for Blocker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CycleMember {
-    /// Who.
+    /// Id of the owner.
     pub owner: OwnerId,
-    /// What people call it.
+    /// Label of its transaction.
     pub label: OwnerLabel,
-    /// How long ago its transaction began, to within a clock tick.
+    /// Time since its transaction began, to within a clock tick.
     pub age: Duration,
-    /// How many locks it held.
+    /// Number of locks that it held.
     pub lock_count: usize,
-    /// What it waits for.
+    /// Name and mode that it waits for.
     pub waits_for: (Name, Mode),
-    /// How the next member of the cycle stands in its way: the mode it holds, or awaits earlier.
+    /// Mode in which the next member of the cycle blocks it: held, or requested earlier.
     pub blocking_mode: Mode,
-    /// Whether the next member holds what this one waits for, or only waits for it earlier.
+    /// True if the next member holds the name; false if it only waits for it earlier.
     pub blocked_by_holder: bool,
-    /// Whether it was chosen to give way.
+    /// True if it was chosen as the victim.
     pub victim: bool,
 }
 
@@ -278,7 +280,7 @@ impl fmt::Display for CycleMember {
 }
 
 impl CycleMember {
-    /// As it is displayed, with names as `call` calls them.
+    /// Returns the displayed text, with each name as `call` writes it.
     pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
         let mut text = String::new();
         self.write(&mut text, call)
@@ -303,7 +305,7 @@ impl CycleMember {
     }
 }
 
-/// An owner with its label, where it has one.
+/// Displays an owner with its label, if it has one.
 struct OwnerDisplay<'a>(OwnerId, &'a str);
 
 impl fmt::Display for OwnerDisplay<'_> {

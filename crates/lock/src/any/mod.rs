@@ -1,4 +1,4 @@
-//! The choice of a manager, made when it is opened.
+//! Choice of a manager, made when it is opened.
 
 use crate::{
     deadlock::VictimPolicy,
@@ -37,27 +37,29 @@ pub enum ManagerKind {
     Global,
     /// A latch for each hash bucket.
     Bucket,
-    /// Latches for shards, and whom most wait for goes first.
+    /// Latches for shards. The owner that the most others wait for is granted first.
     Sharded,
-    /// The same, and who came first goes first.
+    /// As `sharded`, first come, first served.
     ShardedFifo,
-    /// As `sharded`, with its document's latch above all shards, and its detector: a deadlock stops everybody.
+    /// As `sharded`, with the global latch and the detector thread of Olchawa and Rejewski: a
+    /// deadlock stops all requests.
     ShardedGlobalLatch,
-    /// What nobody conflicts with is only remembered; the rest as with `bucket`, but that a lock granted to
-    /// somebody asleep goes to who asks for it before that one wakes.
+    /// Locks without conflicts are only remembered; the rest is as with `bucket`. A lock granted to
+    /// a sleeping waiter may be revoked for a request that comes before the waiter wakes.
     #[default]
     Direct,
-    /// The same, and who came first goes first.
+    /// As `direct`, first come, first served.
     DirectFifo,
-    /// No latch while nobody waits.
+    /// No latch unless a request waits.
     Staged,
-    /// The same, as its document has it.
+    /// As `staged`, in the form of Jung et al. 2013.
     StagedPaper,
-    /// The document's form, whose memory waits for the oldest transaction that runs.
+    /// As `staged:paper`, with the older rule of memory reuse: memory waits for the oldest running
+    /// transaction.
     StagedOldest,
-    /// `global` with a table that is made for a latch that is elided.
+    /// As `global`, with a table laid out for elided latches.
     GlobalElidable,
-    /// `bucket` likewise.
+    /// As `bucket`, with a table laid out for elided latches.
     BucketElidable,
 }
 
@@ -79,11 +81,12 @@ foxton_sync::named_enum! {
 }
 
 impl ManagerKind {
-    /// How often, at most, a request is granted that came later than another which waits and conflicts with
-    /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
-    /// Over `direct` only by requests that ask for no less than the first does (readers pass no writer), only for a while
-    /// ([`Options::barging_window`]), and not for numbers ([`Name::advisory`]). Over the two that put whom most wait for first, as
-    /// often as others stood before it when it came, up to 255, if these were more than this number.
+    /// Returns the maximum number of later conflicting requests granted before a waiter; 0 means
+    /// first come, first served. Over `direct` they count for each time that this waiter, or one
+    /// before it, is first in the queue. A request barges there only if its mode covers that of the
+    /// first waiter (so readers pass no writer), only within [`Options::barging_window`], and not
+    /// for numbers ([`Name::advisory`]). Over `sharded` and `sharded:global-latch` the maximum is
+    /// the number of waiters that were ahead when the request came, up to 255, if that is larger.
     pub const fn max_overtaken(self) -> u32 {
         match self {
             Self::Sharded | Self::ShardedGlobalLatch => MAX_OVERTAKEN as u32,
@@ -93,59 +96,62 @@ impl ManagerKind {
     }
 }
 
-/// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
-/// with three buckets for each of those most have one alone. 1 MiB with `bucket`.
+/// Default number of buckets. 512 transactions of ten rows hold five thousand names, and with three
+/// buckets for each of them most names have a bucket alone. 1 MiB with `bucket`.
 pub const DEFAULT_BUCKET_COUNT: usize = 1 << 14;
 
-/// How a lock manager is made.
+/// Options of a lock manager.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which one. Default `direct`.
+    /// The manager. Default `direct`.
     pub kind: ManagerKind,
     /// The latch over its table or buckets; `reference` has a mutex of its own. Default `parking`.
     pub latch: latch::Kind,
-    /// How many hash buckets, a power of two up to 2^31. Default
-    /// [`DEFAULT_BUCKET_COUNT`].
+    /// Number of hash buckets, a power of two up to 2^31. Default [`DEFAULT_BUCKET_COUNT`].
     pub bucket_count: usize,
-    /// Who of a deadlock gives way. Default `least-work`.
+    /// Policy that chooses the victim of a deadlock. Default `least-work`.
     pub victim: VictimPolicy,
-    /// Whether transactions leave locks on tables to the next at their place. Default `off`.
+    /// When transactions leave table locks to the next one with their owner index. Default `off`.
     pub inherit: Inheritance,
-    /// Whether the manager may have threads of its own: those of `sharded` and `sharded:world`. Without, whoever
-    /// needs what such a thread does does it itself, at once. Default true.
+    /// True if the manager may have threads of its own: those of `sharded` and
+    /// `sharded:global-latch`. If not, each caller does the work of such a thread itself, at once.
+    /// Default true.
     pub own_threads: bool,
-    /// For `direct`: in how many granules keys are remembered, a power of two up to 4096, which is
-    /// the default: 32 KiB.
+    /// For `direct`: number of granules in which keys are remembered, a power of two up to 4096,
+    /// which is the default: 32 KiB.
     pub granule_count: usize,
-    /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
-    /// time. Default 10 ms; up to a thousand times as long where that happens again and again.
+    /// For `direct`: how long nothing is remembered in a granule after its first revocation.
+    /// Default 10 ms; up to a thousand times as long after repeated revocations.
     pub hold_off: Duration,
-    /// For `direct`: for how long, from the first time on, somebody may be passed in its sleep, to within a tick of the
-    /// clock; after that what is granted to it is not lent any more. Default 50 ms.
+    /// For `direct`: how long later requests may barge past a sleeping waiter, from the first time
+    /// on, to within a clock tick. After that a grant to the waiter is final. Default 50 ms.
     pub barging_window: Duration,
-    /// For `direct`: the fences between those who remember and those who revoke. Default `found`: the best that
-    /// the system has; `symmetric` is what it comes to where that is little.
+    /// For `direct`: fences between owners that remember and owners that revoke. Default `found`,
+    /// the best that the system has; on a system that has no better ones, `found` is `symmetric`.
     pub fences: Fences,
-    /// A fault on purpose, for `direct`: what is lent goes to who asks for it also after it was seen. Default false.
+    /// Injected fault, for `direct`: a grant is revoked even after its owner has seen it. Default
+    /// false.
     #[cfg(feature = "planted")]
     pub barge_after_seen: bool,
-    /// Above how many keys of one table a transaction tries to have all of it, without waiting, in the place
-    /// of those; 0 for never. Default 10,000.
+    /// Number of keys of one table above which a transaction tries to lock the whole table instead,
+    /// without waiting; 0 for never. Default 10,000.
     ///
-    /// This and the next two need tables to be locked before their keys, and count what a list of locks has: a
-    /// block of neighbours that `direct` remembers is one.
+    /// This limit and the next two need tables to be locked before their keys. They count entries
+    /// of the list of locks: a block of neighbours that `direct` remembers is one entry.
     pub escalation: u32,
-    /// Bytes of the locks of one transaction, about, above which it tries to have the tables that it has most
-    /// keys of, and goes on with keys where somebody is in the way. Default 64 MiB.
+    /// Bytes of the locks of one transaction, about, above which it tries to lock the tables with
+    /// the most keys. If such a request is blocked the transaction goes on with keys. Default 64
+    /// MiB.
     pub owner_bytes: usize,
-    /// Bytes of the locks of all transactions, about. Above that, whoever has acquired some 256 locks or more
-    /// tries the same, and is refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)) if that makes no
-    /// room, unless it asks for what a table that it got so covers. Default 1 GiB.
+    /// Bytes of the locks of all transactions, about. Above that, a transaction that has acquired
+    /// some 256 locks or more does the same. If that frees too little, its request is refused
+    /// ([`RefusalReason::Full`](crate::request::RefusalReason::Full)), unless a table lock covers
+    /// it. Default 1 GiB.
     pub total_bytes: usize,
-    /// For `staged`: how many requests there may be at once, those included that wait to be used again;
-    /// who asks for more is refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)). 40 bytes each.
-    /// Default and most: 2^26.
+    /// For `staged`: maximum number of requests at once, including those that wait for reuse.
+    /// Further requests are refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)).
+    /// 40 bytes each. Default and maximum: 2^26.
     pub request_limit: u32,
 }
 
@@ -173,9 +179,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Two buckets and granules, so that names share them all the time, no hold-off, so that locks
-    /// are remembered and made real all the time, and no threads, so that whatever happens has
-    /// happened when a call returns. What is asked for is locked, name by name: no escalation.
+    /// Returns options for tests. Two buckets and granules, so that names often share them. No
+    /// hold-off, so that locks are often remembered and made real. No threads, so that all effects
+    /// of a call have happened when it returns. No escalation, so that every requested name is
+    /// locked.
     pub fn tiny() -> Self {
         Self {
             bucket_count: 2,
@@ -191,8 +198,9 @@ impl Options {
     }
 }
 
-/// Chains of one word for so many buckets: a bucket is a cache line, and with eight chains in its place few
-/// names share one. Where buckets are so few that names are meant to share them, they do.
+/// Returns the number of chains of one word for so many buckets. A bucket is a cache line, and with
+/// eight chains in its place few names share one. If there are few buckets, so that names share
+/// them on purpose, names share chains, too.
 const fn stacks(bucket_count: usize) -> usize {
     if bucket_count < 64 {
         bucket_count
@@ -212,8 +220,8 @@ const fn stacks(bucket_count: usize) -> usize {
 /// assert_eq!(locks.kind(), ManagerKind::Global);
 /// let _owner = locks.owner();
 /// ```
-// A tag of its own: without it the kind would be worked out, at every lock, from values that a
-// field of one manager cannot have.
+// A tag of its own: otherwise every lock would compute the kind from values that a field of one
+// manager cannot have.
 #[derive(Debug)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -224,25 +232,25 @@ pub enum AnyManager {
     Global(Global),
     /// A latch for each hash bucket.
     Bucket(Bucket),
-    /// One latch over a table made to be elided.
+    /// One latch over a table laid out for elided latches.
     GlobalElidable(ElidableGlobal),
-    /// A latch for each bucket of a table made to be elided.
+    /// A latch for each bucket of a table laid out for elided latches.
     BucketElidable(ElidableBucket),
-    /// Latches for shards, and an order.
+    /// Latches for shards, and an order of grants.
     Sharded(Sharded<NoGlobalLatch>),
-    /// The same, in its document's form.
+    /// Sharded latches below a global latch.
     ShardedGlobalLatch(Sharded<PartitionedLatch>),
-    /// Any of the others, and inheritance over it.
+    /// Inheritance over any of the others.
     Inherit(Box<Inherit<AnyManager>>),
-    /// Locks that are only remembered until somebody conflicts.
+    /// Biased locks.
     Direct(Direct),
-    /// No latch while nobody waits.
+    /// No latch unless a request waits.
     Staged(Staged<StackChains>),
-    /// The same, as its document has it: under either rule of reclaiming memory.
+    /// The same in the form of the paper, with either rule of memory reuse.
     StagedPaper(Staged<TailChains>, ManagerKind),
 }
 
-/// The same call, whichever manager it is: a branch, and no call through a table.
+/// Dispatches one call to every manager: a branch, and no call through a table.
 macro_rules! each {
     ($self:ident, $manager:ident => $call:expr) => {
         match $self {
@@ -265,7 +273,7 @@ macro_rules! each {
 }
 
 impl AnyManager {
-    /// The manager that `options` describe.
+    /// Returns the manager that `options` describe.
     ///
     /// # Panics
     ///
@@ -329,7 +337,8 @@ impl AnyManager {
                 Self::StagedPaper(manager, kind)
             }
             ManagerKind::Direct | ManagerKind::DirectFifo => {
-                // What is inherited is real: it stands in a queue while its place sleeps.
+                // An inherited lock is real: it is in a queue while its owner index has no
+                // transaction.
                 let tables = inherit == Inheritance::Off;
                 let granules = GranuleOptions {
                     count: granule_count,
@@ -367,7 +376,7 @@ impl AnyManager {
         }
     }
 
-    /// Which one this is; under inheritance, what is under it.
+    /// Returns the kind of this manager; with inheritance, of the manager below.
     pub fn kind(&self) -> ManagerKind {
         match self {
             Self::Reference(_) => ManagerKind::Reference,
@@ -390,7 +399,7 @@ impl AnyManager {
         }
     }
 
-    /// A request to any but the default, whose shortest way is shorter than this call.
+    /// Requests from any manager but the default, whose fast path is shorter than this call.
     #[inline(never)]
     fn request_of_other(
         &self,
@@ -406,7 +415,7 @@ impl AnyManager {
         each!(self, manager => manager.request(worker, owner, name, mode, wait_mode))
     }
 
-    /// A request of a scan to any but the default. Only inheritance passes the scan on.
+    /// Requests for a scan from any manager but the default. Only inheritance passes the scan on.
     #[inline(never)]
     fn request_in_scan_of_other(
         &self,
@@ -428,7 +437,8 @@ impl AnyManager {
         }
     }
 
-    /// A request when it is time to look how much is held: apart, so that above nothing need be kept for it.
+    /// Checks the memory limits and then requests; a function of its own, so that the callers save
+    /// no registers for it.
     #[cold]
     #[inline(never)]
     fn check_and_request(
@@ -443,7 +453,7 @@ impl AnyManager {
         reply.unwrap_or_else(|| self.member().request(worker, owner, name, mode, wait_mode))
     }
 
-    /// Its owners' records. Not under inheritance, which has those of what is under it.
+    /// Returns the table of owners. Inheritance uses that of the manager below.
     fn owners(&self) -> &OwnerTable {
         match self {
             Self::Reference(manager) => manager.owners(),
@@ -460,19 +470,19 @@ impl AnyManager {
         }
     }
 
-    /// What is about to be asked of any but the default.
+    /// Prefetches for any manager but the default.
     #[inline(never)]
     fn prefetch_of_other(&self, name: Name) {
         each!(self, manager => manager.prefetch(name));
     }
 
-    /// A release by any but the default.
+    /// Releases at any manager but the default.
     #[inline(never)]
     fn release_all_of_other(&self, worker: &Worker, owner: &mut Owner) {
         each!(self, manager => manager.release_all(worker, owner));
     }
 
-    /// For what is not worth a branch of its own.
+    /// Returns the manager for calls that are not worth a branch of their own.
     fn member(&self) -> &dyn LockManager {
         each!(self, manager => manager)
     }
@@ -488,7 +498,7 @@ impl LockManager for AnyManager {
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
-        // In words, so that the name need not be in memory on the shortest way.
+        // In words, so that the name need not be in memory on the fast path.
         let words = name.words();
         let name = || Name::from_words(words);
         match self {

@@ -1,7 +1,7 @@
-//! Orders of acquisition do not come to an end: here, where there are a thousand of them.
+//! Orders of acquisition do not run out, tested here with a thousand orders.
 //!
-//! Every manager, with and without inheritance; locks that are remembered where one remembers, and locks
-//! that never are. What is counted is counted once, whatever is numbered anew.
+//! On every manager, with and without inheritance, with locks that are remembered and locks that
+//! never are. Each acquisition is counted once, however often the locks are renumbered.
 
 use super::{AnyManager, Inheritance, ManagerKind, Options};
 use crate::{
@@ -25,20 +25,21 @@ struct TestSession {
     taken: u64,
 }
 
-/// What is locked, and how.
+/// Names and modes that a test locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scenario {
-    /// Remembered, where something is.
+    /// Remembered, if the manager remembers.
     Shared,
     /// Never remembered.
     Exclusive,
-    /// Keys that are shared, and not remembered, since somebody had them exclusively a moment ago.
+    /// Shared keys that are not remembered, because another owner held them exclusively a moment
+    /// ago.
     Revoked,
     /// Tables that are left to the next transaction.
     Inherited,
 }
 
-/// Plays on every manager, however it is asked, and looks at what is left and at what was counted.
+/// Runs `play` on every manager and scenario, and checks the remaining locks and the counters.
 fn on_every_stage(play: impl Fn(&mut TestSession)) {
     for kind in ManagerKind::ALL {
         for asked in [
@@ -69,7 +70,7 @@ impl TestSession {
         if asked == Scenario::Inherited {
             options.inherit = Inheritance::Always;
         }
-        // What was revoked once stays so.
+        // A revoked granule stays real.
         options.hold_off = Duration::from_secs(3600);
         let locks = AnyManager::new(&options);
         let mut stage = Self {
@@ -86,7 +87,7 @@ impl TestSession {
         stage
     }
 
-    /// Somebody has keys of every granule exclusively, for a moment.
+    /// Another owner holds keys of every granule exclusively, for a moment.
     fn revoke(&mut self) {
         let mut other = self.locks.owner();
         for number in 0..64 {

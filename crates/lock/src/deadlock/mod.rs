@@ -1,30 +1,32 @@
-//! Deadlocks: found when a wait begins, ended by one victim.
+//! Deadlock detection: a search when a wait begins, and one victim for each cycle.
 //!
 //! A waiter waits for every holder of an incompatible mode (a *hard* edge) and for every earlier
-//! waiter of one (a *soft* edge: first come, first served). Every edge starts at somebody who
-//! waits, and the only moment at which an edge between two waiting owners appears is when one of
-//! them enters a queue. So a new cycle passes through whoever just entered, and each walks the
-//! graph from itself, once, after entering. Of the members of a cycle the last to enter sees all
-//! the others waiting: no cycle is missed.
+//! waiter of one (a *soft* edge: first come, first served). Every edge starts at a waiter. An edge
+//! between two waiting owners appears only at the moment when one of them enters a queue. So a new
+//! cycle passes through the owner that just entered, and each owner searches the graph once, from
+//! itself, after it has entered. The member of a cycle that enters last sees all the others
+//! waiting, so no cycle is missed.
 //!
-//! # The walk
+//! # The search
 //!
-//! One queue at a time, under its latch; nothing is held from one queue to the next, so threads
-//! outside the cycle go on. What was seen may be outdated when the next queue is seen. Therefore a
-//! cycle that was found is checked again, edge by edge in its order, with the same wait tickets:
+//! The search visits one queue at a time, under its latch, and holds nothing from one queue to the
+//! next, so threads outside the cycle go on. A queue may have changed when the next one is visited.
+//! Therefore each cycle that was found is checked again, edge by edge in its order, with the same
+//! wait tickets:
 //!
-//! * An owner that waits neither gains nor loses locks, but for one that is lent to it (I3 of
-//!   `queued`): while it has that nobody is in its way, and who takes it away was running. If its
-//!   ticket was seen before the check began and is still in the queue when its turn comes, it
-//!   waited all along, and an edge to it that was there during the check was there when the check
-//!   began.
+//! * An owner that waits neither gains nor loses locks, with one exception: a revocable grant (I3
+//!   of `latched`). While it has that grant nothing blocks it, and the owner that revokes it was
+//!   running. Let its ticket be seen before the check began, and still be in the queue when its
+//!   turn comes. Then it waited all along, and an edge to it that existed during the check existed
+//!   when the check began.
 //! * So when the check passes, all edges existed together, at the moment the check began.
 //!
 //! # One victim
 //!
 //! Two members may find one cycle at once. Both choose by the same properties of the same waits, so
-//! they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
-//! a victim other than the walker itself, the walk is repeated: one wait may close two cycles.
+//! they choose the same victim. Its wait is ended under its queue's latch, by its ticket, and so
+//! only once. After a victim other than the searching owner, the search is repeated, because one
+//! wait may close two cycles.
 
 mod wait_edges;
 
@@ -44,27 +46,27 @@ use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
 
 pub(crate) use wait_edges::{Via, WaitEdges};
 
-/// Who of a cycle gives way.
+/// Rule that chooses the victim of a cycle.
 ///
-/// What gave way and is run again should not give way for ever. So its owner may be told how often
-/// that was ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and the first two policies
-/// count it.
+/// A transaction that was a victim and runs again should not be a victim for ever. So its owner may
+/// be given the number of defeats ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and
+/// the first two policies count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VictimPolicy {
-    /// Who holds the fewest locks, counted double for each time that it gave way before; of those
-    /// the youngest. So a small transaction gives way to one a thousand times its size ten times at
-    /// most.
+    /// The member with the fewest locks, counted double for each earlier defeat; among equals the
+    /// youngest. So a small transaction is the victim of one a thousand times its size at most ten
+    /// times.
     #[default]
     LeastWork,
-    /// Who gave way least often before; of those, whose transaction began last.
+    /// The member with the fewest defeats; among equals the transaction that began last.
     Youngest,
-    /// Whose wait began last, and so closed the cycle, however often it gave way before.
+    /// The member whose wait began last, and so closed the cycle, whatever its defeats.
     Requester,
 }
 
 impl VictimPolicy {
-    /// Which of `cycle` gives way. Depends on nothing but the waits themselves, so that everybody
-    /// who finds the cycle chooses alike.
+    /// Returns the index of the victim. It depends only on the waits themselves, so every detector
+    /// that finds the cycle chooses alike.
     pub(crate) fn choose(self, cycle: &[WaitInfo]) -> usize {
         let index = match self {
             Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
@@ -88,22 +90,22 @@ foxton_sync::named_enum! {
     Requester = "requester",
 }
 
-/// How one owner stands in the way of another.
+/// Mode in which one owner blocks another, held or only requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockingMode {
     pub(crate) mode: Mode,
     pub(crate) holds: bool,
 }
 
-/// A lock table, as the walk sees it. Each method takes one latch.
+/// Lock table, as the search sees it. Each method takes one latch.
 pub(crate) trait Graph {
     fn owners(&self) -> &OwnerTable;
 
-    /// For whom `waiting` waits; `None` if it stands in its queue no longer. `target` is looked for
-    /// among the earlier waiters.
+    /// Returns the owners that `waiting` waits for; `None` if it has left its queue. `target` is
+    /// looked for among the earlier waiters.
     fn wait_edges(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges>;
 
-    /// How `blocker` stands in the way of `waiting`, if both are still as they were.
+    /// Returns the mode in which `blocker` blocks `waiting`, if both are unchanged.
     fn blocking_mode(
         &self,
         worker: &Worker,
@@ -111,28 +113,29 @@ pub(crate) trait Graph {
         blocker: u32,
     ) -> Option<BlockingMode>;
 
-    /// Ends the wait of a victim, and says whether it was this call that ended it.
+    /// Ends the wait of a victim, and returns true if this call ended it.
     fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool;
 
-    /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim
-    /// might be the first to ask for it again, and would close the same cycle once more.
+    /// Forbids barging past `waiting`, which is about to get what the victim releases. Otherwise
+    /// the victim might be the first to request it again, and close the same cycle once more.
     fn forbid_barging(&self, _worker: &Worker, _waiting: &WaitInfo) {}
 }
 
-/// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
+/// Queue visited by a search, and its waiters. Every owner whose wait could close a cycle passes
+/// here.
 static DETECTION: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detection");
 
-/// Finds deadlocks and remembers the last of them.
+/// Finds deadlocks and stores reports of the latest ones.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
     policy: VictimPolicy,
     recent: Mutex<VecDeque<DeadlockCycle>>,
 }
 
-/// How many reports are kept.
+/// Number of reports stored.
 const RECENT: usize = 64;
 
-/// One owner met on the walk, and in whose way it stands.
+/// Owner visited by the search, and the node whose owner waits for it.
 struct SearchNode {
     waiting: WaitInfo,
     parent: usize,
@@ -165,8 +168,8 @@ impl Detector {
         });
     }
 
-    /// Ends every deadlock that `start`, which just entered its queue and found `first` there, has
-    /// closed.
+    /// Ends every deadlock that `start` has closed. `start` has just entered its queue, and found
+    /// `first` there.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -188,7 +191,7 @@ impl Detector {
             };
             let victim = self.policy.choose(cycle);
             let members = describe_cycle(graph.owners(), cycle, &blocking_modes, victim);
-            // Before: the victim may be back before we are.
+            // Before the victim is aborted, because it may be back before this thread goes on.
             let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
             others.for_each(|(_, waiting)| graph.forbid_barging(worker, waiting));
             if graph.abort_victim(worker, cycle[victim].wait_ticket(), members.clone()) {
@@ -198,8 +201,8 @@ impl Detector {
     }
 }
 
-/// Has `end` look again at every cycle that goes through `start`, where `first` was found, and end
-/// it if it is there.
+/// Calls `end`, which checks and ends a cycle, for every cycle that goes through `start`, where
+/// `first` was found.
 pub(crate) fn for_each_cycle(
     graph: &impl Graph,
     worker: &Worker,
@@ -213,13 +216,13 @@ pub(crate) fn for_each_cycle(
             return;
         };
         end(&cycle);
-        // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
-        // the look failed somebody went on, so this ends. `None`: `start` waits no longer.
+        // Again, because there may be another cycle, or the one found had changed. Each time that a
+        // check failed some owner went on, so this ends. `None`: `start` has left its queue.
         wait_edges = graph.wait_edges(worker, start, start.id.index());
     }
 }
 
-/// A path from `start` back to itself: each waits for the next, the last for the first.
+/// Returns a path from `start` back to itself: each waits for the next, the last for the first.
 fn find_cycle(
     graph: &impl Graph,
     worker: &Worker,
@@ -263,18 +266,18 @@ fn find_cycle(
     }
 }
 
-/// What came of adding one queue to the walk.
+/// Result of adding one queue to the search.
 enum Expansion {
-    /// A cycle closes, and this is its last visit.
+    /// A cycle closes at this node.
     CycleFound(usize),
     /// No cycle closes here.
     NoCycle,
-    /// A step has ended meanwhile. Who stands in its way may stand in the way of others, too, and
-    /// was named once: the queue has to be asked again. It ends, for each time a wait has ended.
+    /// A waiter on the path has left. Its blockers were named only once, and may block others, too,
+    /// so the queue has to be visited again. That ends, because each time a wait has ended.
     Stale,
 }
 
-/// Adds what one queue said to the walk.
+/// Adds the edges of one queue to the search.
 fn expand(
     owners: &OwnerTable,
     visits: &mut Vec<SearchNode>,
@@ -284,7 +287,7 @@ fn expand(
     at: usize,
     wait_edges: WaitEdges,
 ) -> Expansion {
-    // Where each step stands among the visits.
+    // Node of each step.
     let mut visit_indexes: SmallVec<[usize; 8]> = SmallVec::new();
     for step in &wait_edges.steps {
         let parent = match step.via {
@@ -307,7 +310,7 @@ fn expand(
     }
     for &(owner_index, via) in &wait_edges.holders {
         let parent = visit_of(via);
-        // What a place keeps is about to be taken away: nobody waits for the place's transaction.
+        // An inherited lock is about to be revoked: nothing waits for the transaction of its owner.
         let record = owners.record(owner_index);
         if record.has_inherited(visits[parent].waiting.name) {
             continue;
@@ -336,7 +339,7 @@ fn path_to(visits: &[SearchNode], last: usize) -> Vec<WaitInfo> {
     path
 }
 
-/// Whether all edges of `cycle` still exist, and what they are.
+/// Returns the edges of `cycle`, if all of them still exist.
 fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[WaitInfo]) -> Option<Vec<BlockingMode>> {
     if waits_for_inherited(graph.owners(), cycle) {
         return None;
@@ -347,17 +350,18 @@ fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[WaitInfo]) -> Option<Ve
     edges(cycle).map(blocking).collect()
 }
 
-/// Each of a cycle, and for whom it waits.
+/// Returns each member of a cycle, with the member that it waits for.
 pub(crate) fn edges(cycle: &[WaitInfo]) -> impl Iterator<Item = (&WaitInfo, &WaitInfo)> {
     cycle.iter().zip(cycle.iter().cycle().skip(1))
 }
 
-/// Whether somebody of `cycle` waits only for what a place keeps: that is about to be taken away.
-/// Not under a latch (I3 of `owners`).
+/// True if some member of `cycle` waits only for an inherited lock, which is about to be revoked.
+/// Not called under a latch (I3 of `owner_table`).
 ///
-/// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs
-/// to the transaction that waits there: it keeps nothing new while it waits, and what is taken away
-/// from a place is gone from its queue before it is kept no more.
+/// Called before the edges are checked. A blocking lock that is not inherited at this call, and
+/// still blocks after it, belongs to the transaction that waits there. For that transaction stores
+/// no new inherited lock while it waits, and a revoked lock leaves its queue before it stops
+/// counting as inherited.
 pub(crate) fn waits_for_inherited(owners: &OwnerTable, cycle: &[WaitInfo]) -> bool {
     edges(cycle).any(|(waiting, blocker)| {
         let record = owners.record(blocker.id.index());
@@ -365,7 +369,7 @@ pub(crate) fn waits_for_inherited(owners: &OwnerTable, cycle: &[WaitInfo]) -> bo
     })
 }
 
-/// The cycle for people.
+/// Describes the cycle for people.
 pub(crate) fn describe_cycle(
     owners: &OwnerTable,
     cycle: &[WaitInfo],
@@ -388,7 +392,7 @@ pub(crate) fn describe_cycle(
         .collect()
 }
 
-/// A set of places.
+/// Set of owner indexes.
 struct OwnerSet(SmallVec<[u64; 16]>);
 
 impl OwnerSet {
@@ -396,7 +400,7 @@ impl OwnerSet {
         Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
     }
 
-    /// Whether `owner_index` was not in the set.
+    /// Adds an owner index, and returns true if it was not in the set.
     fn insert(&mut self, owner_index: u32) -> bool {
         let (word, bit) = (owner_index as usize / 64, 1 << (owner_index % 64));
         if word >= self.0.len() {
@@ -469,7 +473,8 @@ mod tests {
         assert_eq!(VictimPolicy::Youngest.choose(&[large, young_again]), 0);
     }
 
-    /// Place 0 has just begun to wait behind 1, which is about to go, and for 2, which waits for 0.
+    /// Owner 0 has just begun to wait behind 1, which is about to leave, and for 2, which waits for
+    /// 0.
     struct StepEnds {
         owners: OwnerTable,
         aborted: AtomicU64,
@@ -484,7 +489,7 @@ mod tests {
             let blocking = if waiting.id.index() == 0 { 2 } else { 0 };
             let mut wait_edges = WaitEdges::default();
             wait_edges.holders.push((blocking, Via::Start));
-            // The victim waits no longer.
+            // The victim has left the queue.
             (self.aborted.load(Ordering::Relaxed) == 0).then_some(wait_edges)
         }
 
@@ -510,7 +515,7 @@ mod tests {
         let start = waiting(0, 1, 1);
         graph.owners.record(0).publish(start.clone());
         graph.owners.record(2).publish(waiting(2, 1, 1));
-        // What the queue said while 1 still stood there: 2 is in its way, and so not named again.
+        // Edges taken while 1 was still in the queue: 2 blocks 1, and so is not named again.
         let mut first = WaitEdges::default();
         let wait = waiting(1, 1, 1).wait_ticket();
         first.steps.push(PathStep {

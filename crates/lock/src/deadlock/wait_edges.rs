@@ -1,5 +1,5 @@
-//! What one queue says of one of its waiters: for whom it waits, directly or through earlier
-//! waiters of the same queue.
+//! Edges of one waiter within one queue: the owners that it waits for, directly or through earlier
+//! waiters.
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
@@ -7,33 +7,33 @@ use crate::{
 };
 use smallvec::SmallVec;
 
-/// For whom somebody waits, in one queue.
+/// Owners that a waiter waits for, in one queue.
 #[derive(Debug, Default)]
 pub(crate) struct WaitEdges {
-    /// Earlier waiters on the way to the rest; each names its predecessor.
+    /// Earlier waiters on the paths to the rest; each names its predecessor.
     pub(crate) steps: SmallVec<[PathStep; 4]>,
-    /// Holders that stand in somebody's way: place, and in whose.
+    /// Blocking holders: owner index, and the waiter that it blocks.
     pub(crate) holders: SmallVec<[(u32, Via); 4]>,
-    /// If the owner looked for is an earlier waiter that stands in somebody's way: in whose.
+    /// If the target is an earlier blocking waiter: the waiter that it blocks.
     pub(crate) target: Option<Via>,
 }
 
 impl WaitEdges {
-    /// Whether there may be a way back: most waits are for somebody who runs, and then nothing more
-    /// needs to be looked at.
+    /// True if some path may lead back. Most waits are for a running owner, and then no search is
+    /// needed.
     #[inline]
     pub(crate) fn may_close_cycle(&self, owners: &OwnerTable) -> bool {
         let waits = |&(owner_index, _): &(u32, Via)| owners.record(owner_index).is_waiting();
         self.target.is_some() || self.holders.iter().any(waits)
     }
 
-    /// From the waiter at `owner_index`, who wants `mode`: `ahead` are the waiters before it, the
-    /// nearest first, and `holders` have no modes but `granted`. Whether `target` waits there is
-    /// noted.
+    /// Returns the edges of the waiter `owner_index`, which requests `mode`. `ahead` are the
+    /// waiters before it, the nearest first, and `holders` have no modes but `granted`. Records
+    /// whether `target` is among the waiters.
     ///
-    /// Keeps, for each component, up to two waiters already reached that want it. Whoever conflicts
-    /// with a component stands in the way of one of the two that is not itself. So the walk needs
-    /// one pass however long the line is, and what it reports as steps is what a path needs: a few.
+    /// Stores, for each component, up to two reached waiters that request it. A request that
+    /// conflicts with a component blocks one of the two that is not its own. So one pass is enough
+    /// however long the queue is, and the steps are the few that a path needs.
     pub(crate) fn collect(
         (owner_index, mode): (u32, Mode),
         ahead: impl Iterator<Item = (WaitTicket, Mode)>,
@@ -69,23 +69,23 @@ impl WaitEdges {
     }
 }
 
-/// In whose way somebody stands.
+/// Waiter that is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// In the way of the waiter that was asked about.
+    /// The waiter that the search asked about.
     Start,
-    /// In the way of this step.
+    /// The waiter of this step.
     Step(usize),
 }
 
-/// An earlier waiter.
+/// Earlier waiter on a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathStep {
     pub(crate) wait: WaitTicket,
     pub(crate) via: Via,
 }
 
-/// For each component, up to two waiters that want it.
+/// For each component, up to two waiters that request it.
 #[derive(Default)]
 struct ComponentWaiters {
     all: Set,
@@ -107,7 +107,7 @@ impl ComponentWaiters {
             .any(|component| self.by_component[component].len() < 2)
     }
 
-    /// Who, other than `owner_index`, is kept waiting by somebody at `owner_index` who has or wants
+    /// Returns a waiter other than `owner_index` that is blocked by a request of `owner_index` in
     /// `mode`.
     fn blocked_by(&self, mode: Set, owner_index: u32) -> Option<Via> {
         let components =

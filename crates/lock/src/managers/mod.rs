@@ -9,7 +9,7 @@ pub mod latched;
 /// Biased locks: the owner only remembers them until a conflicting request arrives.
 pub mod direct;
 
-/// Latches for shards, and an order that knows who is waited for.
+/// Sharded latches, and an order of grants that considers who blocks the most waiters.
 pub mod sharded;
 
 /// Lock chains without latches; a latch is taken only once a request waits.

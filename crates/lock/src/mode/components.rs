@@ -1,9 +1,9 @@
-//! What modes are made of: components, what conflicts with what, and sets of them.
+//! Components of modes, their conflicts, and sets of components.
 //!
-//! The table of components is on the first page of [`mode`](super). Everything here is worked out
-//! from one line for each component, when this is compiled.
+//! The table of components is on the first page of [`mode`](super). Everything here is computed at
+//! compile time from one line for each component.
 
-/// How many components there are; a lock head keeps a count for each.
+/// Number of components; a lock head counts each one.
 pub(crate) const COMPONENTS: usize = 8;
 
 pub(super) const IS: u8 = 1 << 0;
@@ -16,7 +16,7 @@ pub(super) const GAP_II: u8 = 1 << 6;
 pub(super) const GAP_X: u8 = 1 << 7;
 pub(super) const GAP: u8 = GAP_S | GAP_II | GAP_X;
 
-/// For each component, the components it conflicts with. Symmetric; a test says so.
+/// Conflicting components of each component. Symmetric, as a test checks.
 pub(super) const CONFLICTS: [u8; COMPONENTS] = [
     X,                      // IS
     S | U | X,              // IX
@@ -28,7 +28,7 @@ pub(super) const CONFLICTS: [u8; COMPONENTS] = [
     GAP_S | GAP_II | GAP_X, // gap X
 ];
 
-/// Any set of components, such as all that are granted on one name.
+/// Set of components, such as all that are granted on one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Set(pub(super) u8);
 
@@ -65,20 +65,20 @@ impl Set {
         Self(self.0 & !other.0)
     }
 
-    /// The set with component `index` only.
+    /// Returns the set with component `index` only.
     #[inline]
     pub(crate) const fn one(index: usize) -> Self {
         Self(1 << index)
     }
 
-    /// Every component that conflicts with one of these; by symmetry, also every component that
-    /// cannot be granted while these are held.
+    /// Returns every component that conflicts with one of these. By symmetry, these are also the
+    /// components that cannot be granted while the set is held.
     #[inline]
     pub(crate) const fn conflicts(self) -> Self {
         Self(CLOSURE[self.0 as usize])
     }
 
-    /// The indices of the components, ascending.
+    /// Returns the indices of the components, ascending.
     #[inline]
     pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
         let mut rest = u32::from(self.0);
@@ -86,7 +86,7 @@ impl Set {
             if rest == 0 {
                 return None;
             }
-            // The remainder changes nothing, and spares whoever indexes with it a check.
+            // The remainder changes nothing, and saves a bounds check where the index is used.
             let index = rest.trailing_zeros() as usize % COMPONENTS;
             rest &= rest - 1;
             Some(index)
@@ -94,7 +94,7 @@ impl Set {
     }
 }
 
-/// For each set of components, what conflicts with any of them.
+/// Conflicting components of each set of components.
 static CLOSURE: [u8; 256] = {
     let mut table = [0; 256];
     let mut set = 0;
@@ -111,7 +111,7 @@ static CLOSURE: [u8; 256] = {
     table
 };
 
-/// For each set of components, the weakest mode that covers all of them (I2).
+/// Weakest mode that covers each set of components (I2).
 pub(super) static NORMAL: [u8; 256] = {
     let mut table = [0; 256];
     let mut set = 0;
@@ -126,7 +126,7 @@ const fn normal(set: u8) -> u8 {
     let own = if set & X != 0 {
         X
     } else if set & IX != 0 {
-        // U beside IX is S beside IX: both keep out everything but IS.
+        // U with IX is S with IX: both keep out everything but IS.
         IX | if set & (S | U) != 0 { S } else { 0 }
     } else if set & U != 0 {
         U
@@ -136,7 +136,7 @@ const fn normal(set: u8) -> u8 {
         set & IS
     };
     let gap = set & GAP;
-    // A gap that is both read and inserted into is the owner's alone.
+    // A gap that is both read and inserted into belongs to the owner alone.
     let gap = if gap & GAP_X != 0 || gap == GAP_S | GAP_II {
         GAP_X
     } else {

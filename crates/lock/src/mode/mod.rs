@@ -1,9 +1,9 @@
-//! How something is held: modes, and the tables that define them.
+//! Lock modes, and the tables that define them.
 //!
 //! # State
 //!
-//! A mode is a set of *components*, one bit each. A table, or an advisory name, is held in one of
-//! six modes; a key in a pair of a *key part* and a *gap part*, either of which may be absent.
+//! A mode is a set of *components*, one bit each. A table or an advisory name is held in one of six
+//! modes. A key is held in a pair of a *key part* and a *gap part*, either of which may be absent.
 //!
 //! | bit | component | of | says |
 //! |---|---|---|---|
@@ -21,18 +21,18 @@
 //! # Invariants
 //!
 //! * I1  Two modes are compatible exactly if no component of one conflicts with a component of the
-//!   other. So the modes in which a name is held need not be remembered one by one: a count for each
-//!   component answers every question.
-//! * I2  A mode has at most two components, and none that another of its components covers.
+//!   other. So a count for each component is enough, and the modes in which a name is held need not
+//!   be stored one by one.
+//! * I2  A mode has at most two components, and no component that another one covers.
 //! * I3  A key part never conflicts with a gap part: point locks, range locks and inserts compose.
 //!
 //! # Differences from the book
 //!
 //! Gray and Reuter, "Transaction Processing", 1993, section 7.8, give U an asymmetric row: a reader
-//! may not join a U holder. Here U and S are compatible both ways, so that whoever only means to
-//! write does not stop readers; U keeps out a second U, and that is what prevents the deadlock of
-//! two readers that both want to write. The supremum of U and IX is then SIX, which conflicts with
-//! exactly what either conflicts with, and not X.
+//! may not join a holder of U. Here U and S are compatible both ways, so a transaction that only
+//! intends to write does not stop readers. U keeps out a second U, which prevents the deadlock of
+//! two readers that both want to write. The supremum of U and IX is then SIX, not X, because SIX
+//! conflicts with exactly the modes that U or IX conflicts with.
 
 use crate::name::{Class, Name};
 use std::{fmt, str::FromStr};
@@ -42,7 +42,7 @@ mod components;
 pub(crate) use components::{COMPONENTS, Set};
 use components::{GAP, GAP_II, GAP_S, GAP_X, IS, IX, NORMAL, S, U, X};
 
-/// How a name is held or asked for.
+/// Mode in which a name is held or requested.
 ///
 /// ```
 /// use foxton_lock::mode::{GapPart, KeyPart, Mode};
@@ -60,54 +60,54 @@ use components::{GAP, GAP_II, GAP_S, GAP_X, IS, IX, NORMAL, S, U, X};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode(u8);
 
-/// What a key mode says of the key itself.
+/// Effect of a key mode on the key itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyPart {
     /// Nothing.
     None,
-    /// It is read.
+    /// The key is read.
     S,
-    /// It is read and may be written soon.
+    /// The key is read and may be written soon.
     U,
-    /// It is written.
+    /// The key is written.
     X,
 }
 
-/// What a key mode says of the gap before the key.
+/// Effect of a key mode on the gap before the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GapPart {
     /// Nothing.
     None,
-    /// It is read: nothing may appear there.
+    /// The gap is read: no key may be inserted there.
     S,
-    /// Something is to appear there. Many may intend that at once.
+    /// A key is to be inserted there. Many owners may intend that at once.
     InsertIntention,
-    /// It belongs to the owner.
+    /// The gap belongs to the owner alone.
     X,
 }
 
 impl Mode {
-    /// Intention to share: some keys will be held S.
+    /// Intention to share: some keys will be held in S.
     pub const IS: Self = Self(IS);
-    /// Intention: some keys will be held U or X, or have their gaps written.
+    /// Intention to write: some keys will be held in U or X, or have their gaps written.
     pub const IX: Self = Self(IX);
-    /// The whole is read.
+    /// The whole table is read.
     pub const S: Self = Self(S);
-    /// The whole is read, and some keys will be held X.
+    /// The whole table is read, and some keys will be held in X.
     pub const SIX: Self = Self(S | IX);
-    /// The whole is read and may be written soon.
+    /// The whole table is read and may be written soon.
     pub const U: Self = Self(U);
-    /// The whole is written.
+    /// The whole table is written.
     pub const X: Self = Self(X);
 
-    /// The modes of tables and advisory names, weak before strong.
+    /// Modes of tables and advisory names, weak before strong.
     pub const TABLE_MODES: [Self; 6] = [Self::IS, Self::IX, Self::S, Self::U, Self::SIX, Self::X];
 
-    /// The mode of a key that says `key` of the key and `gap` of the gap before it.
+    /// Returns the mode of a key with these parts.
     ///
     /// # Panics
     ///
-    /// If both are `None`: that would hold nothing.
+    /// If both parts are `None`, because such a mode would hold nothing.
     #[inline]
     pub const fn key(key: KeyPart, gap: GapPart) -> Self {
         let key = match key {
@@ -126,7 +126,7 @@ impl Mode {
         Self(key | gap)
     }
 
-    /// The fifteen modes of keys.
+    /// Returns the fifteen modes of keys.
     pub fn key_modes() -> impl Iterator<Item = Self> {
         let keys = [KeyPart::None, KeyPart::S, KeyPart::U, KeyPart::X];
         let gaps = [
@@ -143,7 +143,7 @@ impl Mode {
             .map(|(key, gap)| Self::key(key, gap))
     }
 
-    /// What this says of the key itself; the strongest of S, U, X for a table mode.
+    /// Returns the key part; for a table mode, the strongest of S, U and X in it.
     #[inline]
     pub const fn key_part(self) -> KeyPart {
         if self.0 & X != 0 {
@@ -157,7 +157,7 @@ impl Mode {
         }
     }
 
-    /// What this says of the gap before the key.
+    /// Returns the gap part.
     #[inline]
     pub const fn gap_part(self) -> GapPart {
         match self.0 & GAP {
@@ -168,26 +168,26 @@ impl Mode {
         }
     }
 
-    /// Whether two owners may hold one name in these modes.
+    /// True if two owners may hold one name in these modes.
     #[inline]
     pub const fn compatible(self, other: Self) -> bool {
         self.conflicts().bits() & other.0 == 0
     }
 
-    /// The weakest mode that covers both.
+    /// Returns the weakest mode that covers both.
     #[inline]
     pub const fn supremum(self, other: Self) -> Self {
         Self(NORMAL[(self.0 | other.0) as usize])
     }
 
-    /// Whether who holds this needs nothing more for `other`.
+    /// True if an owner that holds this mode needs nothing more for `other`.
     #[inline]
     pub const fn covers(self, other: Self) -> bool {
         NORMAL[(self.0 | other.0) as usize] == self.0
     }
 
-    /// The mode needed on the parent of a name before this may be asked for: IS to read, IX for
-    /// everything that writes or may write.
+    /// Returns the mode that the parent must be held in before this one may be requested: IS to
+    /// read, IX to write or to be able to.
     #[inline]
     pub const fn parent_mode(self) -> Self {
         match self.0 & !(IS | S | GAP_S) {
@@ -196,11 +196,11 @@ impl Mode {
         }
     }
 
-    /// Whether this is *weak* on a name of this class: an intention on a table, a shared key or gap.
-    /// All weak modes of a class are compatible with each other, and all suit it.
+    /// True if this mode is *weak* on a name of this class: an intention on a table, a shared key
+    /// or a shared gap. All weak modes of a class are compatible with each other, and all suit it.
     #[inline(always)]
     pub(crate) const fn is_weak(self, class: Class) -> bool {
-        // A table in a register: no memory, no branches.
+        // The table is in a register: no memory access, no branches.
         const WEAK: u32 = {
             let [tables, keys] = [(IS | IX) as u32, (S | GAP_S) as u32];
             tables << (8 * Class::Table as u32)
@@ -211,7 +211,7 @@ impl Mode {
         self.0 & !weak == 0
     }
 
-    /// The weak mode of a key that shares the key, its gap, or both.
+    /// Returns the weak mode that shares the key, its gap, or both.
     #[inline(always)]
     pub(crate) const fn sharing(key: bool, gap: bool) -> Option<Self> {
         match ((key as u8) * S) | ((gap as u8) * GAP_S) {
@@ -220,13 +220,14 @@ impl Mode {
         }
     }
 
-    /// Whether the key is shared, and the gap; for a weak mode that is all.
+    /// Returns whether the key and the gap are shared. A weak mode of a key has no other
+    /// components.
     #[inline(always)]
     pub(crate) const fn shares(self) -> (bool, bool) {
         (self.0 & S != 0, self.0 & GAP_S != 0)
     }
 
-    /// Whether a name of this class can be held in this mode.
+    /// True if a name of this class can be held in this mode.
     #[inline]
     pub const fn suits(self, class: Class) -> bool {
         let foreign = match class {
@@ -250,19 +251,19 @@ impl Mode {
         panic!("{name} cannot be held in {self}: gap parts are for keys, intentions for tables")
     }
 
-    /// The mode with these components, which came from a mode.
+    /// Returns the mode with these components, which must be those of a mode.
     #[inline]
     pub(crate) const fn of(set: Set) -> Self {
         Self(set.0)
     }
 
-    /// The components of this mode.
+    /// Returns the components of this mode.
     #[inline]
     pub(crate) const fn set(self) -> Set {
         Set(self.0)
     }
 
-    /// The components that conflict with this mode.
+    /// Returns the components that conflict with this mode.
     #[inline]
     pub(crate) const fn conflicts(self) -> Set {
         Set(self.0).conflicts()
@@ -301,7 +302,7 @@ impl fmt::Debug for Mode {
     }
 }
 
-/// A word that is no mode.
+/// Error: the text is not a lock mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseModeError(String);
 
@@ -346,7 +347,7 @@ mod tests {
         word.parse().unwrap()
     }
 
-    /// The table as the field prints it, for six modes of tables.
+    /// The table of the six table modes as textbooks print it.
     #[test]
     fn table_modes_are_compatible_as_printed() {
         let table = "
@@ -443,8 +444,8 @@ mod tests {
         }
     }
 
-    /// Within the modes of one class the supremum is the least upper bound: it conflicts with what
-    /// either conflicts with, and no weaker mode does.
+    /// Within one class the supremum is the least upper bound: it conflicts with all that either
+    /// mode conflicts with, and no weaker mode does.
     #[test]
     fn the_supremum_is_the_weakest_mode_that_covers_both() {
         let tables: Vec<Mode> = Mode::TABLE_MODES.to_vec();

@@ -1,20 +1,19 @@
-//! How a name reads.
+//! Text form of a name.
 
 use std::fmt;
 
 use super::{Class, Name};
 
 impl fmt::Display for Name {
-    /// `3` a table, `3/ann` or `3/0x0007` a key, `3/0x6162636465666768~00c0ffee` a long one,
-    /// `3/end` its end, `#42` an advisory name.
+    /// Writes `3` for a table, `3/ann` or `3/0x0007` for a key, `3/0x6162636465666768~00c0ffee` for
+    /// a long key, `3/end` for the end, `#42` for an advisory name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, &self.space())
     }
 }
 
 impl Name {
-    /// As it is displayed, with `table` instead of the table's number, for who knows what the
-    /// number stands for.
+    /// Returns the displayed text, with `table` instead of the table's number.
     ///
     /// ```
     /// use foxton_lock::name::{KeyHasher, Name};

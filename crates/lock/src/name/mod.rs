@@ -1,8 +1,8 @@
-//! What can be locked: 24 bytes that name a table, a key, the gap after the last key, or anything
-//! the embedder numbers.
+//! Lock names: 24 bytes for a table, a key, the gap after the last key, or a number of the
+//! embedder's.
 //!
-//! A name is a value, not a place: it needs no table to exist and is compared, ordered and hashed
-//! without touching memory. Tables are the parents of their keys, and of the end.
+//! A name is a value: it needs no table to exist, and is compared, ordered and hashed without
+//! touching memory. A table is the parent of its keys and of its end.
 //!
 //! ```text
 //!        head     tail     origin, from its highest bits:
@@ -15,30 +15,31 @@
 //!        0..8     the rest
 //! ```
 //!
-//! Bytes are numbers, the first byte the highest. Those of a key of up to eight are one number, with zeros
-//! before it, so that neighbours are neighbours; the tail of up to sixteen has zeros behind it.
+//! Bytes are read as numbers, the first byte the highest. A key of up to eight bytes is one number
+//! with zeros before it, so neighbouring keys are neighbouring numbers. The tail of a key of nine
+//! to sixteen bytes has zeros behind it.
 //!
 //! # Invariants
 //!
-//! * I1  Two keys of at most sixteen bytes have one name only if they are equal; the length is part
-//!   of the name, so `"a"` is not `"a\0"`.
-//! * I2  A key always has the same name under the same [`KeyHasher`](crate::name::KeyHasher). Two longer keys may share a
-//!   name, with a probability of 2^-64 for two that share their first eight bytes: they then share a
-//!   lock, which is one wait too many, never one too few.
+//! * I1  Two keys of at most sixteen bytes have the same name only if they are equal. The length is
+//!   part of the name, so `"a"` is not `"a\0"`.
+//! * I2  A key always has the same name under the same [`KeyHasher`](crate::name::KeyHasher). Two
+//!   longer keys that share their first eight bytes share a name with probability 2^-64. They then
+//!   share a lock, which is one wait too many, never one too few.
 //! * I3  Names of one table are ordered: the table, its keys, its end. Keys of up to sixteen bytes
 //!   are in the order of their bytes.
 //!
 //! # Gaps
 //!
 //! The gap between two neighbouring keys has no name of its own. It is locked under the name of the
-//! key at its right end, in the gap part of the mode; the gap after the last key under
+//! key at its right end, in the gap part of the mode. The gap after the last key is locked under
 //! [`Name::end`](crate::name::Name::end).
 
 use std::{cmp::Ordering, hash::BuildHasher};
 
 mod display;
 
-/// What kind of thing a [`Name`] names.
+/// Class of the object that a [`Name`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -48,14 +49,14 @@ pub enum Class {
     Key = 1,
     /// The gap after the last key of a table.
     End = 2,
-    /// A number that means something to the embedder alone.
+    /// A number whose meaning only the embedder knows.
     Advisory = 3,
 }
 
-/// The length that says: the tail is a hash.
+/// Length that marks a long key: the tail is a hash.
 const HASHED: u8 = 17;
 
-/// The name of something that can be locked.
+/// Name of a table, a key with the gap before it, the end of a table, or a number.
 ///
 /// ```
 /// use foxton_lock::name::{KeyHasher, Name};
@@ -67,7 +68,7 @@ const HASHED: u8 = 17;
 /// assert!(Name::key(3, b"bob", &hasher) < Name::end(3));
 /// assert_eq!(ann.to_string(), "3/ann");
 /// ```
-// Three words, so that two names are compared by three comparisons; every lock does that twice.
+// Three words, because every lock compares names twice, and three words take three comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
     head: u64,
@@ -91,7 +92,7 @@ impl PartialOrd for Name {
     }
 }
 
-/// Space, class and length in one word.
+/// Packs space, class and length into one word.
 #[inline(always)]
 const fn origin(space: u32, class: Class, length: u8) -> u64 {
     (space as u64) << 16 | (class as u64) << 8 | length as u64
@@ -101,13 +102,13 @@ const fn origin(space: u32, class: Class, length: u8) -> u64 {
 const _: () = assert!(size_of::<Name>() == 24);
 
 impl Name {
-    /// The table numbered `space`.
+    /// Returns the name of the table numbered `space`.
     #[inline]
     pub const fn table(space: u32) -> Self {
         Self::plain(space, Class::Table, 0)
     }
 
-    /// The key `bytes` of the table `space`, and the gap before it.
+    /// Returns the name of the key `bytes` of table `space`, and of the gap before it.
     #[inline]
     pub fn key(space: u32, bytes: &[u8], hasher: &KeyHasher) -> Self {
         let (tail, length) = match bytes.len() {
@@ -126,13 +127,13 @@ impl Name {
         }
     }
 
-    /// The gap after the last key of the table `space`.
+    /// Returns the name of the gap after the last key of table `space`.
     #[inline]
     pub const fn end(space: u32) -> Self {
         Self::plain(space, Class::End, 0)
     }
 
-    /// The number `number`, whatever it means to the embedder.
+    /// Returns the name of `number`, whose meaning is the embedder's.
     #[inline]
     pub const fn advisory(number: u64) -> Self {
         Self::plain(0, Class::Advisory, number)
@@ -146,10 +147,10 @@ impl Name {
         }
     }
 
-    /// What kind of thing this names.
+    /// Returns the class of the named object.
     #[inline(always)]
     pub const fn class(&self) -> Class {
-        // Two bits: the compiler sees that the number is the class.
+        // Two bits, so that the compiler sees that the number is the class.
         match (self.origin >> 8) as u8 & 3 {
             0 => Class::Table,
             1 => Class::Key,
@@ -158,19 +159,19 @@ impl Name {
         }
     }
 
-    /// The number of the table this belongs to; 0 for an advisory name.
+    /// Returns the number of the table that the name belongs to; 0 for an advisory name.
     #[inline]
     pub const fn space(&self) -> u32 {
         (self.origin >> 16) as u32
     }
 
-    /// The length of a short key, or [`HASHED`]; 0 for everything else.
+    /// Returns the length of a short key, or [`HASHED`]; 0 for every other name.
     const fn length(&self) -> u8 {
         self.origin as u8
     }
 
-    /// The name whose intention lock covers this one: a key's table. Tables and advisory names
-    /// have none.
+    /// Returns the name whose intention lock must be held first: a key's table. Tables and advisory
+    /// names have none.
     #[inline]
     pub const fn parent(&self) -> Option<Self> {
         match self.class() {
@@ -179,15 +180,15 @@ impl Name {
         }
     }
 
-    /// Whether the name is exactly one key's, or may be shared by longer ones (I2).
+    /// True if only one key has this name; false if longer keys may share it (I2).
     #[inline]
     pub const fn is_exact(&self) -> bool {
         self.length() != HASHED
     }
 
-    /// How the keys that two names of one table stand for are ordered, if the names tell: always,
-    /// unless one key is long and they share their first eight bytes, zeros added to a shorter one.
-    /// Costs less than comparing the bytes.
+    /// Compares the keys behind two names of one table, if the names suffice. They suffice unless
+    /// one key is long and both share their first eight bytes, with zeros added to a shorter key.
+    /// Cheaper than comparing the bytes.
     #[inline]
     pub fn key_order(&self, other: &Self) -> Option<Ordering> {
         let (first, others) = match self.length() == other.length() {
@@ -201,7 +202,8 @@ impl Name {
         exact.then(|| (self.tail, self.length()).cmp(&(other.tail, other.length())))
     }
 
-    /// The first eight bytes of a key, with zeros behind a shorter one; of any other name its head.
+    /// Returns the first eight bytes of a key, with zeros behind a shorter one; the head of any
+    /// other name.
     #[inline]
     const fn first_bytes(&self) -> u64 {
         match self.is_in_block() {
@@ -210,19 +212,19 @@ impl Name {
         }
     }
 
-    /// The key of the same length that comes right before this one, for a key of one to eight bytes that
-    /// is not the first of its length.
+    /// Returns the preceding key of the same length, for a key of one to eight bytes that is not
+    /// the first of its length.
     #[inline]
     pub fn neighbour_before(&self) -> Option<Self> {
         let head = self.head.checked_sub(1).filter(|_| self.is_in_block())?;
         Some(Self { head, ..*self })
     }
 
-    /// 64 well-mixed bits. Not keyed: who may choose names may choose names that collide, which
-    /// costs a longer walk, not a wrong answer.
+    /// Returns 64 well-mixed bits. They are not keyed: a client that chooses names can choose names
+    /// that collide, which costs a longer walk, never a wrong answer.
     #[inline(always)]
     pub const fn hash(&self) -> u64 {
-        // A short key by its block, which `direct` needs besides.
+        // A short key is hashed by its block, which `direct` needs anyway.
         if let Some((block, at)) = self.block() {
             return block.hash_of(at);
         }
@@ -237,26 +239,27 @@ impl Name {
         fold(first ^ self.tail, 0xd6e8_feb8_6659_fd93)
     }
 
-    /// The name as three words, of which the last is below 2^48.
+    /// Returns the name as three words; the last is below 2^48.
     #[inline(always)]
     pub(crate) const fn words(self) -> [u64; 3] {
         [self.head, self.tail, self.origin]
     }
 
-    /// The name that these are the words of.
+    /// Returns the name made of these words.
     #[inline(always)]
     pub(crate) const fn from_words([head, tail, origin]: [u64; 3]) -> Self {
         Self { head, tail, origin }
     }
 
-    /// Whether it is a key of one to eight bytes.
+    /// True if the name is a key of one to eight bytes.
     #[inline(always)]
     const fn is_in_block(&self) -> bool {
-        // Class and length in one comparison.
+        // Compares class and length at once.
         (self.origin as u16).wrapping_sub(KeyBlock::SHORTEST) < 8
     }
 
-    /// The block of the key, and which of its 64 keys it is; for short keys only.
+    /// Returns the block of a short key and the key's index in it, 0 to 63; `None` for every other
+    /// name.
     #[inline(always)]
     pub(crate) const fn block(&self) -> Option<(KeyBlock, u32)> {
         if !self.is_in_block() {
@@ -269,7 +272,7 @@ impl Name {
         Some((block, self.head as u32 & 63))
     }
 
-    /// The same, with the key as one bit of 64.
+    /// As [`block`](Self::block), with the index as one bit of 64.
     #[inline(always)]
     pub(crate) const fn block_bit(&self) -> Option<(KeyBlock, u64)> {
         if !self.is_in_block() {
@@ -282,7 +285,8 @@ impl Name {
         Some((block, 1_u64.wrapping_shl(self.head as u32)))
     }
 
-    /// The hash of the block of a short key, so that neighbours have the same; of any other name its own.
+    /// Returns the hash of a short key's block, which all keys of the block share; the own hash of
+    /// any other name.
     #[inline(always)]
     pub(crate) const fn near_hash(&self) -> u32 {
         match self.block() {
@@ -291,7 +295,7 @@ impl Name {
         }
     }
 
-    /// The bytes of a key that the name still knows: all of them, or the first eight.
+    /// Returns the bytes of the key that the name holds: all of them, or the first eight.
     fn known_bytes(&self) -> impl Iterator<Item = u8> {
         let count = if self.is_exact() { self.length() } else { 8 };
         let bytes = self
@@ -303,23 +307,24 @@ impl Name {
     }
 }
 
-/// How far the hashes of neighbours are apart: one in the lower 24 bits.
+/// Difference between the hashes of neighbouring keys: one in the lower 24 bits.
 const NEIGHBOUR: u64 = 0x9e37_79b9_7b00_0001;
 
-/// Sixty-four neighbours: the keys of one table and length, of one to eight bytes, that differ in
-/// the last six bits only.
+/// Sixty-four neighbouring keys: keys of one table and one length, of one to eight bytes, that
+/// differ only in the last six bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyBlock {
-    /// The number of the first of them.
+    /// The number of the block's first key.
     pub(crate) base: u64,
     pub(crate) origin: u64,
 }
 
 impl KeyBlock {
-    /// The last bytes of the origin of a key of one byte.
+    /// Lower 16 bits of the origin of a key of one byte.
     const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
 
-    /// Finds the granule, and with it all that is kept by granule.
+    /// Returns the hash that finds the block's granule, and everything else that is stored by
+    /// granule.
     #[inline(always)]
     pub(crate) const fn hash(&self) -> u32 {
         self.long_hash() as u32
@@ -333,16 +338,17 @@ impl KeyBlock {
         )
     }
 
-    /// The hash of the key in the place `at`. Its low bits, which choose a bucket, are those of the neighbour before and
-    /// one: whoever comes to keys in their order then comes to lines of memory in their order, which the processor
-    /// fetches ahead. The highest ones, which a list of held locks goes by, have nothing to do with the neighbour's.
+    /// Returns the hash of the key at index `at`. Its low bits choose a bucket, and are those of
+    /// the preceding key plus one. So a client that locks keys in their order touches neighbouring
+    /// lines of memory in order, and the processor prefetches them. The highest bits, which the
+    /// owner's list of locks uses, are unrelated to those of the neighbour.
     #[inline(always)]
     const fn hash_of(&self, at: u32) -> u64 {
         self.long_hash()
             .wrapping_add((at as u64).wrapping_mul(NEIGHBOUR))
     }
 
-    /// The key in the place `at`.
+    /// Returns the key at index `at`.
     #[inline(always)]
     pub(crate) const fn name(&self, at: u32) -> Name {
         Name {
@@ -353,18 +359,19 @@ impl KeyBlock {
     }
 }
 
-/// The two halves of the 128-bit product, folded: every bit of the result hangs on many of `x`.
+/// Multiplies to 128 bits and folds the halves, so that every bit of the result depends on many
+/// bits of `x`.
 #[inline(always)]
 const fn fold(x: u64, y: u64) -> u64 {
     let product = x as u128 * y as u128;
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Up to eight bytes as a number.
+/// Reads up to eight bytes as a number.
 #[inline]
 fn big_endian(bytes: &[u8]) -> u64 {
-    // Two overlapping halves instead of a loop or a copy of unknown length: four nanoseconds less
-    // on the way of every lock on a short key.
+    // Two overlapping halves instead of a loop or a copy of unknown length, because every lock on a
+    // short key comes through here.
     match bytes.len() {
         8 => u64::from_be_bytes(bytes.try_into().expect("eight bytes")),
         4..=7 => {
@@ -378,19 +385,19 @@ fn big_endian(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The same, with zeros behind fewer than eight. There must be one.
+/// As [`big_endian`], with zeros behind fewer than eight bytes. `bytes` is not empty.
 #[inline]
 fn big_endian_padded(bytes: &[u8]) -> u64 {
     big_endian(bytes) << (64 - 8 * bytes.len())
 }
 
-/// Turns the rest of a long key into 64 bits. One per database, so that one key has one name.
+/// Hashes the tail of a long key to 64 bits. One per database, so that a key has one name.
 #[derive(Debug, Clone)]
 pub struct KeyHasher(foldhash::quality::FixedState);
 
 impl KeyHasher {
-    /// A hasher keyed by `seed`. A random seed keeps outsiders from choosing keys that share a
-    /// lock; names need not be the same from one run to the next.
+    /// Returns a hasher keyed by `seed`. A random seed keeps outsiders from choosing keys that
+    /// share a lock. Names need not be the same from one run to the next.
     pub fn new(seed: u64) -> Self {
         Self(foldhash::quality::FixedState::with_seed(seed))
     }
@@ -535,7 +542,7 @@ mod tests {
         for number in 0..256 * 64u64 {
             counts[key(&number.to_be_bytes()).hash() as usize % 256] += 1;
         }
-        // 64 expected in each, standard deviation 8.
+        // 64 are expected in each; the standard deviation is 8.
         assert!(
             counts.iter().all(|count| (16..128).contains(count)),
             "{counts:?}"

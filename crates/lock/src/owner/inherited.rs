@@ -1,15 +1,15 @@
-//! What a place keeps between two of its transactions: locks that the last one left behind and the
-//! next one may take over.
+//! Inherited locks: locks that a transaction leaves in its owner record, for the next transaction
+//! with the same owner index.
 //!
-//! Such a lock stands in its queue as granted to the place, and belongs to no transaction. Its
-//! entry lies here instead of among the owner's held ones, where others reach it: whoever takes the
-//! entry out, under the mutex, has the lock. The place's own transaction takes it over; anybody
-//! else gives it back. So nobody has to wait for a worker that sleeps.
+//! An inherited lock is granted in its queue to the owner index, and no running transaction holds
+//! it. Its entry is here instead of in the owner's list, because other threads need access: a
+//! thread that removes the entry, under the mutex, has the lock. The next transaction with this
+//! index takes it over; every other thread releases it. So nothing waits for a worker that sleeps.
 //!
 //! # Invariants
 //!
-//! * I1  An entry here is in no list of held locks, and a name has at most one entry of a place in
-//!   both together.
+//! * I1  An entry here is in no list of held locks. A name has at most one entry of an owner index
+//!   in both together.
 
 use crate::{
     mode::{Mode, Set},
@@ -17,19 +17,19 @@ use crate::{
     owner::lock_list::LockEntry,
 };
 
-/// A lock that nobody's transaction holds.
+/// Lock that no running transaction holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InheritedLock {
     pub(crate) entry: LockEntry,
-    /// Transactions of the place that ended without asking for it.
+    /// Number of transactions with this index that ended without requesting it.
     pub(crate) unused_by: u32,
 }
 
-/// The locks that one place keeps.
+/// Inherited locks of one owner index.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedLocks {
     locks: Vec<InheritedLock>,
-    /// How many were taken away by others.
+    /// Number of locks that were revoked by other owners.
     pub(crate) revoked: u64,
 }
 
@@ -54,13 +54,13 @@ impl InheritedLocks {
         });
     }
 
-    /// For its own place: the lock on `name`, to use it or to give it back.
+    /// Removes the lock on `name`, so that its own owner uses or releases it.
     pub(crate) fn remove(&mut self, name: Name) -> Option<LockEntry> {
         let at = self.locks.iter().position(|lock| lock.entry.name == name)?;
         Some(self.locks.swap_remove(at).entry)
     }
 
-    /// For somebody else: the lock on `name`, to give it back, if it is in the way of `mode`.
+    /// Removes the lock on `name` if it conflicts with `mode`, so that another owner releases it.
     pub(crate) fn revoke(&mut self, name: Name, mode: Mode) -> Option<LockEntry> {
         let conflicts =
             |lock: &InheritedLock| lock.entry.name == name && !lock.entry.mode.compatible(mode);
@@ -69,8 +69,8 @@ impl InheritedLocks {
         Some(self.locks.swap_remove(at).entry)
     }
 
-    /// Counts one more transaction that asked for none of these, and takes out what was passed over
-    /// more than `limit` times.
+    /// Counts one more transaction that requested none of these, and removes locks that more than
+    /// `limit` transactions did not use.
     pub(crate) fn expire(&mut self, limit: u32) -> impl Iterator<Item = LockEntry> {
         self.locks.iter_mut().for_each(|lock| lock.unused_by += 1);
         let given_up = self
@@ -79,7 +79,7 @@ impl InheritedLocks {
         given_up.map(|lock| lock.entry)
     }
 
-    /// The modes of what is kept of the names that `among` chooses.
+    /// Returns the modes of the locks on names that `among` accepts.
     pub(crate) fn modes(&self, among: impl Fn(Name) -> bool) -> Set {
         let chosen = self.locks.iter().filter(|lock| among(lock.entry.name));
         chosen.fold(Set::NONE, |all, lock| all.union(lock.entry.mode.set()))

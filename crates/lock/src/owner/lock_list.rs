@@ -1,43 +1,43 @@
-//! What one owner holds: a list in the order of acquisition, that only the owner touches.
+//! List of the locks that one owner holds, in the order of acquisition. Only the owner touches it.
 //!
 //! Most transactions hold a handful of locks, and a walk over one or two cache lines finds a name
-//! faster than any index. Above [`MAX_LINEAR`] entries an index is kept.
+//! faster than any index. Above [`MAX_LINEAR`] entries there is an index.
 //!
 //! # Invariants
 //!
-//! * I1  A name has at most one live entry, and above [`MAX_LINEAR`] entries the index has exactly
-//!   the live ones.
+//! * I1  A name has at most one live entry. Above [`MAX_LINEAR`] entries the index has exactly the
+//!   live ones.
 //! * I2  Entries are in the order of acquisition, and `order` grows along them, unless
-//!   `is_unsorted`. A released entry stays as a dead one until those after it go, so positions do
-//!   not move between releases, and the last one is live. Orders are used up by what is given back,
-//!   too: beyond [`LAST_ORDER`] they are given anew, as low as savepoints allow.
-//! * I3  `hash_filter` has the bit of every hash that was pushed since the list was cleared. Most
-//!   names asked for are new, and learn that from one bit.
+//!   `is_unsorted`. A released entry stays as a dead one until all later ones are gone, so
+//!   positions do not change between releases. The last entry is live. Released locks use up
+//!   orders, too: beyond [`LAST_ORDER`] all entries get new orders, as low as savepoints allow.
+//! * I3  `hash_filter` has the bit of every hash that was added since the list was cleared. Most
+//!   requested names are new, and one bit shows that.
 
 use crate::{mode::Mode, name::Name};
 use hashbrown::HashTable;
 use std::time::{Duration, Instant};
 
-/// Entries that are walked rather than indexed.
+/// Number of entries up to which a walk replaces the index.
 const MAX_LINEAR: usize = 16;
-/// Storage above this many entries is given back after a large transaction.
+/// Capacity above which storage is freed after a large transaction.
 const MAX_KEPT: usize = 4096;
 
-/// 0 is before everything.
+/// Order of the first lock; 0 precedes every lock.
 const FIRST_ORDER: u32 = 1;
-/// From this order on what is held is numbered anew before more is asked for. Half of all, so that
-/// nothing that one request does, nor a sum of two counts, comes to the end of them.
+/// Order from which on the held locks are renumbered before the next request. Half of all orders,
+/// so that neither one request nor a sum of two counts overflows.
 pub(crate) const LAST_ORDER: u32 = if cfg!(test) { 1000 } else { 1 << 31 };
 
-/// One held lock.
+/// Held lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockEntry {
     pub(crate) name: Name,
-    /// The hash that finds the bucket.
+    /// Hash that finds the bucket.
     pub(crate) hash: u32,
-    /// Where the request stands in its head.
+    /// Slot of the request in its head.
     pub(crate) slot: u32,
-    /// Not 0 for what was acquired here.
+    /// Order of acquisition; 0 for an entry that is in no list.
     order: u32,
     pub(crate) mode: Mode,
     live: bool,
@@ -46,7 +46,7 @@ pub(crate) struct LockEntry {
 const _: () = assert!(size_of::<LockEntry>() == 40);
 
 impl LockEntry {
-    /// A lock that is in no list.
+    /// Returns a lock that is in no list.
     pub(crate) fn detached(name: Name, hash: u32, slot: u32, mode: Mode) -> Self {
         Self {
             name,
@@ -59,19 +59,19 @@ impl LockEntry {
     }
 }
 
-/// The locks of one owner.
+/// Locks of one owner.
 #[derive(Debug)]
 pub(crate) struct LockList {
     entries: Vec<LockEntry>,
     live: usize,
     next_order: u32,
-    /// Whether something came in that had been acquired before others.
+    /// True if an entry was added after later acquisitions.
     is_unsorted: bool,
     hash_filter: [u64; 4],
     index: HashTable<u32>,
-    /// Those that had to be waited for, and since when they are held.
+    /// Locks that were waited for, and when their holds began.
     timed: Vec<(Name, Instant)>,
-    /// Those of them that were given back early, and how long they were held.
+    /// Those of them that were released early, with their hold times.
     ended: Vec<(Name, Duration)>,
 }
 
@@ -91,24 +91,24 @@ impl Default for LockList {
 }
 
 impl LockList {
-    /// How many locks are held.
+    /// Returns the number of held locks.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.live
     }
 
-    /// Memory beyond the list itself.
+    /// Returns the memory beyond the list itself, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<LockEntry>() + self.index.allocation_size()
     }
 
-    /// The order that the next acquisition gets.
+    /// Returns the order of the next acquisition.
     #[inline]
     pub(crate) fn next_order(&self) -> u32 {
         self.next_order
     }
 
-    /// The order of what was acquired last of all that is held; 0 if nothing is.
+    /// Returns the order of the latest acquisition that is still held; 0 if there is none.
     pub(crate) fn greatest_order(&self) -> u32 {
         match self.is_unsorted {
             false => self.entries.last().map_or(0, |last| last.order), // I2
@@ -116,19 +116,19 @@ impl LockList {
         }
     }
 
-    /// How much was acquired.
+    /// Returns the number of acquisitions.
     #[inline(always)]
     pub(crate) fn acquired(&self) -> u32 {
         self.next_order - FIRST_ORDER
     }
 
-    /// An order of its own for something that is acquired without being in the list.
+    /// Takes an order for an acquisition that is not in the list.
     pub(crate) fn take_order(&mut self) -> u32 {
         self.next_order += 1;
         self.next_order - 1
     }
 
-    /// Has the hold of the lock at `at`, which was waited for, measured from `since`.
+    /// Begins to time the hold of the lock at `at`, which was waited for, from `since` on.
     pub(crate) fn start_timing(&mut self, at: usize, since: Instant) {
         let name = self.entries[at].name;
         if self.timed.iter().all(|timed| timed.0 != name) {
@@ -136,19 +136,19 @@ impl LockList {
         }
     }
 
-    /// Whether the hold of some lock is measured.
+    /// True if some hold is timed.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         !self.timed.is_empty() || !self.ended.is_empty()
     }
 
-    /// Whether the hold of some measured lock has ended.
+    /// True if some timed hold has ended.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// Takes the measured holds, all of which end now or have ended.
+    /// Takes the timed holds; those that have not ended end now.
     pub(crate) fn take_timed(&mut self) -> impl Iterator<Item = (Name, Duration)> {
         let ended = std::mem::take(&mut self.ended).into_iter();
         let now = Instant::now();
@@ -164,7 +164,7 @@ impl LockList {
             .extend(ended.map(|(name, since)| (name, since.elapsed())));
     }
 
-    /// Where `name` is in the list.
+    /// Returns the position of `name`.
     #[inline]
     pub(crate) fn find(&self, name: Name, hash: u32) -> Option<usize> {
         let (word, bit) = filter_bit(hash);
@@ -191,7 +191,7 @@ impl LockList {
         &self.entries[at]
     }
 
-    /// Where the latest one is. There must be one.
+    /// Returns the position of the last entry. There must be one.
     pub(crate) fn last(&self) -> usize {
         self.entries.len() - 1
     }
@@ -200,13 +200,14 @@ impl LockList {
         self.entries[at].mode = mode;
     }
 
-    /// Where the request of an entry stands from now on.
+    /// Sets the slot of an entry's request.
     pub(crate) fn set_slot(&mut self, at: usize, slot: u32) {
         self.entries[at].slot = slot;
     }
 
     /// Adds a name that is not in the list.
-    // A call costs a tenth of a lock that is not remembered, and the compiler makes one if it may.
+    // The compiler makes this a call if it may, and a call is a tenth of the cost of a lock that is
+    // not remembered.
     #[inline(always)]
     pub(crate) fn push(&mut self, name: Name, hash: u32, slot: u32, mode: Mode) {
         let (word, bit) = filter_bit(hash);
@@ -227,7 +228,7 @@ impl LockList {
         }
     }
 
-    /// Adds what was acquired at `order`, before now, in the place of something else.
+    /// Adds an entry with the earlier order `order`, in place of another record of the lock.
     pub(crate) fn push_with_order(
         &mut self,
         (name, hash): (Name, u32),
@@ -282,7 +283,8 @@ impl LockList {
         while self.entries.last().is_some_and(|last| !last.live) {
             self.drop_last();
         }
-        // Dead entries are a price for cheap order; not more of them than live ones.
+        // Dead entries are the price of cheap ordering; there are never more of them than live
+        // ones.
         if self.entries.len() > 2 * MAX_LINEAR && self.live < self.entries.len() / 2 {
             self.compact();
         }
@@ -296,14 +298,14 @@ impl LockList {
         (last.order >= since).then(|| self.remove(self.entries.len() - 1))
     }
 
-    /// Whether orders come to their end.
+    /// True if the orders are about to run out.
     #[inline(always)]
     pub(crate) fn is_out_of_orders(&self) -> bool {
         self.next_order >= LAST_ORDER
     }
 
-    /// Numbers anew what was acquired at `since` or later, with as little in between as there may
-    /// be, and says how many orders that brought.
+    /// Renumbers what was acquired at `since` or later without gaps, and returns how many orders
+    /// that frees.
     pub(crate) fn renumber(&mut self, since: u32) -> u32 {
         self.sort();
         let mut next = since.max(FIRST_ORDER);
@@ -319,7 +321,7 @@ impl LockList {
         std::mem::replace(&mut self.next_order, next) - next
     }
 
-    /// Sorts what came in late to where its order says (I2).
+    /// Sorts entries that were added late by their order (I2).
     fn sort(&mut self) {
         if self.is_unsorted {
             self.entries.sort_by_key(|entry| entry.order);
@@ -328,12 +330,12 @@ impl LockList {
         }
     }
 
-    /// Goes back to where the order was at `since`, and says how much was acquired from there on,
-    /// all of which has been given back.
+    /// Goes back to the order `since`, and returns how many later acquisitions there were. All of
+    /// them have been released.
     ///
     /// # Panics
     ///
-    /// If some of it has not.
+    /// If some of them are still held.
     pub(crate) fn rewind(&mut self, since: u32) -> u32 {
         assert!(
             self.greatest_order() < since.max(1),
@@ -344,7 +346,7 @@ impl LockList {
         acquired
     }
 
-    /// Takes the measured holds that have ended.
+    /// Takes the timed holds that have ended.
     pub(crate) fn take_ended(&mut self) -> Vec<(Name, Duration)> {
         std::mem::take(&mut self.ended)
     }
@@ -369,13 +371,13 @@ impl LockList {
         }
     }
 
-    /// Live entries, in the order of acquisition.
+    /// Returns the live entries, in the order of acquisition.
     #[inline]
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &LockEntry> {
         self.entries.iter().filter(|entry| entry.live)
     }
 
-    /// Forgets everything and keeps the storage.
+    /// Removes all entries and keeps the storage.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.entries.len() > MAX_LINEAR {
@@ -419,13 +421,13 @@ impl LockList {
     }
 }
 
-/// Which bit of `hash_filter` stands for a hash, from those of its bits that choose no bucket.
+/// Returns the bit of `hash_filter` for a hash, from bits of the hash that choose no bucket.
 #[inline]
 fn filter_bit(hash: u32) -> (usize, u64) {
     ((hash >> 30) as usize, 1 << (hash >> 24 & 63))
 }
 
-/// 64 bits for the index, whose tags are the highest ones.
+/// Spreads a hash to 64 bits for the index, whose tags are the highest bits.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -437,11 +439,11 @@ mod tests {
 
     fn name(number: u64) -> (Name, u32) {
         let name = Name::advisory(number);
-        // Bad hashes on purpose.
+        // The hashes are bad on purpose.
         (name, name.hash() as u32 % 4)
     }
 
-    /// Random pushes, removals and savepoints against a plain list.
+    /// Compares random pushes, removals and savepoints with a plain list.
     #[test]
     fn the_list_agrees_with_a_plain_one() {
         let mut state = 7u64;

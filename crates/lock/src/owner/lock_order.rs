@@ -1,28 +1,29 @@
-//! What an owner keeps: from one transaction to the next, and since when.
+//! Orders of acquisition: savepoints, and locks retained from one transaction to the next.
 //!
-//! Each lock has an order, in which it was acquired; a savepoint is an order, too. An order is used
-//! once, also for a lock that is given back soon, so a session that locks and unlocks for long
-//! enough would come to the end of them. Half of them used up, what is held is numbered anew before
-//! more is asked for: all of it where a session says what it keeps, for that voids all savepoints;
-//! else what was acquired since the latest savepoint. Who then still has none left holds that many
-//! locks, and is refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)).
+//! Each lock has an order, in which it was acquired, and a savepoint is an order, too. Each order
+//! is used once, even for a lock that is soon released, so a session that locks and unlocks for
+//! long enough would run out of orders. When half of them are used up, the held locks are
+//! renumbered before the next request. If a session states which locks it retains, all are
+//! renumbered, because that voids all savepoints. Otherwise only locks acquired since the latest
+//! savepoint are renumbered. An owner that still has no free order holds that many locks, and is
+//! refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)).
 
 use super::{EscalationState, LockSavepoint, Owner};
 use crate::owner::{lock_list::LAST_ORDER, remembered::RememberedLocks};
 
-/// From one transaction to the next.
+/// Locks retained from one transaction to the next.
 impl Owner {
-    /// Begins the next transaction of an owner that keeps what it had acquired before `retained`:
-    /// of age zero, without defeats, and with the id and the label that it has, by which others
-    /// know it as the holder of that.
+    /// Begins the next transaction of an owner that retains all locks acquired before `retained`.
+    /// The transaction has age zero and no defeats. It keeps the id and the label, by which others
+    /// know the holder of those locks.
     ///
-    /// For locks that outlive transactions. The owner is one in the wait-for graph whatever it
-    /// waits for, so a circle is found that goes through what it keeps and through what the
-    /// transaction asks for.
+    /// For locks that outlive transactions. The owner is one node of the wait-for graph for
+    /// whatever it waits. So a cycle is found that goes through a retained lock and a request of
+    /// the transaction.
     ///
     /// # Panics
     ///
-    /// If something acquired since is held (`release_since` comes first), or something is awaited.
+    /// If a later acquisition is held (call `release_since` first), or a wait is in progress.
     pub fn begin_retaining(&mut self, retained: LockSavepoint) {
         self.assert_idle();
         let since = retained.order();
@@ -34,7 +35,7 @@ impl Owner {
             self.remembered().is_none_or(is_before),
             "begin with locks held: release_since comes first"
         );
-        // Orders begin again where they were: they would end some day.
+        // Orders start again at the savepoint, because they would run out otherwise.
         let acquired =
             u64::from(self.locks.rewind(since)) + u64::from(self.lookup.take_acquired_count());
         self.count_acquired(acquired);
@@ -48,13 +49,14 @@ impl Owner {
         self.owners.begin(&self.record, self.id);
     }
 
-    /// Keeps what is held now from one transaction to the next, until it is given back by name, or
-    /// all is: a transaction ends with `release_since` the moment returned, and the next begins
-    /// with [`begin_retaining`](Self::begin_retaining) it. Earlier savepoints are void.
+    /// Retains the locks held now, from one transaction to the next, until they are released by
+    /// name or all are released. A transaction ends with `release_since` the returned savepoint,
+    /// and the next one starts with [`begin_retaining`](Self::begin_retaining) it. Earlier
+    /// savepoints are void.
     ///
     /// # Panics
     ///
-    /// If something is awaited.
+    /// If a wait is in progress.
     pub fn retain(&mut self) -> LockSavepoint {
         self.assert_idle();
         if self.locks.is_out_of_orders() {
@@ -66,11 +68,11 @@ impl Owner {
         retained
     }
 
-    /// Notes that no transaction runs, if this one has come to nothing: it awaits nothing, and
-    /// holds nothing but what is kept.
+    /// Records that no transaction runs, if this one waits for nothing, and holds nothing but
+    /// retained locks.
     pub(crate) fn mark_idle(&self) {
         let record = self.record();
-        // Another's record, if it stands in for another.
+        // A proxy has the record of another owner.
         if record.active_since() == u64::MAX || self.is_proxy {
             return;
         }
@@ -80,17 +82,17 @@ impl Owner {
     }
 }
 
-/// Since when.
+/// Orders and savepoints.
 impl Owner {
-    /// This moment, for `release_since`.
+    /// Returns this moment, for `release_since`.
     pub fn savepoint(&self) -> LockSavepoint {
         let order = self.locks.next_order();
         self.lookup.set_savepoint(order, self.list.len());
         LockSavepoint(order)
     }
 
-    /// Whether something more can be acquired, as far as its order goes. Before whatever may take
-    /// one.
+    /// True if there is a free order for another acquisition. Called before every request that may
+    /// take one.
     #[inline(always)]
     pub(crate) fn has_free_order(&mut self) -> bool {
         !self.locks.is_out_of_orders() || self.free_orders()
@@ -103,8 +105,7 @@ impl Owner {
         !self.locks.is_out_of_orders()
     }
 
-    /// Gives new orders to what was acquired since then: savepoints before are as good as they
-    /// were.
+    /// Renumbers the locks acquired since then; earlier savepoints stay valid.
     fn renumber(&mut self, since: LockSavepoint) {
         self.lookup.reset_orders(since.order());
         let brought = self.locks.renumber(since.order());
@@ -112,8 +113,8 @@ impl Owner {
         self.restart_limit_checks();
     }
 
-    /// Counts what was acquired so far where that is so much that it would be too much some day,
-    /// and all of it may have been given back.
+    /// Moves the count of acquisitions to the shared counters before it could overflow, because all
+    /// of them may have been released.
     #[inline]
     pub(crate) fn count_before_overflow(&mut self) {
         if self.lookup.acquired() >= LAST_ORDER {

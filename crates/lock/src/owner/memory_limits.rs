@@ -1,25 +1,26 @@
-//! How much room locks may take, and how much each owner has.
+//! Limits on the memory of locks, and the memory of each owner's locks.
 //!
 //! # Sharing
 //!
-//! An owner publishes what its locks take, in its record, each time that it has acquired a few
-//! hundred more. Nobody else writes there, so no counter is shared on the way; who needs the sum
-//! walks over the records.
+//! An owner publishes the memory of its locks in its record, once in a few hundred acquisitions. No
+//! other thread writes there, so no counter is shared. A thread that needs the sum walks over the
+//! records.
 
 use foxton_sync::shim::{AtomicU64, Ordering};
 
-/// What a lock that stands in a queue takes, about: its owner's entry with its share of the index
-/// over them, and the manager's note or request. `tests/memory.rs` holds the managers to a hundred.
+/// Memory of a lock in a queue, about: its owner's entry with a share of the index, and the
+/// manager's entry or request. `tests/memory.rs` checks that every manager stays below a hundred
+/// bytes.
 pub(crate) const LOCK_BYTES: usize = 96;
-/// What an entry of remembered locks takes: one lock, or some of sixty-four neighbours.
+/// Memory of an entry of remembered locks: one lock, or some of sixty-four neighbours.
 pub(crate) const ENTRY_BYTES: usize = 32;
-/// Acquisitions between two looks, at most.
+/// Most acquisitions between two checks.
 const MAX_INTERVAL: u32 = 256;
 
-/// What locks may take before owners trade theirs for whole tables.
+/// Limits above which owners trade key locks for table locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLimits {
-    /// Keys of one table.
+    /// Number of keys of one table.
     pub(crate) keys: u32,
     /// Bytes of one owner's locks.
     pub(crate) owner_bytes: usize,
@@ -34,8 +35,8 @@ impl MemoryLimits {
         total_bytes: usize::MAX,
     };
 
-    /// After how many acquisitions an owner looks whether it has come to a limit: so that it passes
-    /// none by more than a quarter.
+    /// Returns the number of acquisitions between two checks, so that an owner exceeds no limit by
+    /// more than a quarter.
     pub(crate) fn check_interval(&self) -> u32 {
         if *self == Self::NONE {
             return u32::MAX;
@@ -46,10 +47,10 @@ impl MemoryLimits {
     }
 }
 
-/// What one place published and counted over all its owners. Written by the owner alone.
+/// Memory and escalations of all owners with one index. Written by the owner alone.
 #[derive(Debug, Default)]
 pub(crate) struct LockMemory {
-    /// What the locks of the owner took when it looked last.
+    /// Memory of the owner's locks at its last check.
     bytes: AtomicU64,
     pub(crate) escalations: AtomicU64,
     pub(crate) escalations_refused: AtomicU64,

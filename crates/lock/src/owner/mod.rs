@@ -1,13 +1,13 @@
-//! A transaction as the lock manager sees it: what is kept for it, and by whom.
+//! Lock owner: a transaction as the lock manager sees it.
 //!
-//! The list of held locks, the wait in progress and the counts are the owner's alone: asking again
-//! for what is held touches no shared memory. What others must see of it stands in its record
-//! (`owners`).
+//! The list of held locks, the wait in progress and the counters belong to the owner alone, so
+//! asking again for a held lock touches no shared memory. The part that other threads read is in
+//! the owner's record (`owner_table`).
 //!
 //! # Invariants
 //!
-//! * I1  While a wait is in progress nothing is requested, released or begun; `finish_wait` or a
-//!   cancellation ends it first.
+//! * I1  While a wait is in progress the owner requests, releases and begins nothing; `finish_wait`
+//!   or a cancellation ends the wait first.
 
 /// Wait statistics by table, by label and by name.
 pub(crate) mod wait_stats;
@@ -30,10 +30,10 @@ pub(crate) mod memory_limits;
 /// The table of owners: what other threads may read of an owner, and where it sleeps.
 pub(crate) mod owner_table;
 
-/// How much it holds, and whole tables in the place of that.
+/// Memory limits of an owner, and its escalations.
 mod escalation_state;
 
-/// What is kept, and since when.
+/// Orders of acquisition: savepoints, and locks retained from one transaction to the next.
 mod lock_order;
 
 use crate::{
@@ -61,7 +61,7 @@ use escalation_state::EscalationState;
 pub use crate::owner::owner_table::WaitTicket;
 pub use crate::request::OwnerId;
 
-/// A request that stands in a queue.
+/// Request that waits in a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingWait {
     pub(crate) name: Name,
@@ -69,17 +69,17 @@ pub(crate) struct PendingWait {
     pub(crate) slot: u32,
     pub(crate) ticket: Ticket,
     pub(crate) mode: Mode,
-    /// For a conversion, where the lock stands in the list of held ones.
+    /// For a conversion, the lock's position in the list of held locks.
     pub(crate) converts: Option<usize>,
     pub(crate) since: Instant,
 }
 
-/// A moment in a transaction, to go back to with `release_since`.
+/// Moment in a transaction, for `release_since`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockSavepoint(u32);
 
 impl LockSavepoint {
-    /// Before the first lock.
+    /// The moment before the first lock.
     pub const START: Self = Self(0);
 
     pub(crate) const fn order(self) -> u32 {
@@ -87,13 +87,12 @@ impl LockSavepoint {
     }
 }
 
-/// What a scan keeps from one key to the next, so that asking for the next is cheap: see
-/// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any
-/// time.
+/// State of a scan from one key to the next, which makes requests for neighbouring keys cheap: see
+/// `LockManager::request_in_scan`. It may be dropped, or used for another scan, at any time.
 #[derive(Debug, Clone)]
 pub struct Scan {
     pub(crate) position: BlockPosition,
-    /// The hash of the block.
+    /// Hash of the block.
     pub(crate) hash: u32,
 }
 
@@ -104,7 +103,7 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// A scan that has not begun.
+    /// Returns a scan that has not begun.
     pub const fn new() -> Self {
         Self {
             position: BlockPosition::NONE,
@@ -112,18 +111,18 @@ impl Scan {
         }
     }
 
-    /// Has come to a block, which stands at `index` in the list.
+    /// Records that the scan has come to a block, which has the entry at `index` in the list.
     pub(crate) fn enter(&mut self, index: u32, block: KeyBlock, hash: u32) {
         self.position = BlockPosition { index, block };
         self.hash = hash;
     }
 }
 
-/// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for
-/// one transaction after the other; it may move between threads.
+/// State of one transaction in the lock manager. `LockManager::owner` makes it, and it is used for
+/// one transaction after the other. It may move between threads.
 ///
-/// An owner that is dropped while it holds or awaits something keeps holding it, for nobody can
-/// release without a worker: call `release_all` first.
+/// An owner that is dropped while it holds or waits for a lock goes on holding it, because a
+/// release needs a worker: call `release_all` first.
 ///
 /// ```
 /// fn assert_send<T: Send>() {}
@@ -136,22 +135,23 @@ pub struct Owner {
     pub(crate) locks: LockList,
     pub(crate) pending: Option<PendingWait>,
     pub(crate) re_asks: u64,
-    /// How many locks it left to its next transaction; others may have taken some of them.
+    /// Number of locks left for its next transaction to inherit; other owners may have revoked some
+    /// of them.
     pub(crate) inherited_count: u32,
-    /// A cell of the manager in which it is counted as somebody who had to wait.
+    /// Cell of the inheritance manager in which this owner is counted as conflicting.
     pub(crate) conflict_cell: Option<u32>,
-    /// Whether it only gives back what another at its place left behind.
+    /// True if it only releases an inherited lock of another owner.
     is_proxy: bool,
     defeats: u32,
-    /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever
-    /// stands.
+    /// List of remembered locks. An owner of a manager that does not remember has a shared list
+    /// that is always empty.
     list: Arc<RememberedLocks>,
     remembers: bool,
-    /// Requests set aside for this place, by managers that hand them out in bulk.
+    /// Requests reserved for this owner index, by managers that allocate them in bulk.
     pub(crate) reserved: ReservedRequests,
-    /// What it alone knows of that list.
+    /// The owner's private index of that list.
     pub(crate) lookup: RememberedIndex,
-    /// What came of trying to have whole tables.
+    /// Escalations so far.
     escalated: EscalationState,
 }
 
@@ -191,8 +191,8 @@ impl Owner {
         }
     }
 
-    /// Somebody at the place of `id` who holds `entry` and nothing else: to give back a lock for an
-    /// owner that is elsewhere.
+    /// Returns an owner with the id `id` that holds `entry` and nothing else: it releases a lock
+    /// for an owner that is elsewhere.
     pub(crate) fn proxy(owners: &Arc<OwnerTable>, id: OwnerId, entry: LockEntry) -> Self {
         let mut locks = LockList::default();
         locks.push(entry.name, entry.hash, entry.slot, entry.mode);
@@ -219,7 +219,8 @@ impl Owner {
         &self.owners
     }
 
-    /// An owner of a manager that remembers locks; `fast_path` if there is a shortest way.
+    /// Returns an owner of a manager that remembers locks; with `fast_path`, its fast path is
+    /// enabled.
     pub(crate) fn remembering(owners: &Arc<OwnerTable>, fast_path: bool) -> Self {
         let mut owner = Self::new(owners);
         owner.list = owner.record().remembered_or_init();
@@ -234,7 +235,7 @@ impl Owner {
     ///
     /// # Panics
     ///
-    /// If something is held or awaited.
+    /// If the owner holds or waits for a lock.
     #[inline]
     pub fn begin(&mut self) -> OwnerId {
         self.assert_idle();
@@ -249,14 +250,14 @@ impl Owner {
         self.id
     }
 
-    /// Who this is, until the next `begin`.
+    /// Returns the id, which the next `begin` changes.
     #[inline]
     pub fn id(&self) -> OwnerId {
         self.id
     }
 
-    /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended
-    /// before is counted under the name that it had then.
+    /// Sets the transaction's label, which refusals, reports and `inspect` show. Holds that have
+    /// ended are counted under the earlier label.
     pub fn set_label(&mut self, label: impl Into<OwnerLabel>) {
         if self.locks.has_ended() {
             self.count_ended_holds();
@@ -264,8 +265,8 @@ impl Owner {
         self.record().set_label(self.id, label.into());
     }
 
-    /// Says how often this transaction's work gave way before, as the victim of a deadlock. The
-    /// more often, the later it does so again ([`VictimPolicy`](crate::deadlock::VictimPolicy)).
+    /// Sets how often this transaction was the victim of a deadlock before. The more often, the
+    /// later it is chosen again ([`VictimPolicy`](crate::deadlock::VictimPolicy)).
     pub fn set_defeats(&mut self, defeats: u32) {
         self.defeats = defeats;
     }
@@ -275,8 +276,8 @@ impl Owner {
         self.locks.len() == 0 && self.remembered().is_none_or(RememberedLocks::is_empty)
     }
 
-    /// What is held: first what is only remembered, mostly in the order of acquisition; behind
-    /// that, in that order, what stands in queues.
+    /// Returns the held locks: first the remembered ones, mostly in the order of acquisition, then
+    /// in that order those in queues.
     pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let list = self.remembered().into_iter();
         let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
@@ -284,7 +285,7 @@ impl Owner {
         remembered.chain(self.locks.iter().map(|entry| (entry.name, entry.mode)))
     }
 
-    /// How many locks are held.
+    /// Returns the number of held locks.
     pub fn lock_count(&self) -> usize {
         let list = self.remembered().into_iter();
         let remembered =
@@ -292,12 +293,12 @@ impl Owner {
         self.locks.len() + remembered.sum::<usize>()
     }
 
-    /// Memory of the list of what is held, in bytes.
+    /// Returns the memory of the lists of held locks, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.locks.memory_bytes() + self.lookup.memory_bytes()
     }
 
-    /// The mode in which `name` is held.
+    /// Returns the mode in which `name` is held.
     pub fn held_mode(&self, name: Name) -> Option<Mode> {
         match self.locks.find(name, name.hash() as u32) {
             Some(at) => Some(self.locks.at(at).mode),
@@ -307,18 +308,20 @@ impl Owner {
         }
     }
 
-    /// Acquisitions so far; a block of neighbours that a scan came to is one.
+    /// Returns the number of acquisitions so far; a block of neighbours that a scan came to counts
+    /// as one.
     #[inline]
     pub(crate) fn acquired(&self) -> u32 {
         self.locks.acquired() + self.lookup.acquired()
     }
 
-    /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
+    /// True if a request of this owner is in a queue, or has left it and its outcome was not
+    /// collected.
     pub fn is_waiting(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// The wait in progress: for whoever may have to end it from outside, such as a timer.
+    /// Returns the wait in progress, for a thread that may have to end it, such as a timer.
     pub fn wait_ticket(&self) -> Option<WaitTicket> {
         let ticket = self.pending?.ticket;
         Some(WaitTicket {
@@ -327,19 +330,20 @@ impl Owner {
         })
     }
 
-    /// Its list of remembered locks, at a manager that remembers.
+    /// Returns the list of remembered locks, at a manager that remembers.
     #[inline]
     pub(crate) fn remembered(&self) -> Option<&RememberedLocks> {
         self.remembers.then_some(&*self.list)
     }
 
-    /// The same, which is blank for who does not remember; and what it alone knows of it.
+    /// Returns the list, which is empty at a manager that does not remember, and the owner's index
+    /// of it.
     #[inline(always)]
     pub(crate) fn list_and_lookup(&mut self) -> (&RememberedLocks, &mut RememberedIndex) {
         (&self.list, &mut self.lookup)
     }
 
-    /// The list, which is blank for who does not remember.
+    /// Returns the list, which is empty at a manager that does not remember.
     #[inline(always)]
     pub(crate) fn list(&self) -> &RememberedLocks {
         &self.list
@@ -350,13 +354,14 @@ impl Owner {
         &self.record
     }
 
-    /// Whether the manager with `owners` made it.
+    /// True if the manager with `owners` made this owner.
     #[inline(always)]
     pub(crate) fn belongs_to(&self, owners: &Arc<OwnerTable>) -> bool {
         Arc::ptr_eq(&self.owners, owners)
     }
 
-    /// Panics unless I1 allows a request or a release, at the manager with `owners`.
+    /// Panics unless the manager with `owners` made this owner and I1 allows a request or a
+    /// release.
     #[inline]
     pub(crate) fn assert_usable(&self, owners: &Arc<OwnerTable>) {
         assert!(self.belongs_to(owners), "an owner of another manager");
@@ -371,7 +376,7 @@ impl Owner {
         );
     }
 
-    /// Publishes a wait that is about to stand in a queue.
+    /// Publishes a wait that is about to enter a queue.
     pub(crate) fn prepare_wait(&self, name: Name, mode: Mode) -> WaitInfo {
         let record = self.record();
         let waiting = WaitInfo {
@@ -380,7 +385,7 @@ impl Owner {
             name,
             mode,
             since: now(),
-            // What was traded is lost, too.
+            // Keys that were traded for tables would be lost, too.
             lock_count: self.lock_count() + self.traded() as usize,
             begun: record.begun(),
             defeats: self.defeats,
@@ -389,7 +394,7 @@ impl Owner {
         waiting
     }
 
-    /// Collects a wait that has ended.
+    /// Collects the outcome of a wait that has ended.
     pub(crate) fn finish_wait(&mut self, verdict: Verdict) -> Outcome {
         let pending = self.pending.take().expect("a wait is in progress");
         let refusal = self.record().end_wait();
@@ -417,7 +422,7 @@ impl Owner {
         record.update_wait_stats(|stats| stats.count_wait(pending.name, label, waited, reason));
     }
 
-    /// Notes how long the locks that were waited for have been held.
+    /// Records the hold times of all locks that were waited for.
     #[cold]
     fn count_holds(&mut self) {
         let record = self.record.clone();
@@ -428,7 +433,7 @@ impl Owner {
         });
     }
 
-    /// Notes how long those of them were held that have been given back.
+    /// Records the hold times of those that were released early.
     #[cold]
     fn count_ended_holds(&mut self) {
         let ended = self.locks.take_ended();
@@ -439,7 +444,7 @@ impl Owner {
         });
     }
 
-    /// Puts what was granted into the list, and says where.
+    /// Adds a granted lock to the list, and returns its position.
     fn insert_granted(&mut self, pending: &PendingWait) -> usize {
         match pending.converts {
             Some(at) => {
@@ -455,20 +460,20 @@ impl Owner {
         }
     }
 
-    /// Answers a request that is not to wait, and counts it.
+    /// Refuses a request that is not to wait, and counts it.
     pub(crate) fn refuse_busy(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
         let mut refusal = Refusal::new(RefusalReason::Busy, name, mode);
         refusal.blockers = blockers;
         self.refuse(refusal)
     }
 
-    /// Answers a request that is passed over, and counts it.
+    /// Skips a blocked request, and counts it.
     pub(crate) fn skip(&self) -> Reply {
         self.record().counters.count_refusal(RefusalReason::Busy);
         Reply::Skipped
     }
 
-    /// Answers a request for which there is no room, and counts it.
+    /// Refuses a request for which there is no memory, and counts it.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_full(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
@@ -477,7 +482,7 @@ impl Owner {
         self.refuse(refusal)
     }
 
-    /// The same where it has acquired so much itself that there is no order for more.
+    /// Refuses a request because this owner has used up all orders.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_out_of_orders(&self, name: Name, mode: Mode) -> Reply {
@@ -492,7 +497,7 @@ impl Owner {
         Reply::Refused(Box::new(refusal))
     }
 
-    /// Moves the counts kept here to where everybody may read them, and forgets what was held.
+    /// Adds the owner's counts to the shared counters, and empties the lists.
     pub(crate) fn clear_locks(&mut self) {
         if self.locks.is_timed() {
             self.count_holds();
@@ -502,7 +507,7 @@ impl Owner {
         self.clear_remembered(acquired);
     }
 
-    /// Forgets what was only remembered, and counts it with so much else.
+    /// Empties the list of remembered locks, and counts them with `others` more.
     #[inline(always)]
     pub(crate) fn clear_remembered(&mut self, others: u64) {
         let acquired = others + u64::from(self.lookup.acquired_keys());
@@ -510,7 +515,8 @@ impl Owner {
         self.count_acquired(acquired);
     }
 
-    /// The same where nothing else was held, and the shortest way is open.
+    /// As [`clear_remembered`](Self::clear_remembered), if no other lock was held and the fast path
+    /// is open.
     #[inline(always)]
     pub(crate) fn clear_remembered_fast(&mut self) {
         let acquired = u64::from(self.lookup.acquired_keys());
@@ -533,7 +539,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // The place of an owner that still stands in some queue must not be anybody else's.
+        // The index of an owner that is still in some queue must not be given to another owner.
         if self.holds_nothing() && self.pending.is_none() && !self.is_proxy {
             self.record().store_reserved(self.reserved);
             self.owners.free_index(self.id.index());

@@ -1,19 +1,20 @@
-//! What others may read of an owner: who it is, since when, what it waits for; and where it sleeps.
+//! Table of owners: what other threads may read of an owner, and where its thread or task sleeps.
 //!
-//! Records live in an append-only list of the manager. A place is handed to the next owner when its
-//! owner goes, and the generation in the [`OwnerId`] tells the two apart; so whoever walks from
-//! queue to queue holds plain numbers and needs neither a lifetime nor unsafe code.
+//! Records are in an append-only list of the manager. When an owner is dropped, its index is given
+//! to a new owner, and the generation in the [`OwnerId`] distinguishes the two. So a thread that
+//! walks from queue to queue holds plain numbers, and needs neither a lifetime nor unsafe code.
 //!
 //! # Invariants
 //!
-//! * I1  A record is written by its owner, with three exceptions: the verdict and the refusal of a
-//!   wait are written by whoever removed the waiter from its queue, under that queue's latch; and
-//!   what the place keeps (`inherited`) is taken out, under its mutex, by whoever needs it gone.
-//! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So
-//!   whoever finds a request in a queue, under its latch, finds that request's owner in the record.
-//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one. But
-//!   that of what the place keeps is held until what is taken away from there has left its queue;
-//!   so nobody takes it under a latch.
+//! * I1  A record is written by its owner, with two exceptions. The verdict and the refusal of a
+//!   wait are written by the thread that removed the waiter from its queue, under that queue's
+//!   latch. Inherited locks are removed, under their mutex, by any thread that needs them released.
+//! * I2  An owner's id changes only while the owner holds and waits for nothing but its inherited
+//!   locks. So a thread that finds a request in a queue, under its latch, finds that request's
+//!   owner in the record.
+//! * I3  The mutexes here are leaves: a thread that holds one takes no latch and no other mutex of
+//!   them. One exception: the mutex of inherited locks is held until a revoked lock has left its
+//!   queue. So no thread takes that mutex under a latch.
 
 use crate::{
     mode::Mode,
@@ -38,34 +39,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A wait ended with the lock.
+/// Verdict of a wait that ended with the lock.
 pub(crate) const GRANTED: Verdict = Verdict::new(1);
-/// A wait ended without it; the record has the refusal.
+/// Verdict of a wait that ended without it; the record has the refusal.
 pub(crate) const REFUSED: Verdict = Verdict::new(2);
 
-/// Those whose waits have ended, to be woken once no latch is held. Dropping wakes.
+/// Threads and tasks whose waits have ended, to be woken once no latch is held. Dropping this wakes
+/// them.
 pub(crate) type Wakes<'r> = SmallVec<[Wake<'r>; 4]>;
 
-/// One wait of one owner: for whoever may have to end it from outside.
+/// One wait of one owner, for a thread that may have to end it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WaitTicket {
     pub(crate) owner_index: u32,
     pub(crate) ticket: Ticket,
 }
 
-/// What an owner waits for, as it stands in its record.
+/// Wait of an owner, as its record shows it.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitInfo {
     pub(crate) id: OwnerId,
     pub(crate) ticket: Ticket,
     pub(crate) name: Name,
-    /// What it would hold if granted.
+    /// Mode that it will hold once granted.
     pub(crate) mode: Mode,
     pub(crate) since: Instant,
     pub(crate) lock_count: usize,
-    /// When its transaction began, on the registry's clock.
+    /// When its transaction began, on the clock of the owner table.
     pub(crate) begun: Duration,
-    /// How often its work gave way before.
+    /// Number of times that it was a victim before.
     pub(crate) defeats: u32,
 }
 
@@ -77,7 +79,7 @@ impl WaitInfo {
         }
     }
 
-    /// What becomes of it if it does not end with the lock.
+    /// Returns the refusal for a wait that ends without the lock.
     pub(crate) fn refusal(
         &self,
         reason: RefusalReason,
@@ -91,8 +93,9 @@ impl WaitInfo {
         Box::new(refusal)
     }
 
-    /// What would be lost if it gave way: its locks, and one more, so that who holds none (and
-    /// stands in others' way by its place in a queue) grows with its defeats, too.
+    /// Returns the work lost if this transaction is the victim: its locks plus one, doubled for
+    /// each earlier defeat. The one more lets the value grow for an owner that holds no lock and
+    /// blocks others only by its position in a queue.
     pub(crate) fn lost_work(&self) -> u64 {
         let work = self.lock_count as u64 + 1;
         work.saturating_mul(1 << self.defeats.min(63))
@@ -105,11 +108,11 @@ struct WaitState {
     refusal: Option<Box<Refusal>>,
 }
 
-/// Buckets of the histogram of wait times: bucket `i` counts waits of less than 2^i microseconds
-/// that are not in an earlier one; the last also everything longer.
+/// Number of buckets of the histogram of wait times. Bucket `i` counts waits of less than 2^i
+/// microseconds that are in no earlier bucket; the last one also counts all longer waits.
 pub const WAIT_BUCKETS: usize = 32;
 
-/// What one place counted over all its owners. Written by the owner alone (I1).
+/// Counts of all owners with one index. Written by the owner alone (I1).
 #[derive(Debug, Default)]
 pub(crate) struct OwnerCounters {
     pub(crate) acquisitions: AtomicU64,
@@ -120,7 +123,7 @@ pub(crate) struct OwnerCounters {
     pub(crate) waits: [AtomicU64; WAIT_BUCKETS],
 }
 
-/// Adds to a counter that nobody else writes.
+/// Adds to a counter that has one writer.
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     // Relaxed, and no read-modify-write: plain counting by one writer.
     counter.store(
@@ -142,23 +145,23 @@ impl OwnerCounters {
     }
 }
 
-/// Requests set aside for the owner of one place: numbers from `next` up to `end`.
+/// Requests reserved for one owner index: the numbers from `next` up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ReservedRequests {
     pub(crate) next: u32,
     pub(crate) end: u32,
 }
 
-/// The shared part of one owner.
+/// Shared part of one owner.
 #[derive(Debug)]
 pub(crate) struct OwnerRecord {
     id: AtomicU64,
     reserved: AtomicU64,
-    /// When the running transaction first asked for something, where a manager wants to know; on
-    /// that manager's own clock. `u64::MAX`: none runs.
+    /// When the running transaction made its first request, on the manager's own clock, if the
+    /// manager tracks that. `u64::MAX`: no transaction runs.
     active_since: AtomicU64,
     begun_nanos: AtomicU64,
-    /// About how many wait for it, where a manager wants to know.
+    /// Number of owners that wait for this one, about, if the manager tracks that.
     waiter_count: AtomicU64,
     pub(crate) parker: Parker,
     wait: Mutex<WaitState>,
@@ -166,7 +169,7 @@ pub(crate) struct OwnerRecord {
     pub(crate) inherited: Mutex<InheritedLocks>,
     pub(crate) counters: OwnerCounters,
     pub(crate) memory: LockMemory,
-    /// What its waits cost; made by the first.
+    /// Wait statistics; created by the first wait.
     wait_stats: Mutex<Option<Box<WaitStats>>>,
     remembered: OnceLock<Arc<RememberedLocks>>,
 }
@@ -191,37 +194,37 @@ impl OwnerRecord {
         }
     }
 
-    /// When the running transaction began. `u64::MAX`: none runs.
+    /// Returns when the running transaction began. `u64::MAX`: no transaction runs.
     pub(crate) fn active_since(&self) -> u64 {
-        // Relaxed, here and below: it says how long to be patient. What keeps anybody from harm is
-        // the epoch.
+        // Relaxed, here and below: it only sets how long memory is held back. Epochs make its reuse
+        // safe.
         self.active_since.load(Ordering::Relaxed)
     }
 
-    /// A transaction runs, from `now` on if none did.
+    /// Records that a transaction runs, since `now` unless one was running.
     pub(crate) fn mark_active(&self, now: impl FnOnce() -> u64) {
         if self.active_since() == u64::MAX {
             self.active_since.store(now(), Ordering::Relaxed);
         }
     }
 
-    /// None runs.
+    /// Records that no transaction runs.
     pub(crate) fn mark_idle(&self) {
         self.active_since.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// About how many wait for it.
+    /// Returns about how many owners wait for this one.
     pub(crate) fn waiter_count(&self) -> u32 {
-        // Relaxed, here and below: plain counting, and what comes of it is an order.
+        // Relaxed, here and below: plain counting, which only decides an order.
         u32::try_from(self.waiter_count.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// So many more wait for it.
+    /// Counts more owners that wait for this one.
     pub(crate) fn add_waiters(&self, more: usize) {
         self.waiter_count.fetch_add(more as u64, Ordering::Relaxed);
     }
 
-    /// So many fewer wait for it.
+    /// Counts fewer owners that wait for this one.
     pub(crate) fn remove_waiters(&self, fewer: usize) {
         let less = |count: u64| Some(count.saturating_sub(fewer as u64));
         let _ = self
@@ -229,15 +232,16 @@ impl OwnerRecord {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Nobody waits for it.
+    /// Sets the number of owners that wait for this one to zero.
     pub(crate) fn clear_waiters(&self) {
         self.waiter_count.store(0, Ordering::Relaxed);
     }
 
-    /// Who has the place. Exact for whoever found a request of the place under its latch (I2): the
-    /// latch that the request came through made the id visible.
+    /// Returns the id of the current owner with this index. Exact for a thread that found a request
+    /// of the index under its latch (I2), because the latch through which the request came made the
+    /// id visible.
     pub(crate) fn id(&self) -> OwnerId {
-        // Relaxed: see above; for everybody else it is a hint.
+        // Relaxed: see above; for every other thread it is a hint.
         OwnerId::from_number(self.id.load(Ordering::Relaxed))
     }
 
@@ -245,10 +249,10 @@ impl OwnerRecord {
         self.id().index()
     }
 
-    /// What the last owner of the place left.
+    /// Takes the requests that the last owner with this index had reserved.
     pub(crate) fn take_reserved(&self) -> ReservedRequests {
-        // Relaxed, here and below: owners of one place follow each other through the registry's
-        // mutex.
+        // Relaxed, here and below: owners with one index follow each other through the mutex of the
+        // table.
         let word = self.reserved.load(Ordering::Relaxed);
         self.reserved.store(0, Ordering::Relaxed);
         ReservedRequests {
@@ -267,13 +271,13 @@ impl OwnerRecord {
         Duration::from_nanos(self.begun_nanos.load(Ordering::Relaxed))
     }
 
-    /// The list of remembered locks, for a manager that remembers; made when the place is first
-    /// claimed there.
+    /// Returns the list of remembered locks, for a manager that remembers; created for the first
+    /// owner with this index.
     pub(crate) fn remembered_or_init(&self) -> Arc<RememberedLocks> {
         self.remembered.get_or_init(Arc::default).clone()
     }
 
-    /// The list of remembered locks, if there is one.
+    /// Returns the list of remembered locks, if there is one.
     #[inline]
     pub(crate) fn remembered(&self) -> Option<&RememberedLocks> {
         self.remembered.get().map(|list| &**list)
@@ -283,7 +287,8 @@ impl OwnerRecord {
         *lock(&self.label) = (id, label);
     }
 
-    /// The label that `id` has or had; empty if none, or if the next owner already has its own.
+    /// Returns the label that `id` has or had; empty if it had none, or if the next owner has set
+    /// its own.
     pub(crate) fn label_of(&self, id: OwnerId) -> OwnerLabel {
         let label = lock(&self.label);
         if label.0 == id {
@@ -300,7 +305,7 @@ impl OwnerRecord {
         };
     }
 
-    /// Whether the place has `name` without any transaction of it having it.
+    /// True if `name` is an inherited lock, which no running transaction holds.
     pub(crate) fn has_inherited(&self, name: Name) -> bool {
         lock(&self.inherited).contains(name)
     }
@@ -320,52 +325,53 @@ impl OwnerRecord {
         lock(&self.wait).waiting.clone()
     }
 
-    /// Ends the wait with a refusal. Under the latch of the queue that the waiter was removed from.
+    /// Ends the wait with a refusal. Called under the latch of the queue that the waiter was
+    /// removed from.
     pub(crate) fn refuse(&self, ticket: Ticket, refusal: Box<Refusal>) -> Option<Wake<'_>> {
         lock(&self.wait).refusal = Some(refusal);
         self.parker.resolve(ticket, REFUSED)
     }
 
-    /// Notes what a wait, or a hold after one, has cost.
+    /// Records the cost of a wait, or of a hold after one.
     pub(crate) fn update_wait_stats(&self, update: impl FnOnce(&mut WaitStats)) {
         update(lock(&self.wait_stats).get_or_insert_default());
     }
 
-    /// Shows what the waits have cost, if there were any.
+    /// Shows the wait statistics, if there are any.
     pub(crate) fn read_wait_stats(&self, reader: impl FnOnce(&WaitStats)) {
         if let Some(wait_stats) = lock(&self.wait_stats).as_deref() {
             reader(wait_stats);
         }
     }
 
-    /// Clears what was published of a wait that has ended.
+    /// Clears the published wait after it has ended.
     pub(crate) fn end_wait(&self) -> Option<Box<Refusal>> {
         std::mem::take(&mut *lock(&self.wait)).refusal
     }
 }
 
-/// Places of the first chunk; each further chunk has twice as many as the one before.
+/// Records in the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 19;
 
 /// Records, each shared with its owner.
 type RecordChunk = Box<[Arc<CachePadded<OwnerRecord>>]>;
 
-/// All records of one manager.
+/// All owner records of one manager.
 #[derive(Debug)]
 pub(crate) struct OwnerTable {
     start: CoarseInstant,
     chunks: [OnceLock<RecordChunk>; CHUNKS],
     indexes: Mutex<IndexAllocator>,
-    /// The list of those who remember nothing.
+    /// Empty list, shared by all owners that remember nothing.
     empty: Arc<RememberedLocks>,
-    /// Set once, before there is an owner.
+    /// Set once, before the first owner is made.
     limits: OnceLock<MemoryLimits>,
 }
 
 #[derive(Debug, Default)]
 struct IndexAllocator {
-    /// Places that were ever handed out.
+    /// Number of indexes ever allocated.
     count: u32,
     free: Vec<u32>,
 }
@@ -382,7 +388,7 @@ impl OwnerTable {
         }
     }
 
-    /// Bounds the room of the locks of owners that are made from now on.
+    /// Limits the memory of the locks of owners that are made from now on.
     pub(crate) fn limit(&self, limits: MemoryLimits) {
         self.limits.get_or_init(|| limits);
     }
@@ -392,17 +398,18 @@ impl OwnerTable {
         self.limits.get().unwrap_or(&MemoryLimits::NONE)
     }
 
-    /// Which manager's it is, in one word: no two that are there have the same.
+    /// Returns the table's address, which identifies the manager.
     pub(crate) fn address(this: &Arc<Self>) -> usize {
         std::ptr::from_ref(&**this).addr()
     }
 
-    /// A list for an owner at a manager that does not remember: all share it, and nobody writes it.
+    /// Returns the list for an owner of a manager that does not remember: all such owners share it,
+    /// and none writes it.
     pub(crate) fn empty_list(&self) -> Arc<RememberedLocks> {
         self.empty.clone()
     }
 
-    /// A place for a new owner.
+    /// Returns an index for a new owner.
     pub(crate) fn allocate_index(&self) -> u32 {
         let mut indexes = lock(&self.indexes);
         if let Some(owner_index) = indexes.free.pop() {
@@ -422,7 +429,7 @@ impl OwnerTable {
         owner_index
     }
 
-    /// Gives a place back. Its owner holds and awaits nothing.
+    /// Frees an index. Its owner holds and waits for nothing.
     pub(crate) fn free_index(&self, owner_index: u32) {
         lock(&self.indexes).free.push(owner_index);
     }
@@ -431,7 +438,7 @@ impl OwnerTable {
         self.shared_record(owner_index)
     }
 
-    /// The record of a place for its owner, who needs it in every transaction.
+    /// Returns a record in shared ownership, because its owner needs it in every transaction.
     pub(crate) fn shared_record(&self, owner_index: u32) -> &Arc<CachePadded<OwnerRecord>> {
         let (chunk, index) = chunk_of(owner_index);
         let records = self.chunks[chunk]
@@ -440,7 +447,7 @@ impl OwnerTable {
         &records[index]
     }
 
-    /// Places that were ever handed out; every place in a queue is below this.
+    /// Returns the number of indexes ever allocated; every index in a queue is below it.
     pub(crate) fn owner_count(&self) -> u32 {
         lock(&self.indexes).count
     }
@@ -449,46 +456,47 @@ impl OwnerTable {
         (0..self.owner_count()).map(|owner_index| self.record(owner_index))
     }
 
-    /// What everybody waits for who does, in no order.
+    /// Returns all waits, in no order.
     pub(crate) fn waits_unsorted(&self) -> Vec<WaitInfo> {
         self.records().filter_map(OwnerRecord::waiting).collect()
     }
 
-    /// The same, the longest wait first.
+    /// Returns all waits, the longest first.
     pub(crate) fn waits(&self) -> Vec<WaitInfo> {
         let mut waits = self.waits_unsorted();
         waits.sort_by_key(|waiting| waiting.since);
         waits
     }
 
-    /// What is known of one wait, if it has not ended.
+    /// Returns one wait, if it has not ended.
     pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<WaitInfo> {
         let waiting = self.record(wait.owner_index).waiting();
         waiting.filter(|waiting| waiting.ticket == wait.ticket)
     }
 
-    /// When the longest of all waits began.
+    /// Returns the time since the longest wait began.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         let began = self.records().filter_map(OwnerRecord::waiting_since).min();
         began.map(|since| since.elapsed())
     }
 
-    /// The coarse time since the registry was made.
+    /// Returns the coarse time since the table was made.
     pub(crate) fn now(&self) -> Duration {
         coarse_now().since(self.start)
     }
 
-    /// Notes that the place of `record` has a new transaction.
+    /// Records that the owner of `record` begins a transaction.
     #[inline]
     pub(crate) fn begin(&self, record: &OwnerRecord, id: OwnerId) {
-        // Relaxed: whoever needs them exactly comes through a latch that the owner took later (I2).
+        // Relaxed: a thread that needs them exactly comes through a latch that the owner took later
+        // (I2).
         record
             .begun_nanos
             .store(self.now().as_nanos() as u64, Ordering::Relaxed);
         record.id.store(id.number(), Ordering::Relaxed);
     }
 
-    /// Somebody who stands in the way, for people.
+    /// Describes a blocking owner, for people.
     pub(crate) fn blocker(&self, owner: OwnerId, mode: Mode, waiting: bool) -> Blocker {
         let (label, age) = self.describe(owner);
         Blocker {
@@ -501,7 +509,7 @@ impl OwnerTable {
         }
     }
 
-    /// Label and age of an owner that was seen a moment ago.
+    /// Returns label and age of an owner that was seen a moment ago.
     pub(crate) fn describe(&self, id: OwnerId) -> (OwnerLabel, Duration) {
         let record = self.record(id.index());
         let begun = record.begun();
@@ -529,7 +537,7 @@ impl OwnerTable {
     }
 }
 
-/// The chunk of a place, and its index there.
+/// Returns the chunk of an owner index, and the index within the chunk.
 fn chunk_of(owner_index: u32) -> (usize, usize) {
     let shifted = owner_index + FIRST_CHUNK;
     let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();

@@ -1,30 +1,30 @@
-//! What the owner alone knows of its remembered locks: which it has, for certain or perhaps, and
+//! The owner's private index of its remembered locks: which it holds, for certain or possibly, and
 //! since when.
 //!
-//! The locks themselves stand in its list (`remembered`), once. Nearly all that is asked for is new
-//! to its owner, and learns that here from one byte.
+//! The locks themselves are in its list (`remembered`), once. Nearly all requested names are new to
+//! their owner, and one byte here shows that.
 //!
 //! # State
 //!
-//! * `seen`: by hash, the stamp of the last transaction that asked for something with that hash. A
-//!   new transaction has a new stamp, so there is nothing to clear at the end of one.
-//! * `index`: entries of the list by hash, as far as they have been looked for among so many that a
-//!   walk along the list would be long.
-//! * `gate`: the shortest way is open to the manager whose address this is. `CLOSED` while a wait
-//!   is in progress and once there is a savepoint; 0 where the fences are not expedited, and for
-//!   who remembers nothing. So one comparison says that the owner is the manager's, may ask, and
-//!   need not date entries.
-//! * `tables`: those asked for last, by number, with the stamp of the transaction that did.
-//! * `orders`: from the first savepoint on, when each further entry was acquired. Those before it
-//!   are as old as the transaction: no savepoint comes between them.
+//! * `seen`: by hash, the stamp of the last transaction that requested a name with that hash. A new
+//!   transaction has a new stamp, so nothing need be cleared at the end.
+//! * `by_hash`: entries of the list by hash, filled as far as lookups needed it, once a walk along
+//!   the list would be long.
+//! * `gate`: address of the manager for which the fast path is open. `CLOSED` while a wait is in
+//!   progress and once there is a savepoint. 0 if the fences are not expedited or the owner
+//!   remembers nothing. So one comparison shows that the manager made the owner, that the owner may
+//!   request, and that entries need no order.
+//! * `tables`: the tables requested last, by number, with the stamp of the transaction.
+//! * `orders`: from the first savepoint on, the order of acquisition of each further entry. Earlier
+//!   entries are as old as the transaction, because no savepoint separates them.
 //!
 //! # Invariants
 //!
-//! * I1  The hash of everything that the owner holds, in its list or among `held`, has been seen.
+//! * I1  The hash of every lock that the owner holds, in its list or in `locks`, is marked as seen.
 //!   For a short key that is the hash of its block.
-//! * I2  A key is held in a block, or among `held`, and not in both.
-//! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the
-//!   entries to give back at a savepoint are given back whole.
+//! * I2  A key is held in a block or in `locks`, never in both.
+//! * I3  A block has one entry, and one more for each savepoint before some of its keys. So a
+//!   release back to a savepoint removes whole entries.
 
 use crate::{
     mode::Mode,
@@ -34,30 +34,30 @@ use crate::{
 use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
 use hashbrown::HashTable;
 
-/// Entries that are walked rather than indexed.
+/// Number of entries up to which a walk replaces the index.
 const MAX_LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
-/// Storage above this many is given back after a large transaction.
+/// Capacity above which storage is freed after a large transaction.
 const MAX_KEPT: usize = 4096;
-// Under the model checker small, as stacks are there.
+// Small under the model checker, whose stacks are small.
 const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
 const NO_SAVEPOINT: u32 = u32::MAX;
-/// A gate that is open to nobody: no manager has this address.
+/// Gate that is closed to every manager: no manager has this address.
 const CLOSED: usize = 1;
-/// Tables that are known at once if they are asked for again, if their numbers differ enough.
+/// Tables that are recognised at once when requested again, if their numbers differ enough.
 const TABLES: usize = 4;
 
-/// Where a name is remembered, or could be.
+/// Result of looking up a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexMatch {
-    /// At this index of the list, in this mode.
+    /// The name is remembered, at this index of the list, in this mode.
     Lock(u32, Mode),
-    /// Nowhere, but its block has the entry at this index.
+    /// The name is not remembered, but its block has the entry at this index.
     Block(u32),
-    /// Nowhere.
+    /// Neither the name nor its block is remembered.
     Nothing,
 }
 
-/// A table that the transaction with this stamp, which is not 0, has in these modes.
+/// Table that the transaction with this stamp, which is not 0, holds in these modes.
 #[derive(Debug, Clone, Copy)]
 struct HeldTable {
     space: u32,
@@ -73,33 +73,33 @@ impl HeldTable {
     };
 }
 
-/// The notes of one owner.
+/// Private index of one owner.
 #[derive(Debug)]
 pub(crate) struct RememberedIndex {
     seen: [u8; SEEN],
     stamp: u8,
     gate: AtomicUsize,
-    /// What `gate` is usually.
+    /// Value of `gate` when the fast path is open.
     manager_address: usize,
-    /// Acquired, and not among `held`: a block that a scan came to counts as one, and so does each
-    /// name that was asked for by itself.
+    /// Acquisitions that are not in `locks`. A block that a scan came to counts as one, and so does
+    /// each name requested by itself.
     acquired: u32,
     /// Further keys of blocks.
     scanned: u32,
-    /// By hash, whether keys of a block may be among `held`.
+    /// By hash, whether keys of a block may be in `locks`.
     single: u64,
     /// Remembered tables.
     tables: [HeldTable; TABLES],
     by_hash: HashTable<u32>,
-    /// Entries of the list that are in the index: those below this.
+    /// Number of entries of the list that are in `by_hash`.
     indexed: u32,
     /// Entries before the first savepoint. An atomic, as are `savepoint_order` and `gate`, only so
-    /// that a savepoint can be taken through a shared reference: all is the owner's alone.
+    /// that a savepoint can be taken through a shared reference: only the owner accesses them.
     entries_before: AtomicU32,
-    /// The order of the latest savepoint.
+    /// Order of the latest savepoint.
     savepoint_order: AtomicU32,
-    /// What was acquired before it is kept from one transaction to the next. There is a savepoint,
-    /// if it is not 0.
+    /// Locks acquired before this order are retained from one transaction to the next. If it is not
+    /// 0, there is a savepoint.
     retained: u32,
     orders: Vec<u32>,
 }
@@ -125,40 +125,41 @@ impl Default for RememberedIndex {
     }
 }
 
-/// What is asked for, and how often.
+/// Seen hashes, the fast path and counts.
 impl RememberedIndex {
-    /// Whether nothing with this hash can be held (I1).
+    /// True if no name with this hash can be held (I1).
     #[inline(always)]
     pub(crate) fn is_new(&self, hash: u32) -> bool {
         self.seen[hash as usize % SEEN] != self.stamp
     }
 
-    /// Notes that something with this hash is about to be held.
+    /// Marks the hash of a name that is about to be held.
     #[inline(always)]
     pub(crate) fn mark_seen(&mut self, hash: u32) {
         self.seen[hash as usize % SEEN] = self.stamp;
     }
 
-    /// Both: whether it is new; from now on it is not.
+    /// Marks the hash, and returns true if it was new.
     #[inline(always)]
     pub(crate) fn insert_seen(&mut self, hash: u32) -> bool {
         let seen = &mut self.seen[hash as usize % SEEN];
         std::mem::replace(seen, self.stamp) != self.stamp
     }
 
-    /// Notes that a key of a block with this hash may be among `held`.
+    /// Records that a key of a block with this hash may be in `locks`.
     #[inline(always)]
     pub(crate) fn mark_single(&mut self, hash: u32) {
         self.single |= 1 << (hash >> 26);
     }
 
-    /// Whether a key of a block with this hash may be among `held`. If not, a scan need not ask.
+    /// True if a key of a block with this hash may be in `locks`. If not, a scan need not look
+    /// there.
     #[inline(always)]
     pub(crate) fn may_have_single(&self, hash: u32) -> bool {
         self.single & 1 << (hash >> 26) != 0
     }
 
-    /// Whether the shortest way is open, to the manager at this address.
+    /// True if the fast path is open for the manager at this address.
     #[inline(always)]
     pub(crate) fn is_fast_path_open(&self, manager: usize) -> bool {
         self.gate.load(Ordering::Relaxed) == manager
@@ -169,12 +170,12 @@ impl RememberedIndex {
         self.gate.store(gate, Ordering::Relaxed);
     }
 
-    /// The shortest way is closed, since a wait is in progress.
+    /// Closes the fast path, because a wait is in progress.
     pub(crate) fn close_fast_path(&mut self) {
         self.set_gate(CLOSED);
     }
 
-    /// It is open again, unless there is a savepoint.
+    /// Opens the fast path again, unless there is a savepoint.
     #[inline]
     pub(crate) fn open_fast_path(&mut self) {
         if !self.has_savepoint() {
@@ -182,25 +183,25 @@ impl RememberedIndex {
         }
     }
 
-    /// There is a shortest way, to the manager at this address.
+    /// Enables the fast path for the manager at this address.
     pub(crate) fn enable_fast_path(&mut self, manager: usize) {
         self.manager_address = manager;
         self.open_fast_path();
     }
 
-    /// Something was acquired that was asked for by itself, or a block that a scan came to.
+    /// Counts a name that was requested by itself, or a block that a scan came to.
     #[inline(always)]
     pub(crate) fn count(&mut self) {
         self.acquired += 1;
     }
 
-    /// So many further keys of blocks were acquired.
+    /// Counts further keys of blocks.
     #[inline(always)]
     pub(crate) fn count_scanned(&mut self, keys: u32) {
         self.scanned += keys;
     }
 
-    /// Something that was counted here is among `held` now, and counted there.
+    /// Uncounts an acquisition that is in `locks` now, and counted there.
     pub(crate) fn uncount(&mut self) {
         // A key that a scan came to was counted as such.
         match self.acquired {
@@ -209,19 +210,19 @@ impl RememberedIndex {
         }
     }
 
-    /// Acquired, with blocks that scans came to as one each.
+    /// Returns the number of acquisitions, with each block of a scan as one.
     #[inline(always)]
     pub(crate) fn acquired(&self) -> u32 {
         self.acquired
     }
 
-    /// Acquired, with every key.
+    /// Returns the number of acquisitions, with every key.
     #[inline(always)]
     pub(crate) fn acquired_keys(&self) -> u32 {
         self.acquired + self.scanned
     }
 
-    /// Whether `name` is a table that is noted, and held in a mode as good as `mode`.
+    /// True if `name` is a recorded table, held in a mode that covers `mode`.
     #[inline(always)]
     pub(crate) fn is_table_held(&self, name: &Name, mode: Mode) -> bool {
         let known = &self.tables[name.space() as usize % TABLES];
@@ -230,21 +231,21 @@ impl RememberedIndex {
             && mode.set().bits() & !known.modes == 0
     }
 
-    /// Notes a table that is held in `mode`, at least.
+    /// Records a table that is held in `mode` or a stronger mode.
     #[inline(always)]
     pub(crate) fn record_table(&mut self, name: Name, mode: Mode) {
         self.tables[name.space() as usize % TABLES] = HeldTable {
             space: name.space(),
             stamp: self.stamp,
-            // Who has any mode of a table has IS.
+            // An owner that holds a table in any mode has IS.
             modes: mode.set().bits() | Mode::IS.set().bits(),
         };
     }
 }
 
-/// Finding.
+/// Lookup.
 impl RememberedIndex {
-    /// Where `name` stands in `list`, if its hash (that of its block for a short key) has been
+    /// Looks up `name` in `list`, if its hash (for a short key, the hash of its block) has been
     /// seen.
     #[inline(never)]
     pub(crate) fn find(&mut self, list: &RememberedLocks, name: Name, hash: u32) -> IndexMatch {
@@ -254,7 +255,7 @@ impl RememberedIndex {
             Some((wanted, at)) if list.is_block(index, wanted) => match list.bits(index).mode(at) {
                 Some(mode) => Some(IndexMatch::Lock(index, mode)),
                 None => {
-                    // The latest of its entries (I3).
+                    // The latest entry of the block (I3).
                     block = match block {
                         IndexMatch::Block(other) => IndexMatch::Block(index.max(other)),
                         _ => IndexMatch::Block(index),
@@ -278,8 +279,8 @@ impl RememberedIndex {
         found.unwrap_or(block)
     }
 
-    /// In which mode `name` is remembered: the same through a shared reference, for whoever asks
-    /// seldom.
+    /// Returns the mode in which `name` is remembered. As [`find`](Self::find), through a shared
+    /// reference, for rare calls.
     pub(crate) fn mode_of(&self, list: &RememberedLocks, name: Name) -> Option<Mode> {
         if self.is_new(name.near_hash()) {
             return None;
@@ -290,8 +291,8 @@ impl RememberedIndex {
             None => list.mode_of(index, name),
         };
         let mut indices = 0..list.len();
-        // A table stands before its keys, and who has traded keys for one asks for theirs at each
-        // key.
+        // A table is before its keys in the list, and an owner that has traded keys for a table
+        // looks it up at each key.
         match name.class() {
             Class::Table => indices.find_map(match_at),
             _ => indices.rev().find_map(match_at),
@@ -309,7 +310,7 @@ impl RememberedIndex {
         self.indexed = list.len();
     }
 
-    /// The entry at `index`, with this hash, may be no more.
+    /// Removes the entry at `index`, with this hash, from the index if it is dead.
     pub(crate) fn drop_dead(&mut self, list: &RememberedLocks, index: u32, hash: u32) {
         self.tables = [HeldTable::NONE; TABLES];
         if index < self.indexed && list.is_dead(index) {
@@ -326,7 +327,7 @@ impl RememberedIndex {
 
 /// Savepoints.
 impl RememberedIndex {
-    /// A savepoint is taken, which has this order, with so many entries in the list.
+    /// Records a savepoint with this order, when the list has `entries` entries.
     pub(crate) fn set_savepoint(&self, order: u32, entries: u32) {
         if self.entries_before.load(Ordering::Relaxed) == NO_SAVEPOINT {
             self.entries_before.store(entries, Ordering::Relaxed);
@@ -335,8 +336,8 @@ impl RememberedIndex {
         self.set_gate(CLOSED);
     }
 
-    /// What was acquired before `order`, with so many entries in the list, is kept; 0 is before
-    /// everything.
+    /// Retains the locks acquired before `order`, when the list has `entries` entries; 0 retains
+    /// none.
     pub(crate) fn retain(&mut self, order: u32, entries: u32) {
         if order != 0 {
             self.set_savepoint(order, entries);
@@ -344,28 +345,28 @@ impl RememberedIndex {
         self.retained = order;
     }
 
-    /// What was acquired before this is kept.
+    /// Returns the order before which locks are retained.
     pub(crate) fn retained(&self) -> u32 {
         self.retained
     }
 
-    /// The order of the latest savepoint; 0 if there is none.
+    /// Returns the order of the latest savepoint; 0 if there is none.
     pub(crate) fn savepoint_order(&self) -> u32 {
         self.savepoint_order.load(Ordering::Relaxed)
     }
 
-    /// Dates anew what was acquired at `since` or later, all of it as acquired then.
+    /// Sets the order of all later acquisitions to `since`.
     pub(crate) fn reset_orders(&mut self, since: u32) {
         let orders = self.orders.iter_mut();
         orders.for_each(|order| *order = (*order).min(since));
     }
 
-    /// Whether entries need orders.
+    /// True if entries need orders.
     pub(crate) fn has_savepoint(&self) -> bool {
         self.entries_before.load(Ordering::Relaxed) != NO_SAVEPOINT
     }
 
-    /// The entry at `index` is new, and was acquired at `order`.
+    /// Records that the new entry at `index` was acquired at `order`.
     pub(crate) fn set_order(&mut self, index: u32, order: u32) {
         let entries_before = index.min(self.entries_before.load(Ordering::Relaxed));
         self.entries_before.store(entries_before, Ordering::Relaxed);
@@ -373,28 +374,28 @@ impl RememberedIndex {
         self.orders.push(order);
     }
 
-    /// When the entry at `index` was acquired: 0 for before the first savepoint.
+    /// Returns when the entry at `index` was acquired; 0 if that was before the first savepoint.
     pub(crate) fn order_of(&self, index: u32) -> u32 {
         let behind = index.checked_sub(self.entries_before.load(Ordering::Relaxed));
         behind.map_or(0, |behind| self.orders[behind as usize])
     }
 
-    /// Whether there is a savepoint since the entry at `index` was acquired.
+    /// True if a savepoint was taken since the entry at `index` was acquired.
     pub(crate) fn is_before_savepoint(&self, index: u32) -> bool {
         self.has_savepoint() && self.order_of(index) < self.savepoint_order.load(Ordering::Relaxed)
     }
 }
 
 impl RememberedIndex {
-    /// Counts anew, and says how many keys were acquired so far; what is held stays noted.
+    /// Resets the counts, and returns the number of keys acquired so far. Held locks stay recorded.
     pub(crate) fn take_acquired_count(&mut self) -> u32 {
         std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
     }
 
-    /// Forgets everything and keeps the storage.
+    /// Removes everything and keeps the storage.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        // Who has a savepoint has a closed gate.
+        // With a savepoint the gate is closed.
         let was_open = self.is_fast_path_open(self.manager_address);
         self.clear_fast();
         if !was_open {
@@ -402,7 +403,7 @@ impl RememberedIndex {
         }
     }
 
-    /// The same where the gate is open.
+    /// As [`clear`](Self::clear), if the gate is open.
     #[inline(always)]
     pub(crate) fn clear_fast(&mut self) {
         self.acquired = 0;
@@ -504,7 +505,7 @@ mod tests {
         assert!(lookup.is_before_savepoint(1) && !lookup.is_before_savepoint(2));
         lookup.set_savepoint(6, 4);
         assert!(lookup.is_before_savepoint(3));
-        // Those behind the first are gone.
+        // The later entries are gone.
         lookup.set_order(1, 6);
         assert_eq!([0, 1].map(|index| lookup.order_of(index)), [0, 6]);
         lookup.clear();

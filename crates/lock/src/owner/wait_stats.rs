@@ -1,19 +1,20 @@
-//! What waiting cost, by table, by label and by name.
+//! Wait statistics by table, by label and by name.
 //!
-//! A request that is granted at once is counted nowhere here: its way is the fast one, and a clock
-//! read would be a third of it. Whoever had to wait has slept already, so what is added then is not
-//! noticed: how long it waited, and, when the lock goes, how long it was held. So **hold times are
-//! those of locks that had to be waited for**, which are the locks that others wait for, too.
+//! A request that is granted at once is not counted here, because it is on the fast path, and
+//! reading a clock would be a third of its cost. A request that waited has slept already, so
+//! counting adds little: its wait time, and when the lock is released, its hold time. So **hold
+//! times are those of locks that had to be waited for**, which are also the locks that others wait
+//! for.
 //!
-//! Each place of the registry keeps a ledger of its own, which its owner writes and whoever asks
-//! for statistics reads and adds up. No line of memory is shared by two that wait.
+//! Each owner record has statistics of its own. Its owner writes them, and the thread that asks for
+//! statistics adds them up. No two waiting threads share a cache line.
 //!
 //! # Invariants
 //!
-//! * I1  A ledger is bounded: [`LABELS`] labels, the rest under one; [`NAMES`] names. Tables are
-//!   bounded by whoever makes them.
-//! * I2  A name's count and time are lower bounds. A name that is dropped for another leaves its
-//!   weight behind as the newcomer's rank, and not as its count.
+//! * I1  The statistics are bounded: [`LABELS`] labels, with the rest under one more; [`NAMES`]
+//!   names. The embedder bounds the number of tables.
+//! * I2  A name's count and time are lower bounds. When a name replaces another one, it takes over
+//!   that name's time as its rank, but not as its count.
 
 use crate::{
     name::{Class, Name},
@@ -21,32 +22,32 @@ use crate::{
 };
 use std::{collections::HashMap, time::Duration};
 
-/// Labels kept apart in one ledger.
+/// Labels counted separately.
 const LABELS: usize = 48;
-/// Names kept in one ledger.
+/// Names counted separately.
 const NAMES: usize = 64;
-/// What labels that come too late are counted under.
+/// Label under which further labels are counted.
 pub(crate) const OTHERS: &str = "(others)";
 
-/// Waits, and holds of what was waited for.
+/// Waits, and hold times of locks that were waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WaitUsage {
-    /// Requests that had to wait, however that ended.
+    /// Number of requests that had to wait, whatever the outcome.
     pub waits: u64,
-    /// How long they waited, together.
+    /// Sum of the wait times.
     pub waited: Duration,
-    /// The longest of the waits.
+    /// The longest wait.
     pub longest_wait: Duration,
-    /// Locks that were granted after a wait and have been given back.
+    /// Number of locks that were granted after a wait and have been released.
     pub holds: u64,
-    /// How long they were held, together: from the moment the waiter went on.
+    /// Sum of the hold times, each from the moment the waiter ran again.
     pub held: Duration,
-    /// The longest of the holds.
+    /// The longest hold.
     pub longest_hold: Duration,
-    /// Waits that ended at their deadline.
+    /// Number of waits that ended at their deadline.
     pub timeouts: u64,
-    /// Waits that ended as the victim of a deadlock.
+    /// Number of waits that ended as the victim of a deadlock.
     pub deadlocks: u64,
 }
 
@@ -80,19 +81,19 @@ impl WaitUsage {
     }
 }
 
-/// A name that was waited for.
+/// Name that was waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ContendedName {
     /// The name.
     pub name: Name,
-    /// At least so many requests had to wait for it.
+    /// Number of requests that had to wait for it, at least.
     pub waits: u64,
-    /// At least so long, together.
+    /// Sum of the wait times, at least.
     pub waited: Duration,
 }
 
-/// What one place knows of the waits of all its owners.
+/// Statistics of all owners with one index.
 #[derive(Debug, Default)]
 pub(crate) struct WaitStats {
     tables: Vec<(Name, WaitUsage)>,
@@ -103,7 +104,7 @@ pub(crate) struct WaitStats {
 #[derive(Debug, Clone)]
 struct Candidate {
     hot: ContendedName,
-    /// What it took over from the name whose place it has (I2), in the time waited.
+    /// Rank taken over from the name that it replaced (I2), as wait time.
     error: Duration,
 }
 
@@ -139,7 +140,7 @@ impl WaitStats {
         usage_of(&mut self.labels, label, LABELS, || OTHERS.into())
     }
 
-    /// The names with the most time waited, found as *Space-Saving* does it.
+    /// Counts the names with the most wait time, by the algorithm *Space-Saving*.
     fn record_name(&mut self, name: Name, waited: Duration) {
         let known = self
             .names
@@ -169,7 +170,7 @@ impl WaitStats {
     }
 }
 
-/// The usage under `key`; under what `overflow` says if there are `most` already.
+/// Returns the usage of `key`, or of what `overflow` returns if there are `most` keys already.
 fn usage_of<K: PartialEq>(
     all: &mut Vec<(K, WaitUsage)>,
     key: K,
@@ -188,7 +189,7 @@ fn usage_of<K: PartialEq>(
     &mut all[at].1
 }
 
-/// The table that `name` lies in; all advisory names are one group.
+/// Returns the table of `name`; all advisory names are one group.
 fn group(name: Name) -> Name {
     match name.class() {
         Class::Advisory => Name::advisory(0),
@@ -196,7 +197,7 @@ fn group(name: Name) -> Name {
     }
 }
 
-/// What all ledgers say, added up; the largest first.
+/// Sums of the statistics of all owners, the largest first.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     tables: HashMap<Name, WaitUsage>,

@@ -82,7 +82,7 @@ use super::{
     },
     chain_word::{ChainWord, MANY, WAITING, change},
     lock_index::{LockIndex, RetiredRequests},
-    request::{ChainRequest, RequestState},
+    request::{ChainRequest, ChainRequestState},
     unlink::{release_among, retire_newest, unlink_exchange},
 };
 use crate::{mode::Set, name::Name, owner::owner_table::ReservedRequests};
@@ -196,7 +196,7 @@ impl Chains for StackChains {
         worker.account().passed(&CHAIN);
         let number = index.take(worker, reserved).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&new.name, new.owner, new.mode, RequestState::Active);
+        request.write(&new.name, new.owner, new.mode, ChainRequestState::Active);
         let word = self.word(new.hash);
         // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
         let mut seen = ChainWord(word.load(Ordering::Relaxed));
@@ -267,7 +267,7 @@ impl Chains for StackChains {
 
     fn write(&self, index: &LockIndex, new: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&new.name, new.owner, new.mode, RequestState::Active);
+        request.write(&new.name, new.owner, new.mode, ChainRequestState::Active);
     }
 
     fn is_empty(&self, at: usize) -> bool {
@@ -323,7 +323,7 @@ impl StackChains {
         if let Some(former) = new.replaces {
             index
                 .request(former)
-                .set_state(RequestState::Obsolete, Ordering::Relaxed);
+                .set_state(ChainRequestState::Obsolete, Ordering::Relaxed);
         }
     }
 }
@@ -390,7 +390,7 @@ fn exchange(
 /// The requests from `top` on that are not obsolete. The caller is pinned.
 fn live(index: &LockIndex, top: u32) -> impl Iterator<Item = (u32, &ChainRequest)> {
     let is_live =
-        |request: &ChainRequest| request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
+        |request: &ChainRequest| request.state(Ordering::Acquire) != ChainRequestState::Obsolete; // O5
     all(index, top).filter(move |(_, request)| is_live(request))
 }
 

@@ -63,7 +63,7 @@ use super::{
         Chains, Holder, Holders, NewRequest, NotGranted, ReleasedRequest, assert_compatible, holder,
     },
     lock_index::{LockIndex, RetiredRequests},
-    request::{ChainRequest, RequestState},
+    request::{ChainRequest, ChainRequestState},
 };
 use crate::{mode::Set, name::Name, owner::owner_table::ReservedRequests};
 use foxton_sync::{
@@ -142,7 +142,7 @@ impl TailChain {
         while at != 0 {
             let request = index.request(at);
             let next = request.next(Ordering::Acquire); // O1
-            let is_obsolete = request.state(Ordering::Acquire) == RequestState::Obsolete; // O3
+            let is_obsolete = request.state(Ordering::Acquire) == ChainRequestState::Obsolete; // O3
             if is_obsolete && next != 0 {
                 match kept {
                     // Who comes this way comes to the next as if by the old link.
@@ -169,7 +169,7 @@ impl TailChain {
     fn end(&self, index: &LockIndex, number: u32) -> u64 {
         index
             .request(number)
-            .set_state(RequestState::Obsolete, Ordering::Release); // O3
+            .set_state(ChainRequestState::Obsolete, Ordering::Release); // O3
         self.word.fetch_add(1, Ordering::Release) // O4
     }
 }
@@ -217,7 +217,7 @@ impl Chains for TailChains {
         worker.account().passed(&CHAIN);
         let number = index.take_shared(worker).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&new.name, new.owner, new.mode, RequestState::Asking);
+        request.write(&new.name, new.owner, new.mode, ChainRequestState::Asking);
         let chain = self.chain(new.hash);
         let _pinned = index.pin(worker);
         chain.insert(index, number);
@@ -229,10 +229,10 @@ impl Chains for TailChains {
             let earlier = index.request(at);
             is_blocked |= earlier.mode().set().intersects(conflicts)
                 && earlier.is_for(&new.name)
-                && earlier.state(Ordering::Acquire) != RequestState::Obsolete // O3
+                && earlier.state(Ordering::Acquire) != ChainRequestState::Obsolete // O3
                 && earlier.owner().index() != new.owner.index();
             // Relaxed: counted for whoever wants to know what is hot.
-            meets_somebody |= earlier.state(Ordering::Relaxed) == RequestState::Asking;
+            meets_somebody |= earlier.state(Ordering::Relaxed) == ChainRequestState::Asking;
             at = wait_for_link(|| earlier.next(Ordering::Acquire)); // O1
         }
         if meets_somebody {
@@ -240,10 +240,10 @@ impl Chains for TailChains {
         }
         if is_blocked {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
-            request.set_state(RequestState::Waiting, Ordering::Relaxed);
+            request.set_state(ChainRequestState::Waiting, Ordering::Relaxed);
             return Err(NotGranted::Blocked(number));
         }
-        request.set_state(RequestState::Active, Ordering::Relaxed);
+        request.set_state(ChainRequestState::Active, Ordering::Relaxed);
         if let Some(former) = new.replaces {
             chain.end(index, former);
         }
@@ -284,7 +284,8 @@ impl Chains for TailChains {
     fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders {
         let holds = |request: &ChainRequest| {
             let state = request.state(Ordering::Acquire); // O3
-            matches!(state, RequestState::Asking | RequestState::Active) && request.is_for(name)
+            matches!(state, ChainRequestState::Asking | ChainRequestState::Active)
+                && request.is_for(name)
         };
         let linked = self.chain(hash).linked(index);
         linked
@@ -296,7 +297,7 @@ impl Chains for TailChains {
     fn grant(&self, index: &LockIndex, new: &NewRequest, number: u32, waiting_modes: Set) {
         index
             .request(number)
-            .set_state(RequestState::Active, Ordering::Relaxed);
+            .set_state(ChainRequestState::Active, Ordering::Relaxed);
         if let Some(former) = new.replaces {
             self.chain(new.hash).end(index, former);
         }
@@ -305,7 +306,7 @@ impl Chains for TailChains {
 
     fn write(&self, index: &LockIndex, new: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&new.name, new.owner, new.mode, RequestState::Active);
+        request.write(&new.name, new.owner, new.mode, ChainRequestState::Active);
         self.chain(new.hash).insert(index, number);
     }
 
@@ -325,7 +326,7 @@ impl Chains for TailChains {
 
     fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
         let is_held =
-            |request: &ChainRequest| request.state(Ordering::Acquire) == RequestState::Active; // O3
+            |request: &ChainRequest| request.state(Ordering::Acquire) == ChainRequestState::Active; // O3
         let held: Vec<(u32, &ChainRequest)> = self.0[at]
             .linked(index)
             .filter(|(_, request)| is_held(request))

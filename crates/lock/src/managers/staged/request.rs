@@ -53,7 +53,7 @@ const CHUNKS: usize = (NUMBER_BITS - SEGMENT_BITS - FIRST_CHUNK.ilog2()) as usiz
 /// What a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum RequestState {
+pub(crate) enum ChainRequestState {
     /// Its owner holds the name.
     Active = 0,
     /// Its owner is about to find out whether it does. In the way of others as if it did.
@@ -87,13 +87,13 @@ impl ChainRequest {
             owner: AtomicU64::new(0),
             next: AtomicU32::new(0),
             mode: AtomicU8::new(0),
-            state: AtomicU8::new(RequestState::Obsolete as u8),
+            state: AtomicU8::new(ChainRequestState::Obsolete as u8),
         }
     }
 
     /// Makes the request somebody's (I1).
     #[inline]
-    pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: RequestState) {
+    pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: ChainRequestState) {
         for (word, value) in self.name.iter().zip(name.words()) {
             word.store(value, Ordering::Relaxed);
         }
@@ -131,17 +131,17 @@ impl ChainRequest {
 
     /// Its state; the chain says with which ordering, here and below.
     #[inline]
-    pub(crate) fn state(&self, ordering: Ordering) -> RequestState {
+    pub(crate) fn state(&self, ordering: Ordering) -> ChainRequestState {
         match self.state.load(ordering) {
-            0 => RequestState::Active,
-            1 => RequestState::Asking,
-            2 => RequestState::Waiting,
-            _ => RequestState::Obsolete,
+            0 => ChainRequestState::Active,
+            1 => ChainRequestState::Asking,
+            2 => ChainRequestState::Waiting,
+            _ => ChainRequestState::Obsolete,
         }
     }
 
     #[inline]
-    pub(crate) fn set_state(&self, state: RequestState, ordering: Ordering) {
+    pub(crate) fn set_state(&self, state: ChainRequestState, ordering: Ordering) {
         self.state.store(state as u8, ordering);
     }
 
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(flag_of(first + 9), (number, 9 / WIDTH, 9 % WIDTH));
             assert_eq!(
                 slab.request(first + 9).state(Ordering::Relaxed),
-                RequestState::Obsolete
+                ChainRequestState::Obsolete
             );
         }
     }

@@ -52,7 +52,7 @@
 use super::{
     chain_word::{ChainWord, change},
     lock_index::{LockIndex, RetiredRequests},
-    request::RequestState,
+    request::ChainRequestState,
 };
 use crate::mode::Set;
 use foxton_sync::shim::{AtomicU64, Ordering, thread};
@@ -91,7 +91,7 @@ fn mark_and_count(
     // From here on somebody else may take it out.
     index
         .request(number)
-        .set_state(RequestState::Obsolete, Ordering::Release); // O5
+        .set_state(ChainRequestState::Obsolete, Ordering::Release); // O5
     let after = loop {
         let after = seen.released();
         let exchanged = word.compare_exchange_weak(
@@ -172,7 +172,7 @@ fn below(index: &LockIndex, seen: ChainWord, newest: u32) -> (u32, ChainWord) {
     let mut run = 0;
     while rest != 0 {
         let request = index.request(rest); // I5
-        let is_live = request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
+        let is_live = request.state(Ordering::Acquire) != ChainRequestState::Obsolete; // O5
         if is_live {
             break;
         }
@@ -204,7 +204,7 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
     while at != 0 {
         let request = index.request(at);
         let next = request.next(Ordering::Relaxed);
-        let is_live = request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
+        let is_live = request.state(Ordering::Acquire) != ChainRequestState::Obsolete; // O5
         if is_live {
             granted = granted.union(request.mode().set());
         }
@@ -248,7 +248,11 @@ fn retire_until(index: &LockIndex, first: u32, end: u32, retired: &mut RetiredRe
     while at != end {
         let request = index.request(at);
         let state = request.state(Ordering::Relaxed);
-        assert_eq!(state, RequestState::Obsolete, "I1: of what was taken out");
+        assert_eq!(
+            state,
+            ChainRequestState::Obsolete,
+            "I1: of what was taken out"
+        );
         // Before it is retired: then it may be another's at once.
         let next = request.next(Ordering::Relaxed);
         retired.add(at);

@@ -1,4 +1,4 @@
-//! One entry of a list of remembered locks: a lock, or a block of keys. Its words are drawn on the
+//! Entry of a list of remembered locks: a lock, or a block of keys. Its words are drawn on the
 //! first page of [`remembered`](super).
 
 use crate::{
@@ -15,7 +15,7 @@ pub(super) const ORIGIN: u64 = (1 << MODE_SHIFT) - 1;
 #[repr(align(32))]
 pub(super) struct RememberedEntry([AtomicU64; 4]);
 
-/// The bits of a block.
+/// Bits of a block: shared keys and shared gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BlockBits {
     pub(crate) keys: u64,
@@ -23,7 +23,7 @@ pub(crate) struct BlockBits {
 }
 
 impl BlockBits {
-    /// The key at `at` in `mode`, which is weak.
+    /// Returns the bits of the key at `at` in `mode`, which is weak.
     #[inline(always)]
     pub(crate) fn one(at: u32, mode: Mode) -> Self {
         let (key, gap) = mode.shares();
@@ -41,7 +41,7 @@ impl BlockBits {
         }
     }
 
-    /// Those of the keys in `mask`.
+    /// Returns the bits of the keys in `mask`.
     #[inline(always)]
     pub(crate) fn only(self, mask: u64) -> Self {
         Self {
@@ -57,13 +57,13 @@ impl BlockBits {
         }
     }
 
-    /// In which mode the key at `at` is held.
+    /// Returns the mode in which the key at `at` is held.
     #[inline(always)]
     pub(crate) fn mode(self, at: u32) -> Option<Mode> {
         Mode::sharing(self.keys >> at & 1 != 0, self.gaps >> at & 1 != 0)
     }
 
-    /// Keys that are held in any way.
+    /// Returns the keys that are held in any way.
     pub(crate) fn all(self) -> u64 {
         self.keys | self.gaps
     }
@@ -98,7 +98,7 @@ impl RememberedEntry {
         self.0[2].load(Ordering::Relaxed)
     }
 
-    /// Gives a lock another mode, or ends it.
+    /// Sets the word with the mode; 0 marks the entry dead.
     pub(super) fn set_meta(&self, meta: u64) {
         // Relaxed: under the latch.
         self.0[2].store(meta, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl RememberedEntry {
         self.meta() >> MODE_SHIFT & 0xff
     }
 
-    /// The lock that stands here, unless it is dead or a block.
+    /// Returns the lock, unless the entry is dead or a block.
     pub(super) fn lock(&self) -> Option<(Name, Mode)> {
         let meta = self.meta();
         let mode = self.mode_bits();
@@ -117,8 +117,7 @@ impl RememberedEntry {
         (mode != 0).then(|| (name, Mode::of(Set::from_bits(mode as u8))))
     }
 
-    /// The block that stands here, if one does: a block has no mode, and what is dead not even an
-    /// origin.
+    /// Returns the block, if the entry is one: a block has no mode, and a dead entry has no origin.
     #[inline(always)]
     pub(super) fn block(&self) -> Option<(KeyBlock, BlockBits)> {
         let meta = self.meta();
@@ -129,13 +128,13 @@ impl RememberedEntry {
         (meta != 0 && meta & !ORIGIN == 0).then(|| (block, self.bits()))
     }
 
-    /// Whether this is the entry of `block`.
+    /// True if this is the entry of `block`.
     #[inline(always)]
     pub(super) fn is_block(&self, block: KeyBlock) -> bool {
         self.0[0].load(Ordering::Relaxed) == block.base && self.meta() == block.origin
     }
 
-    /// The mode of the lock that stands here, if it is one on `name`.
+    /// Returns the mode of the lock, if it is a lock on `name`.
     #[inline(always)]
     pub(super) fn mode_of(&self, name: Name) -> Option<Mode> {
         let origin = name.words()[2];
@@ -154,12 +153,12 @@ impl RememberedEntry {
 
     #[inline(always)]
     pub(super) fn set_bits(&self, bits: BlockBits) {
-        // Relaxed: the fence after it, or the latch, is what a revoker goes by.
+        // Relaxed: a revoker relies on the fence that follows, or on the latch.
         self.0[1].store(bits.keys, Ordering::Relaxed);
         self.0[3].store(bits.gaps, Ordering::Relaxed);
     }
 
-    /// Sets `fresh`, bits of the key at `at`, if this is the block of `position` and none of the
+    /// Sets `fresh`, bits of the key at `at`, if this is the block of `position` and no bit of the
     /// key is set.
     #[inline(always)]
     pub(super) fn extend(&self, position: BlockPosition, at: u32, fresh: BlockBits) -> bool {
@@ -171,7 +170,7 @@ impl RememberedEntry {
         extends
     }
 
-    /// Shares the key whose bit is `bit`, unless its gap is held.
+    /// Shares the key with the bit `bit`, unless its gap is held.
     #[inline(always)]
     pub(super) fn share(&self, bit: u64) -> Option<ShareResult> {
         let BlockBits { keys, gaps } = self.bits();
@@ -186,7 +185,7 @@ impl RememberedEntry {
         })
     }
 
-    /// Everything that stands here.
+    /// Returns all locks of the entry.
     pub(super) fn locks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let in_block = self.block().into_iter();
         let in_block = in_block
@@ -195,8 +194,8 @@ impl RememberedEntry {
     }
 }
 
-/// The third word of a lock. The tag is the low bits of the hash, so that a revoker passes over
-/// most entries that are not its own without working their hashes out.
+/// Packs the third word of a lock. The tag is the low bits of the hash, so a revoker skips most
+/// foreign entries without computing their hashes.
 #[inline(always)]
 pub(super) fn pack_meta(origin: u64, mode: u64, hash: u32) -> u64 {
     u64::from(hash as u8) << TAG_SHIFT | mode << MODE_SHIFT | origin
@@ -207,16 +206,16 @@ pub(super) fn mode_bits(mode: Mode) -> u64 {
     u64::from(mode.set().bits())
 }
 
-/// A key of a block that is there already is shared.
+/// Result of sharing a key in an existing block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShareResult {
-    /// From now on.
+    /// The key is shared from now on.
     Now,
-    /// It was before.
+    /// The key was shared before.
     Already,
 }
 
-/// A block for whoever sets bit after bit: where it stands, and what stands there.
+/// Block and the index of its entry, for setting bit after bit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockPosition {
     pub(crate) index: u32,

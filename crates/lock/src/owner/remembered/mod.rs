@@ -1,16 +1,16 @@
-//! Locks that an owner only remembers: a list that it appends to without asking anybody, and that
-//! whoever must know may read.
+//! Remembered locks of one owner: a list to which the owner appends alone, and which revokers may
+//! read.
 //!
-//! The list is one side of a protocol whose other side is `managers/direct`: there it is argued why
-//! an entry that nobody has looked at is as good as a lock. What the owner alone needs to find its
-//! entries again is in `notes`.
+//! The list is one side of a protocol; the other side is `managers/direct`. That page argues why an
+//! entry that no revoker has read is as good as a lock. `remembered_index` holds what the owner
+//! alone needs to find its entries again.
 //!
 //! # State
 //!
-//! Entries of four words in chunks that never move; a count; and behind a latch, for everything
-//! that somebody else has turned into a real lock, the slot of that lock. An entry is one lock, its
-//! name with the mode and a tag in the bits that a name leaves free; or it is a *block*, up to
-//! sixty-four neighbouring keys, each shared, or its gap, or both, by a bit.
+//! The list has entries of four words in chunks that never move, and a count. Behind a latch it has
+//! the slot of each lock that a revoker has converted into a real lock. An entry is one lock: its
+//! name, with the mode and a tag in the bits that a name leaves free. Or it is a *block* of up to
+//! sixty-four neighbouring keys, with one bit for each shared key and one for each shared gap.
 //!
 //! ```text
 //!            0        1              2: 63   56 55     48 47       0   3
@@ -21,21 +21,21 @@
 //!
 //! # Invariants
 //!
-//! * I1  Entries below the count are whole. A dead entry was taken back while others stood behind
-//!   it.
-//! * I2  Appending, and forgetting all, is the owner's and takes no latch. Everything else happens
-//!   under the latch, by the owner or by a revoker.
-//! * I3  A name has a slot exactly from being converted until it is taken back, or until all is
-//!   collected; and `any_converted` is set if any has one.
-//! * I4  While a revoker has the latch, the entries it counted stay: the owner does not forget them
-//!   without the latch then. That is kept by the protocol, not here.
-//! * I5  The bits of a block are written by its owner alone: set without the latch where neither
-//!   bit of the key was set, and otherwise under it.
+//! * I1  Entries below the count are whole. A dead entry was removed while later entries existed.
+//! * I2  Only the owner appends and clears, without the latch. All other changes happen under the
+//!   latch, by the owner or by a revoker.
+//! * I3  A name has a slot exactly from its conversion until it is removed, or until all converted
+//!   locks are taken. `any_converted` is set if any name has a slot.
+//! * I4  While a revoker has the latch, the entries that it counted stay, because the owner does
+//!   not clear the list without the latch then. The protocol ensures this, not this file.
+//! * I5  Only the owner writes the bits of a block: without the latch if neither bit of the key was
+//!   set, and otherwise under it.
 //!
 //! # Orderings
 //!
-//! * O1  `append` and `clear` (Release) to `count` of a revoker (Acquire): who counts an entry
-//!   reads it whole; and who finds it forgotten comes after everything its owner did under it.
+//! * O1  `append` and `clear` (Release) to `count` of a revoker (Acquire). A revoker that counts an
+//!   entry reads it whole. A revoker that finds it cleared comes after everything that the owner
+//!   did under the lock.
 
 mod entry;
 
@@ -52,25 +52,26 @@ use std::{collections::HashMap, fmt, sync::OnceLock};
 
 pub(crate) use entry::{BlockBits, BlockPosition, ShareResult};
 
-/// Entries of the first chunk, which is always there; each further chunk has twice as many as the
-/// one before.
+/// Entries of the first chunk, which always exists; each further chunk has twice as many as the one
+/// before.
 pub(crate) const FIRST: usize = match () {
     _ if cfg!(loom) => 2,
-    // So that histories come to further chunks, and a model's large atomics fit its small stacks.
+    // So that histories reach further chunks, and the large atomics of a model fit its small
+    // stacks.
     _ if cfg!(shuttle) => 8,
     _ => 128,
 };
-/// Enough chunks for 2^31.
+/// Enough chunks for 2^31 entries.
 const CHUNKS: usize = 24;
 
-/// What was converted: in which slot each name is real, and in which mode.
+/// Converted locks: the slot and the mode of each real lock.
 pub(crate) type ConvertedLocks = HashMap<Name, (u32, Mode)>;
 
-/// The remembered locks of one owner.
+/// Remembered locks of one owner.
 pub(crate) struct RememberedLocks {
     first: [RememberedEntry; FIRST],
     count: AtomicU32,
-    /// Whether an entry may have been converted.
+    /// True if an entry may have been converted.
     any_converted: AtomicBool,
     more: [OnceLock<Box<[RememberedEntry]>>; CHUNKS],
     converted: CachePadded<Mutex<ConvertedLocks>>,
@@ -96,20 +97,21 @@ impl fmt::Debug for RememberedLocks {
     }
 }
 
-/// What the owner does without asking anybody.
+/// Operations of the owner, without the latch.
 impl RememberedLocks {
-    /// Entries, dead ones included, as the owner knows it; a hint for everybody else.
+    /// Returns the number of entries, dead ones included. Exact for the owner; a hint for other
+    /// threads.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are no entries. After the revoker's fence that is final.
+    /// True if there are no entries. After the revoker's fence that is final.
     pub(crate) fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// Adds a block, if it comes to stand among the [`FIRST`] entries.
+    /// Adds a block, if it fits among the [`FIRST`] entries.
     #[inline(always)]
     pub(crate) fn try_append_block(&self, block: KeyBlock, bits: BlockBits) -> bool {
         let index = self.len();
@@ -133,8 +135,8 @@ impl RememberedLocks {
         entry.is_some()
     }
 
-    /// Shares the key whose bit is `bit` in the latest entry, if that is the one of `block`, among
-    /// the [`FIRST`], and the key's gap is not held.
+    /// Shares the key with the bit `bit` in the latest entry, if that is the entry of `block`, is
+    /// among the [`FIRST`], and the key's gap is not held.
     #[inline(always)]
     pub(crate) fn share_in_last(&self, block: KeyBlock, bit: u64) -> Option<ShareResult> {
         let index = self.len().wrapping_sub(1);
@@ -161,8 +163,8 @@ impl RememberedLocks {
         index
     }
 
-    /// Sets bits of the key at `at`, none of which was set, in a block that is still there.
-    /// `false`: nothing was done.
+    /// Sets bits of the key at `at`, none of which was set, in a block that still exists. Returns
+    /// false if nothing was done.
     #[inline(always)]
     pub(crate) fn extend(&self, position: BlockPosition, at: u32, fresh: BlockBits) -> bool {
         let Some(entry) = self.first.get(position.index as usize) else {
@@ -176,8 +178,8 @@ impl RememberedLocks {
         position.index < self.len() && self.entry(position.index).extend(position, at, fresh)
     }
 
-    /// Sets those of `bits` that are not set in the block at `index`, if for none of its keys only
-    /// one was set that would not do. Returns what was set.
+    /// Sets those of `bits` that are not set in the block at `index`, unless some key has only one
+    /// of its two bits set and would need the other. Returns the bits that were set.
     pub(crate) fn extend_all(&self, index: u32, bits: BlockBits) -> Option<BlockBits> {
         let entry = self.entry(index);
         let former = entry.bits();
@@ -190,25 +192,25 @@ impl RememberedLocks {
         })
     }
 
-    /// The bits of the block at `index`, as its owner knows them.
+    /// Returns the bits of the block at `index`, as its owner knows them.
     #[inline(always)]
     pub(crate) fn bits(&self, index: u32) -> BlockBits {
         self.entry(index).bits()
     }
 
-    /// Whether the entry at `index` is that of `block`.
+    /// True if the entry at `index` is the entry of `block`.
     #[inline(always)]
     pub(crate) fn is_block(&self, index: u32, block: KeyBlock) -> bool {
         self.entry(index).is_block(block)
     }
 
-    /// The mode of the lock at `index`, if it is one on `name`.
+    /// Returns the mode of the lock at `index`, if it is a lock on `name`.
     #[inline(always)]
     pub(crate) fn mode_of(&self, index: u32, name: Name) -> Option<Mode> {
         self.entry(index).mode_of(name)
     }
 
-    /// The hash by which the entry at `index` is found.
+    /// Returns the hash by which the entry at `index` is found.
     pub(crate) fn hash_of(&self, index: u32) -> u32 {
         let entry = self.entry(index);
         match (entry.block(), entry.lock()) {
@@ -218,23 +220,23 @@ impl RememberedLocks {
         }
     }
 
-    /// Whether the entry at `index` is no more.
+    /// True if the entry at `index` is dead.
     pub(crate) fn is_dead(&self, index: u32) -> bool {
         index >= self.len() || self.entry(index).meta() == 0
     }
 
-    /// What stands at `index`.
+    /// Returns the locks of the entry at `index`.
     pub(crate) fn locks(&self, index: u32) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         self.entry(index).locks()
     }
 
-    /// Drops all entries. Those that were converted have to be collected then.
+    /// Removes all entries. Converted ones have to be taken then.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.count.store(0, Ordering::Release); // O1
     }
 
-    /// Whether something was converted; exact for whoever knows that no revoker is about.
+    /// True if some entry was converted. Exact for a thread that knows that no revoker is running.
     #[inline(always)]
     pub(crate) fn may_have_converted(&self) -> bool {
         // Relaxed: the end of a revocation orders it.
@@ -258,10 +260,10 @@ impl RememberedLocks {
     }
 }
 
-/// What happens under the latch.
+/// Operations under the latch.
 impl RememberedLocks {
-    /// Takes `name`, which stands at `index`, out of the list. If it was converted, it is a real
-    /// lock in the slot returned.
+    /// Removes `name` from the entry at `index`. If it was converted, returns the slot of the real
+    /// lock.
     pub(crate) fn remove(&self, index: u32, name: Name) -> Option<u32> {
         let mut converted = lock(&self.converted);
         let entry = self.entry(index);
@@ -272,7 +274,7 @@ impl RememberedLocks {
         converted.remove(&name).map(|(slot, _)| slot)
     }
 
-    /// Under the latch: the block at `index` has these bits, or is no more.
+    /// Under the latch: sets the bits of the block at `index`, and marks it dead if no bit is left.
     fn set_bits(&self, index: u32, bits: BlockBits) {
         self.entry(index).set_bits(bits);
         if bits.all() == 0 {
@@ -280,8 +282,7 @@ impl RememberedLocks {
         }
     }
 
-    /// Under the latch: the entry at `index` is no more, nor those at the end that are no more
-    /// either.
+    /// Under the latch: marks the entry at `index` dead, and drops dead entries at the end.
     fn mark_dead(&self, index: u32) {
         let mut count = self.len();
         self.entry(index).set_meta(0);
@@ -292,8 +293,8 @@ impl RememberedLocks {
         self.count.store(count, Ordering::Relaxed);
     }
 
-    /// Gives `name`, which stands at `index`, a stronger mode, if it was not converted and
-    /// `allowed` says so afterwards. Otherwise it is as before.
+    /// Gives `name`, in the entry at `index`, a stronger mode, if it was not converted and
+    /// `allowed` returns true after the change. Otherwise restores the former mode.
     pub(crate) fn strengthen(
         &self,
         index: u32,
@@ -332,8 +333,9 @@ impl RememberedLocks {
         }
     }
 
-    /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither
-    /// bit of the key was set before, was converted. What was not is cleared.
+    /// Returns true if all of `fresh` was converted, and clears the bits that were not. `fresh` are
+    /// bits of the block at `index` that were just set, each where neither bit of the key was set
+    /// before.
     pub(crate) fn retain_converted(&self, index: u32, fresh: BlockBits) -> bool {
         let converted = lock(&self.converted);
         let Some((block, mut bits)) = self.entry(index).block() else {
@@ -345,7 +347,7 @@ impl RememberedLocks {
             if real != Some(mode) {
                 all = false;
                 bits = bits.without(at);
-                // A revoker may have come between the two words.
+                // A revoker may have read between the two words.
                 bits = real.map_or(bits, |mode| bits.union(BlockBits::one(at, mode)));
             }
         }
@@ -353,7 +355,7 @@ impl RememberedLocks {
         all
     }
 
-    /// Takes the entry at `index` out of the list, and returns what of it is real.
+    /// Removes the entry at `index`, and returns its locks that are real.
     pub(crate) fn remove_entry(&self, index: u32) -> Vec<(Name, u32, Mode)> {
         let mut converted = lock(&self.converted);
         let names: Vec<_> = self.entry(index).locks().collect();
@@ -365,16 +367,17 @@ impl RememberedLocks {
         real.collect()
     }
 
-    /// All that was converted; after [`clear`](Self::clear). From now on nothing is touched.
+    /// Takes all converted locks, after [`clear`](Self::clear). From now on no entry counts as
+    /// converted.
     pub(crate) fn take_converted(&self) -> ConvertedLocks {
         let mut converted = lock(&self.converted);
         self.any_converted.store(false, Ordering::Relaxed);
         std::mem::take(&mut *converted)
     }
 
-    /// Shows `convert` what is not converted; where it returns a slot, the lock is converted. Only
-    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as that
-    /// is seen at once, is shown.
+    /// Calls `convert` with each lock that is not converted; if it returns a slot, the lock is
+    /// converted. Entries whose hash differs from `hash` in the bits of `mask` are skipped, as far
+    /// as the entry itself shows that.
     pub(crate) fn revoke(
         &self,
         hash: u32,
@@ -402,7 +405,8 @@ impl RememberedLocks {
         }
     }
 
-    /// All that is not converted, and what `owner_of` says while it stays.
+    /// Returns all locks that are not converted, and the result of `owner_of`, taken while they
+    /// stay.
     pub(crate) fn entries<R>(&self, owner_of: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
         let converted = lock(&self.converted);
         let entries = (0..self.count())
@@ -412,7 +416,7 @@ impl RememberedLocks {
         (owner_of(), entries)
     }
 
-    /// Entries, for somebody else than the owner.
+    /// Returns the number of entries, for threads other than the owner.
     fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire) // O1
     }
@@ -424,7 +428,7 @@ impl RememberedLocks {
     }
 }
 
-/// The chunk of an index beyond the first, and the place there.
+/// Returns the chunk of an index beyond the first chunk, and the index within it.
 fn chunk_of(index: u32) -> (usize, usize) {
     let shifted = index as usize + FIRST;
     let chunk = (shifted.ilog2() - FIRST.ilog2()) as usize;
@@ -436,7 +440,7 @@ mod tests {
     use super::*;
     use crate::name::KeyHasher;
 
-    /// Too long for a block.
+    /// The key is too long for a block.
     fn name(number: u64) -> Name {
         let bytes = (u128::from(number) << 64).to_be_bytes();
         Name::key(7, &bytes, &KeyHasher::new(1))
