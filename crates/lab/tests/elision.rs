@@ -16,7 +16,7 @@ use foxton_lab::{
     system::{Locks, System},
     workload::micro::counter::Layout,
 };
-use foxton_sync::{htm, latch::Means};
+use foxton_sync::{htm, latch::BackendKind};
 
 const EMULATED: &str = "emulated by software";
 
@@ -87,7 +87,7 @@ fn what_has_no_transactions_says_so_and_has_no_number(sheet: &Sheet) {
 /// Claims of latches are worked out there too, and held against nothing; each page and each record
 /// names it.
 fn what_software_stood_in_for_is_never_told_as_the_processors(sheet: &Sheet) {
-    let software = Means::here() == Ok(Means::Software);
+    let software = BackendKind::available() == Ok(BackendKind::Software);
     let directory = tempfile::tempdir().expect("a directory");
     for path in report::write_sheet(sheet, directory.path()).expect("it can be written") {
         let written = fs::read_to_string(&path).expect("it is text");
@@ -137,7 +137,7 @@ fn a_bench_of_latches_names_what_they_were_elided_by() {
         },
     };
     let findings = latches::run(&settings, Audience::Nobody).expect("the settings are sound");
-    let software = Means::here() == Ok(Means::Software);
+    let software = BackendKind::available() == Ok(BackendKind::Software);
     let setting = findings
         .settings
         .iter()
@@ -150,7 +150,7 @@ fn a_bench_of_latches_names_what_they_were_elided_by() {
         .blocks
         .iter()
         .find(|block| block.title.starts_with("Why"));
-    assert_eq!(aborts.is_some(), Means::here().is_ok());
+    assert_eq!(aborts.is_some(), BackendKind::available().is_ok());
     if software {
         let aborts = aborts.expect("just seen");
         let [row] = aborts.table.rows() else {

@@ -61,7 +61,7 @@ fn passes_are_elided_in_every_manager_and_not_all_of_them() {
                     continue;
                 }
                 let told = format!("{kind} over {latch}, inheritance {inherit}: {done:?}");
-                assert!(done.committed > 0 && done.real > 0, "{told}");
+                assert!(done.committed > 0 && done.latched > 0, "{told}");
                 for cause in [Cause::Conflict, Cause::Capacity, Cause::Other] {
                     assert!(done.aborted(cause) > 0, "{told}");
                 }

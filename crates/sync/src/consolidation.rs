@@ -44,26 +44,26 @@ use std::fmt;
 
 use crate::backoff::Backoff;
 use crate::cache_line::CachePadded;
-use crate::ring::{Place, Ring};
+use crate::ring::{Reservation, Ring};
 use crate::shim::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, UnsafeCell, lock};
 
 const CLOSED: u64 = 1 << 63;
-const SEAT: u64 = 1 << 40;
-const BYTES: u64 = SEAT - 1;
+const SHARE: u64 = 1 << 40;
+const BYTES: u64 = SHARE - 1;
 /// More are not seated in one slot; far below what fits the word.
-const MOST_SEATS: u64 = 1 << 20;
+const MAX_SHARES: u64 = 1 << 20;
 
 /// Why a group got no place: a number of the caller's own.
-pub type Reason = u32;
+pub type RefusalReason = u32;
 
 /// The reason if whoever closed a group left without telling.
-pub const DESERTED: Reason = Reason::MAX;
+pub const ABANDONED: RefusalReason = RefusalReason::MAX;
 
-struct Slot {
+struct GroupSlot {
     word: AtomicU64,
     settled: AtomicBool,
     /// Where the place of the group begins, or why there is none (I3).
-    outcome: UnsafeCell<Result<u64, Reason>>,
+    outcome: UnsafeCell<Result<u64, RefusalReason>>,
     /// How many sleep until the outcome is published.
     sleeping: Mutex<u32>,
     published: Condvar,
@@ -71,7 +71,7 @@ struct Slot {
 
 // SAFETY: `outcome` is written by one thread while nobody reads it, and otherwise only read (I3, O1,
 // O2); everything else is made to be shared.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for GroupSlot {}
 
 /// The slots in which threads meet, for the places of one ring.
 ///
@@ -79,26 +79,26 @@ unsafe impl Sync for Slot {}
 /// use foxton_sync::consolidation::Groups;
 /// use foxton_sync::ring::{Completion, Ring};
 ///
-/// let (ring, mut front, mut taker) = Ring::new(1024, 0, Completion::Delegated);
+/// let (ring, mut allocator, mut drainer) = Ring::new(1024, 0, Completion::Delegated);
 /// let groups = Groups::new(ring.clone(), 4);
 /// let first = groups.join(0, 24).expect("all slots are free");
 /// let second = groups.join(0, 40).expect("the slot is open");
 /// assert!(first.is_first() && !second.is_first());
 ///
-/// let duty = first.close().expect("nobody else closed it");
-/// assert_eq!(duty.length(), 64);
-/// let place = front.allocate(&ring, duty.length()).expect("the ring is empty");
-/// duty.publish(Ok(place));
-/// for (seat, length) in [(first, 24), (second, 40)] {
-///     let mut place = seat.wait().expect("there was a place");
-///     place.write(&vec![1; length]);
-///     place.complete();
+/// let group = first.close().expect("nobody else closed it");
+/// assert_eq!(group.length(), 64);
+/// let reservation = allocator.reserve(&ring, group.length()).expect("the ring is empty");
+/// group.publish(Ok(reservation));
+/// for (share, length) in [(first, 24), (second, 40)] {
+///     let mut reservation = share.wait().expect("there was a place");
+///     reservation.write(&vec![1; length]);
+///     reservation.complete();
 /// }
-/// assert_eq!(taker.look(), 64);
+/// assert_eq!(drainer.poll(), 64);
 /// ```
 pub struct Groups {
     ring: Arc<Ring>,
-    slots: Box<[CachePadded<Slot>]>,
+    slots: Box<[CachePadded<GroupSlot>]>,
 }
 
 impl fmt::Debug for Groups {
@@ -109,12 +109,12 @@ impl fmt::Debug for Groups {
     }
 }
 
-impl Slot {
+impl GroupSlot {
     fn new() -> Self {
-        Slot {
+        GroupSlot {
             word: AtomicU64::new(0),
             settled: AtomicBool::new(false),
-            outcome: UnsafeCell::new(Err(DESERTED)),
+            outcome: UnsafeCell::new(Err(ABANDONED)),
             sleeping: Mutex::new(0),
             published: Condvar::new(),
         }
@@ -126,35 +126,39 @@ impl Groups {
     pub fn new(ring: Arc<Ring>, slots: usize) -> Self {
         Groups {
             ring,
-            slots: (0..slots).map(|_| CachePadded::new(Slot::new())).collect(),
+            slots: (0..slots)
+                .map(|_| CachePadded::new(GroupSlot::new()))
+                .collect(),
         }
     }
 
     /// Takes a seat for `length` bytes in the first open slot from number `from` on, or `None` if none
     /// is open or has room: a group asks for at most a quarter of the ring.
-    pub fn join(&self, from: usize, length: u64) -> Option<Seat<'_>> {
+    pub fn join(&self, from: usize, length: u64) -> Option<GroupShare<'_>> {
         let count = self.slots.len();
         let slots = (0..count).map(|step| &*self.slots[(from + step) % count]);
-        slots.into_iter().find_map(|slot| self.sit(slot, length))
+        slots
+            .into_iter()
+            .find_map(|slot| self.join_slot(slot, length))
     }
 
-    fn sit<'g>(&'g self, slot: &'g Slot, length: u64) -> Option<Seat<'g>> {
+    fn join_slot<'g>(&'g self, slot: &'g GroupSlot, length: u64) -> Option<GroupShare<'g>> {
         let most = self.ring.capacity() / 4;
         // Relaxed: only a number, checked by the exchange.
         let mut word = slot.word.load(Ordering::Relaxed);
         loop {
             let offset = word & BYTES;
-            if word & CLOSED != 0 || offset + length > most || word / SEAT >= MOST_SEATS {
+            if word & CLOSED != 0 || offset + length > most || word / SHARE >= MAX_SHARES {
                 return None;
             }
             match slot.word.compare_exchange_weak(
                 word,
-                word + SEAT + length,
+                word + SHARE + length,
                 Ordering::Acquire, // O2
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    return Some(Seat {
+                    return Some(GroupShare {
                         groups: self,
                         slot,
                         offset,
@@ -171,35 +175,35 @@ impl Groups {
 /// A share in what a group asks for. Whoever drops it without its part breaks the ring.
 #[derive(Debug)]
 #[must_use = "the others in the group wait for who is first"]
-pub struct Seat<'g> {
+pub struct GroupShare<'g> {
     groups: &'g Groups,
-    slot: &'g Slot,
+    slot: &'g GroupSlot,
     offset: u64,
     length: u64,
     is_taken: bool,
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for GroupSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slot({:#x})", self.word.load(Ordering::Relaxed))
     }
 }
 
-impl<'g> Seat<'g> {
+impl<'g> GroupShare<'g> {
     /// Whether it is the first of its group, who should close it.
     pub fn is_first(&self) -> bool {
         self.offset == 0
     }
 
     /// Closes the group, for the one who comes first.
-    pub fn close(&self) -> Option<Duty<'g>> {
+    pub fn close(&self) -> Option<ClosedGroup<'g>> {
         // Relaxed: the bit is taken by one, and what it stands for is told by publishing.
         let word = self.slot.word.fetch_or(CLOSED, Ordering::Relaxed);
-        (word & CLOSED == 0).then_some(Duty {
+        (word & CLOSED == 0).then_some(ClosedGroup {
             groups: self.groups,
             slot: self.slot,
             length: word & BYTES,
-            seats: word / SEAT,
+            shares: word / SHARE,
         })
     }
 
@@ -211,8 +215,8 @@ impl<'g> Seat<'g> {
 
     /// Waits for the outcome, spinning a bounded while and then asleep, and leaves the slot with the
     /// part of this seat.
-    pub fn wait(mut self) -> Result<Place<'g>, Reason> {
-        self.part()
+    pub fn wait(mut self) -> Result<Reservation<'g>, RefusalReason> {
+        self.take_part()
     }
 
     /// As [`wait`](Self::wait), but stays in the slot until the seat is dropped.
@@ -220,26 +224,30 @@ impl<'g> Seat<'g> {
     /// # Panics
     ///
     /// When asked twice.
-    pub fn part(&mut self) -> Result<Place<'g>, Reason> {
+    pub fn take_part(&mut self) -> Result<Reservation<'g>, RefusalReason> {
         assert!(!self.is_taken, "a seat has one part"); // I4
-        self.until_settled();
+        self.wait_settled();
         self.is_taken = true;
         // SAFETY: settled, so nobody writes it until this seat is left (I3, O1).
         let outcome = self.slot.outcome.with(|outcome| unsafe { *outcome });
         // Nobody else has this part (I1, I4).
-        outcome.map(|begin| self.groups.ring.place(begin + self.offset, self.length))
+        outcome.map(|begin| {
+            self.groups
+                .ring
+                .reservation(begin + self.offset, self.length)
+        })
     }
 
     /// Waits until everybody else has left.
-    pub fn until_alone(&self) {
+    pub fn wait_for_others(&self) {
         let mut backoff = Backoff::new();
         // Relaxed: what the others did before they left is told by their places.
-        while (self.slot.word.load(Ordering::Relaxed) & !CLOSED) / SEAT > 1 {
+        while (self.slot.word.load(Ordering::Relaxed) & !CLOSED) / SHARE > 1 {
             backoff.snooze();
         }
     }
 
-    fn until_settled(&self) {
+    fn wait_settled(&self) {
         let settled = || self.slot.settled.load(Ordering::Acquire); // O1
         let mut backoff = Backoff::new();
         while !backoff.is_yielding() && !cfg!(loom) {
@@ -261,16 +269,16 @@ impl<'g> Seat<'g> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for GroupShare<'_> {
     fn drop(&mut self) {
         if !self.is_taken {
             drop(self.close());
-            self.groups.ring.give_up();
-            self.until_settled();
+            self.groups.ring.break_ring();
+            self.wait_settled();
         }
         let slot = self.slot;
-        let word = slot.word.fetch_sub(SEAT, Ordering::AcqRel); // O2
-        if (word & !CLOSED) / SEAT == 1 {
+        let word = slot.word.fetch_sub(SHARE, Ordering::AcqRel); // O2
+        if (word & !CLOSED) / SHARE == 1 {
             slot.settled.store(false, Ordering::Relaxed); // Relaxed: told by the word (O2).
             slot.word.store(0, Ordering::Release); // O2
         }
@@ -278,25 +286,25 @@ impl Drop for Seat<'_> {
 }
 
 /// What whoever closed a group owes to everybody in it. Dropped, it tells them that they were
-/// [`DESERTED`].
+/// [`ABANDONED`].
 #[derive(Debug)]
 #[must_use = "the group waits for it to be published"]
-pub struct Duty<'g> {
+pub struct ClosedGroup<'g> {
     groups: &'g Groups,
-    slot: &'g Slot,
+    slot: &'g GroupSlot,
     length: u64,
-    seats: u64,
+    shares: u64,
 }
 
-impl<'g> Duty<'g> {
+impl<'g> ClosedGroup<'g> {
     /// Bytes that the group asks for.
     pub fn length(&self) -> u64 {
         self.length
     }
 
     /// How many are in the group.
-    pub fn seats(&self) -> u64 {
-        self.seats
+    pub fn shares(&self) -> u64 {
+        self.shares
     }
 
     /// Gives the group its place, or tells it why there is none.
@@ -304,20 +312,21 @@ impl<'g> Duty<'g> {
     /// # Panics
     ///
     /// If the place is of another ring or length.
-    pub fn publish(self, outcome: Result<Place<'g>, Reason>) {
-        let begin = outcome.map(|place| {
-            let (at, length) = place.leave(&self.groups.ring);
+    pub fn publish(self, outcome: Result<Reservation<'g>, RefusalReason>) {
+        let begin = outcome.map(|reservation| {
+            let (at, length) = reservation.into_range(&self.groups.ring);
             assert!(length == self.length, "a place of another length");
             at
         });
-        self.settle(begin);
+        self.publish_outcome(begin);
         std::mem::forget(self);
     }
 
-    fn settle(&self, outcome: Result<u64, Reason>) {
+    fn publish_outcome(&self, outcome: Result<u64, RefusalReason>) {
         let slot = self.slot;
         // SAFETY: this thread closed the group (I2), so it alone writes, and nobody reads yet (I3).
-        slot.outcome.with_mut(|place| unsafe { *place = outcome });
+        slot.outcome
+            .with_mut(|reservation| unsafe { *reservation = outcome });
         slot.settled.store(true, Ordering::Release); // O1
         let sleeping = *lock(&slot.sleeping);
         if sleeping > 0 {
@@ -326,8 +335,8 @@ impl<'g> Duty<'g> {
     }
 }
 
-impl Drop for Duty<'_> {
+impl Drop for ClosedGroup<'_> {
     fn drop(&mut self) {
-        self.settle(Err(DESERTED));
+        self.publish_outcome(Err(ABANDONED));
     }
 }

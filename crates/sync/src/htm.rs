@@ -40,7 +40,7 @@
 //!   change, not even in an attempt that is going to abort.
 //! * I4  *Between begin and end nothing is moved out.* Every block of assembly here may read and write all
 //!   memory, as far as the compiler knows.
-//! * I5  *Who ends a transaction began it on the same thread.* A [`Transaction`](crate::htm::Transaction) is neither `Send` nor
+//! * I5  *Who ends a transaction began it on the same thread.* A [`HardwareTransaction`](crate::htm::HardwareTransaction) is neither `Send` nor
 //!   `Sync`. One that is forgotten goes on until something aborts it, and then it did not happen (I1).
 //! * I6  *A commit orders like a locked instruction* (the manual of the processor says so): what came before
 //!   is seen by who sees the commit, and both by whoever comes after.
@@ -63,8 +63,8 @@ pub(crate) mod backend;
 pub use abort::{Abort, Cause};
 pub use stats::{Elisions, ticks};
 
-pub(crate) use adaptive::{SITES, Trials, Turns};
-pub(crate) use stats::{Tally, Watch, Way};
+pub(crate) use adaptive::{ElisionTrials, SITES, WorkerTurns};
+pub(crate) use stats::{AttemptTimer, ElisionChoice, ElisionStats};
 
 use crate::shim::AtomicU8;
 use std::ffi::OsStr;
@@ -107,11 +107,11 @@ impl std::error::Error for NotAvailable {}
 
 /// That transactions of the processor commit here. Whoever has one may begin them.
 #[derive(Debug, Clone, Copy)]
-pub struct Rtm(instructions::Rtm);
+pub struct Rtm(instructions::RtmInstructions);
 
 /// That the prefixes of lock elision begin transactions here; see [`elided`](crate::latch).
 #[derive(Debug, Clone, Copy)]
-pub struct Hle(instructions::Hle);
+pub struct Hle(instructions::HleInstructions);
 
 /// Whether there are transactions here, found by trying at the first call.
 ///
@@ -131,8 +131,8 @@ pub fn rtm() -> Result<Rtm, NotAvailable> {
     static FOUND: OnceLock<Result<Rtm, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         switch()?;
-        let rtm = Rtm(instructions::Rtm::shown()?);
-        tried(|| rtm.run(|| ()).is_ok())?;
+        let rtm = Rtm(instructions::RtmInstructions::detect()?);
+        ever_commits(|| rtm.run(|| ()).is_ok())?;
         Ok(rtm)
     })
 }
@@ -146,8 +146,8 @@ pub fn hle() -> Result<Hle, NotAvailable> {
     static FOUND: OnceLock<Result<Hle, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         switch()?;
-        let hle = Hle(instructions::Hle::shown()?);
-        tried(|| hle.0.elides())?;
+        let hle = Hle(instructions::HleInstructions::detect()?);
+        ever_commits(|| hle.0.elides())?;
         Ok(hle)
     })
 }
@@ -167,7 +167,7 @@ fn switched_on(switch: Option<&OsStr>) -> Result<(), NotAvailable> {
 }
 
 /// One success is enough, and one failure means nothing: an interrupt may come any time.
-fn tried(mut attempt: impl FnMut() -> bool) -> Result<(), NotAvailable> {
+fn ever_commits(mut attempt: impl FnMut() -> bool) -> Result<(), NotAvailable> {
     const ATTEMPTS: usize = 256;
     let committed = (0..ATTEMPTS).any(|_| attempt());
     committed.then_some(()).ok_or(NotAvailable::AlwaysAborts)
@@ -175,7 +175,7 @@ fn tried(mut attempt: impl FnMut() -> bool) -> Result<(), NotAvailable> {
 
 impl Rtm {
     /// Deeper nests are not looked for.
-    const DEEPEST: u32 = 64;
+    const MAX_NESTING: u32 = 64;
 
     /// Begins a transaction, or comes back to say why it aborted: perhaps at once, perhaps after much of
     /// what follows was done and forgotten.
@@ -200,9 +200,9 @@ impl Rtm {
     /// # Errors
     /// Why it aborted.
     #[inline(always)]
-    pub fn begin(self) -> Result<Transaction, Abort> {
+    pub fn begin(self) -> Result<HardwareTransaction, Abort> {
         match self.0.begin() {
-            Abort::NONE => Ok(Transaction {
+            Abort::NONE => Ok(HardwareTransaction {
                 rtm: self,
                 here: PhantomData,
             }),
@@ -233,9 +233,9 @@ impl Rtm {
     ///
     /// They are one: only the outermost end commits, and what aborts one aborts all.
     pub fn nesting_limit(self) -> u32 {
-        let fits = |depth| tried(|| self.nest(depth)).is_ok();
-        let beyond = (1..=Self::DEEPEST).find(|&depth| !fits(depth));
-        beyond.map_or(Self::DEEPEST, |depth| depth - 1)
+        let fits = |depth| ever_commits(|| self.nest(depth)).is_ok();
+        let beyond = (1..=Self::MAX_NESTING).find(|&depth| !fits(depth));
+        beyond.map_or(Self::MAX_NESTING, |depth| depth - 1)
     }
 
     fn nest(self, depth: u32) -> bool {
@@ -251,34 +251,34 @@ impl Rtm {
 impl Hle {
     /// Exchanges `word` for 1, with the prefix that elides it. Returns what it was.
     #[inline(always)]
-    pub(crate) fn take(self, word: &AtomicU8) -> u8 {
-        self.0.take(word)
+    pub(crate) fn acquire(self, word: &AtomicU8) -> u8 {
+        self.0.acquire(word)
     }
 
-    /// Writes 0 to `word`, with the prefix that ends what [`take`](Self::take) began.
+    /// Writes 0 to `word`, with the prefix that ends what [`take`](Self::acquire) began.
     #[inline(always)]
-    pub(crate) fn give_back(self, word: &AtomicU8) {
-        self.0.give_back(word);
+    pub(crate) fn release(self, word: &AtomicU8) {
+        self.0.release(word);
     }
 }
 
 /// A transaction that was begun on this thread and goes on.
 ///
 /// Dropped without a commit, by a panic too, it aborts: then nothing happened, the panic neither, and
-/// [`Rtm::begin`] returns with [`Transaction::DROPPED`].
+/// [`Rtm::begin`] returns with [`HardwareTransaction::DROPPED`].
 ///
 /// ```compile_fail,E0277
 /// fn assert_send<T: Send>() {}
-/// assert_send::<foxton_sync::htm::Transaction>();
+/// assert_send::<foxton_sync::htm::HardwareTransaction>();
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped, it aborts"]
-pub struct Transaction {
+pub struct HardwareTransaction {
     rtm: Rtm,
     here: PhantomData<*const ()>,
 }
 
-impl Transaction {
+impl HardwareTransaction {
     /// The code with which a transaction aborts that is dropped.
     pub const DROPPED: u8 = 0xFE;
 
@@ -299,7 +299,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for HardwareTransaction {
     fn drop(&mut self) {
         self.rtm.0.abort::<{ Self::DROPPED }>();
     }

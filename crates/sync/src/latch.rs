@@ -45,7 +45,7 @@ pub use sharded::ShardedLatched;
 pub use shared::SharedLatched;
 pub use version::{Version, VersionLatch};
 
-use crate::htm::{self, Watch};
+use crate::htm::{self, AttemptTimer};
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
@@ -60,21 +60,21 @@ trait Latch: Send + Sync {
     /// # Safety
     ///
     /// `node` is used for nothing else and neither moved nor dropped before `release` (I1).
-    unsafe fn acquire(&self, node: &queue::Node);
+    unsafe fn acquire(&self, node: &queue::QueueNode);
 
     /// Takes the latch if nobody holds it.
     ///
     /// # Safety
     ///
     /// As for `acquire`, if it returns true.
-    unsafe fn try_acquire(&self, node: &queue::Node) -> bool;
+    unsafe fn try_acquire(&self, node: &queue::QueueNode) -> bool;
 
     /// Gives the latch back.
     ///
     /// # Safety
     ///
     /// The caller holds the latch, taken with this `node`.
-    unsafe fn release(&self, node: &queue::Node);
+    unsafe fn release(&self, node: &queue::QueueNode);
 }
 
 /// The kinds of exclusive latch to choose from.
@@ -140,7 +140,7 @@ impl Kind {
             Self::ElidedRtm
             | Self::ElidedRetry100
             | Self::ElidedCooldown
-            | Self::ElidedAdaptive => Means::here().map(|_| true),
+            | Self::ElidedAdaptive => BackendKind::available().map(|_| true),
         }
     }
 
@@ -163,7 +163,7 @@ impl Kind {
 
 /// What the transactions are made of that latches begin, those by prefixes aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Means {
+pub enum BackendKind {
     /// The processor's own.
     Processor,
     /// Software stands in for them, in a build with the feature `emulated`: one at a time for each latch, and one
@@ -171,18 +171,18 @@ pub enum Means {
     Software,
 }
 
-impl Means {
+impl BackendKind {
     /// Those of this build on this machine.
     ///
     /// ```
-    /// use foxton_sync::latch::{Kind, Means};
+    /// use foxton_sync::latch::{Kind, BackendKind};
     ///
-    /// assert_eq!(Kind::ElidedRtm.elides(), Means::here().map(|_| true));
+    /// assert_eq!(Kind::ElidedRtm.elides(), BackendKind::available().map(|_| true));
     /// ```
     ///
     /// # Errors
     /// Why there are none, so that latches are taken after all.
-    pub fn here() -> Result<Self, htm::NotAvailable> {
+    pub fn available() -> Result<Self, htm::NotAvailable> {
         if cfg!(feature = "emulated") {
             return htm::switch().map(|()| Self::Software);
         }
@@ -190,7 +190,7 @@ impl Means {
     }
 }
 
-impl fmt::Display for Means {
+impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Processor => "of the processor",
@@ -203,59 +203,59 @@ impl fmt::Display for Means {
 ///
 /// While it is parking and nothing else, its front is plain, and nobody looks any further.
 #[derive(Debug)]
-struct Any {
+struct AnyLatch {
     front: Parking,
-    other: Other,
+    other: LatchVariant,
     /// Beside the others, not among them: they are of a few bytes, and all together of two words.
-    queue: queue::Queue,
+    queue: queue::QueueLatch,
 }
 
 // A lock's bucket fills its cache line. Software that stands in for transactions comes on top.
 #[cfg(not(any(loom, shuttle, test, feature = "emulated")))]
-const _: () = assert!(size_of::<Any>() <= 16);
+const _: () = assert!(size_of::<AnyLatch>() <= 16);
 
 /// What kind it is, if it is not only parking. Two of them say what they are called: there are latches over them that they stand for
 /// where nothing elides.
 #[derive(Debug)]
 #[repr(u8)]
-enum Other {
+enum LatchVariant {
     Parking(Kind),
-    Spin(spin::Spin, Kind),
+    Spin(spin::SpinLatch, Kind),
     Queue,
-    Prefixed(hle::Prefixed),
+    PrefixElided(hle::PrefixElided),
     Elided(Elided),
 }
 
-impl Any {
+impl AnyLatch {
     /// Where the processor cannot elide, nobody is asked at each pass whether it can: it is the latch underneath.
     fn new(kind: Kind, site: &'static Site) -> Self {
         let elided = match kind {
             Kind::Tas | Kind::TasT | Kind::Queue | Kind::Parking => None,
-            Kind::ElidedHle => hle::Prefixed::here().map(Other::Prefixed),
+            Kind::ElidedHle => hle::PrefixElided::available().map(LatchVariant::PrefixElided),
             Kind::ElidedRtm
             | Kind::ElidedRetry100
             | Kind::ElidedCooldown
-            | Kind::ElidedAdaptive => Elided::here(kind, site).map(Other::Elided),
+            | Kind::ElidedAdaptive => Elided::available(kind, site).map(LatchVariant::Elided),
         };
-        let other = elided.unwrap_or_else(|| Other::taken(kind));
+        let other = elided.unwrap_or_else(|| LatchVariant::without_elision(kind));
         let plain = match &other {
-            Other::Parking(_) => true,
-            Other::Elided(latch) => latch.begins_calm(),
-            Other::Spin(..) | Other::Queue | Other::Prefixed(_) => false,
+            LatchVariant::Parking(_) => true,
+            LatchVariant::Elided(latch) => latch.begins_calm(),
+            LatchVariant::Spin(..) | LatchVariant::Queue | LatchVariant::PrefixElided(_) => false,
         };
         Self {
             front: Parking::new(plain),
             other,
-            queue: queue::Queue::default(),
+            queue: queue::QueueLatch::default(),
         }
     }
 
     fn kind(&self) -> Kind {
         match &self.other {
-            Other::Spin(_, kind) | Other::Parking(kind) => *kind,
-            Other::Queue => Kind::Queue,
-            Other::Prefixed(_) => Kind::ElidedHle,
-            Other::Elided(latch) => latch.kind(),
+            LatchVariant::Spin(_, kind) | LatchVariant::Parking(kind) => *kind,
+            LatchVariant::Queue => Kind::Queue,
+            LatchVariant::PrefixElided(_) => Kind::ElidedHle,
+            LatchVariant::Elided(latch) => latch.kind(),
         }
     }
 
@@ -263,18 +263,18 @@ impl Any {
     ///
     /// That of [`Latch::acquire`].
     #[cold]
-    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) {
+    unsafe fn acquire(&self, worker: &Worker, node: &queue::QueueNode) {
         match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Other::Parking(_) => unsafe { self.front.acquire(node) },
+            LatchVariant::Parking(_) => unsafe { self.front.acquire(node) },
             // SAFETY: as above.
-            Other::Spin(latch, _) => unsafe { latch.acquire(node) },
+            LatchVariant::Spin(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            Other::Queue => unsafe { self.queue.acquire(node) },
+            LatchVariant::Queue => unsafe { self.queue.acquire(node) },
             // SAFETY: as above.
-            Other::Prefixed(latch) => unsafe { latch.acquire(node) },
+            LatchVariant::PrefixElided(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            Other::Elided(latch) => unsafe { latch.acquire(&self.front, worker, node) },
+            LatchVariant::Elided(latch) => unsafe { latch.acquire(&self.front, worker, node) },
         }
     }
 
@@ -282,18 +282,19 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
-    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
+    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::QueueNode) -> bool {
         // Software that stands in for transactions does not see who takes the latch, and has to be told.
-        let told = cfg!(feature = "emulated") && matches!(self.other, Other::Elided(_));
-        if !told && self.front.take_plain() {
+        let must_notify =
+            cfg!(feature = "emulated") && matches!(self.other, LatchVariant::Elided(_));
+        if !must_notify && self.front.try_acquire_plain() {
             return true;
         }
         cold_path();
         match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Other::Spin(latch, _) => unsafe { latch.try_acquire(node) },
+            LatchVariant::Spin(latch, _) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
-            Other::Queue => unsafe { self.queue.try_acquire(node) },
+            LatchVariant::Queue => unsafe { self.queue.try_acquire(node) },
             // SAFETY: as above.
             _ => unsafe { self.try_acquire_other(worker, node) },
         }
@@ -303,19 +304,19 @@ impl Any {
     ///
     /// That of [`Latch::release`].
     #[inline(always)]
-    unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
+    unsafe fn release(&self, timer: AttemptTimer<'_>, node: &queue::QueueNode) {
         // SAFETY: passed on to the caller: while it is plain it is what he holds.
-        if unsafe { self.front.give_back_plain() } {
+        if unsafe { self.front.try_release_plain() } {
             return;
         }
         cold_path();
         match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Other::Spin(latch, _) => unsafe { latch.release(node) },
+            LatchVariant::Spin(latch, _) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Other::Queue => unsafe { self.queue.release(node) },
+            LatchVariant::Queue => unsafe { self.queue.release(node) },
             // SAFETY: as above.
-            _ => unsafe { self.release_other(watch, node) },
+            _ => unsafe { self.release_other(timer, node) },
         }
     }
 
@@ -325,15 +326,15 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(never)]
-    unsafe fn try_acquire_other(&self, worker: &Worker, node: &queue::Node) -> bool {
+    unsafe fn try_acquire_other(&self, worker: &Worker, node: &queue::QueueNode) -> bool {
         match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Other::Elided(latch) => unsafe { latch.try_acquire(&self.front, worker, node) },
+            LatchVariant::Elided(latch) => unsafe { latch.try_acquire(&self.front, worker, node) },
             // SAFETY: as above.
-            Other::Parking(_) => unsafe { self.front.try_acquire(node) },
+            LatchVariant::Parking(_) => unsafe { self.front.try_acquire(node) },
             // SAFETY: as above.
-            Other::Prefixed(latch) => unsafe { latch.try_acquire(node) },
-            Other::Spin(..) | Other::Queue => unreachable!("they are inlined"),
+            LatchVariant::PrefixElided(latch) => unsafe { latch.try_acquire(node) },
+            LatchVariant::Spin(..) | LatchVariant::Queue => unreachable!("they are inlined"),
         }
     }
 
@@ -341,24 +342,24 @@ impl Any {
     ///
     /// That of [`Latch::release`].
     #[inline(never)]
-    unsafe fn release_other(&self, watch: Watch<'_>, node: &queue::Node) {
+    unsafe fn release_other(&self, timer: AttemptTimer<'_>, node: &queue::QueueNode) {
         match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Other::Elided(latch) => unsafe { latch.release(&self.front, watch, node) },
+            LatchVariant::Elided(latch) => unsafe { latch.release(&self.front, timer, node) },
             // SAFETY: as above.
-            Other::Parking(_) => unsafe { self.front.release(node) },
+            LatchVariant::Parking(_) => unsafe { self.front.release(node) },
             // SAFETY: as above.
-            Other::Prefixed(latch) => unsafe { latch.release(node) },
-            Other::Spin(..) | Other::Queue => unreachable!("they are inlined"),
+            LatchVariant::PrefixElided(latch) => unsafe { latch.release(node) },
+            LatchVariant::Spin(..) | LatchVariant::Queue => unreachable!("they are inlined"),
         }
     }
 }
 
-impl Other {
-    fn taken(kind: Kind) -> Self {
+impl LatchVariant {
+    fn without_elision(kind: Kind) -> Self {
         match kind.plain() {
-            Kind::Tas => Self::Spin(spin::Spin::tas(), kind),
-            Kind::TasT => Self::Spin(spin::Spin::tas_t(), kind),
+            Kind::Tas => Self::Spin(spin::SpinLatch::tas(), kind),
+            Kind::TasT => Self::Spin(spin::SpinLatch::tas_t(), kind),
             Kind::Queue => Self::Queue,
             Kind::Parking => Self::Parking(kind),
             plain => unreachable!("{plain} is over another"),
@@ -396,7 +397,7 @@ impl Other {
 /// }
 /// ```
 pub struct Latched<T> {
-    latch: Any,
+    latch: AnyLatch,
     #[cfg(feature = "account")]
     site: &'static Site,
     value: UnsafeCell<T>,
@@ -422,7 +423,7 @@ impl<T> Latched<T> {
     /// `value` behind a latch of `kind`; passages count for `site`.
     pub fn new(kind: Kind, site: &'static Site, value: T) -> Self {
         Self {
-            latch: Any::new(kind, site),
+            latch: AnyLatch::new(kind, site),
             #[cfg(feature = "account")]
             site,
             value: UnsafeCell::new(value),
@@ -438,19 +439,19 @@ impl<T> Latched<T> {
     #[inline]
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         self.count(worker);
-        let node = queue::Node::new();
+        let node = queue::QueueNode::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
         if !unsafe { self.latch.try_acquire(worker, &node) } {
             worker.record_contention();
             // SAFETY: as above; a try that failed has left the node alone.
             unsafe { self.latch.acquire(worker, &node) };
         }
-        let _held = Held {
+        let _guard = LatchGuard {
             latch: &self.latch,
-            watch: worker.watch(),
+            timer: worker.attempt_timer(),
             node: &node,
         };
-        // SAFETY: we hold the latch until `_held` is dropped, so nobody else has the value (I2).
+        // SAFETY: we hold the latch until `_guard` is dropped, so nobody else has the value (I2).
         self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
@@ -458,14 +459,14 @@ impl<T> Latched<T> {
     #[inline]
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.count(worker);
-        let node = queue::Node::new();
+        let node = queue::QueueNode::new();
         // SAFETY: as in `with`.
         if !unsafe { self.latch.try_acquire(worker, &node) } {
             return None;
         }
-        let _held = Held {
+        let _guard = LatchGuard {
             latch: &self.latch,
-            watch: worker.watch(),
+            timer: worker.attempt_timer(),
             node: &node,
         };
         // SAFETY: as in `with`.
@@ -495,16 +496,16 @@ impl<T> Latched<T> {
 }
 
 /// Releases, whatever happens to the body (C5).
-struct Held<'a> {
-    latch: &'a Any,
-    watch: Watch<'a>,
-    node: &'a queue::Node,
+struct LatchGuard<'a> {
+    latch: &'a AnyLatch,
+    timer: AttemptTimer<'a>,
+    node: &'a queue::QueueNode,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LatchGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: made right after an acquire with this node, and dropped once.
-        unsafe { self.latch.release(self.watch, self.node) }
+        unsafe { self.latch.release(self.timer, self.node) }
     }
 }

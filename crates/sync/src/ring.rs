@@ -1,8 +1,8 @@
 //! A ring of bytes: places are given out in order, filled in any order, and taken out in order.
 //!
 //! What a log buffer is made of. A stream of bytes lies in a ring of memory; position p of the stream
-//! is byte `p mod capacity`. Whoever has a [`Place`](crate::ring::Place) writes it and completes it, without a latch. One
-//! [`Taker`](crate::ring::Taker) takes out, from the front, what is complete, and releases the memory for the next lap.
+//! is byte `p mod capacity`. Whoever has a [`Reservation`](crate::ring::Reservation) writes it and completes it, without a latch. One
+//! [`Drainer`](crate::ring::Drainer) takes out, from the front, what is complete, and releases the memory for the next lap.
 //!
 //! # State
 //!
@@ -13,8 +13,8 @@
 //!           | being taken  |  complete, some not        |                 |
 //! ```
 //!
-//! `next` belongs to whoever gives out places: a [`Front`](crate::ring::Front), which is used by one thread at a time, or
-//! a [`SharedFront`](crate::ring::SharedFront), which is one word. `released` is the taker's and read by the front. Completion
+//! `next` belongs to whoever gives out places: a [`RingAllocator`](crate::ring::RingAllocator), which is used by one thread at a time, or
+//! a [`SharedAllocator`](crate::ring::SharedAllocator), which is one word. `released` is the taker's and read by the front. Completion
 //! is told in one of two ways, [`Completion`](crate::ring::Completion):
 //!
 //! * *in turn*: `completed` is where the complete part ends. Who completes waits until that is where
@@ -33,7 +33,7 @@
 //!   front gives them out, in ascending order, never more than `capacity` bytes behind what it knows to
 //!   be released; and `released` goes no further than places that are complete, or skipped.
 //! * I2  The bytes of a place are written by whoever has it, and by nobody after it was completed.
-//! * I3  The bytes between `released` and `whole` are read by the taker and written by nobody.
+//! * I3  The bytes between `released` and `complete_end` are read by the taker and written by nobody.
 //! * I4  A place begins at a multiple of 8 and has at least 24 bytes, so of two places that exist no two
 //!   have the same mark. A mark is set once by each place and cleared by the taker before the bytes are
 //!   released, those that a long length was written into as well, so a mark that is set belongs to the
@@ -61,33 +61,33 @@ use crate::shim::{Arc, AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, lock};
 
 mod bytes;
 
-mod front;
+mod allocator;
 
-use bytes::Bytes;
-pub use front::{Denied, Front, Gap, SharedFront};
+pub use allocator::{AllocationRefused, Bypass, RingAllocator, SharedAllocator};
+use bytes::RingBytes;
 
 /// Places begin at multiples of this many bytes.
 pub const ALIGNMENT: u64 = 8;
 /// Bytes of the smallest place.
-pub const LEAST: u64 = 24;
+pub const MIN_RESERVATION: u64 = 24;
 /// Bytes of ring for each mark: at most one place begins in so many (I4).
 const MARKED: u64 = 16;
 /// In a mark: the length is in the marks behind it.
-const LONG: u8 = if cfg!(loom) { 10 } else { u8::MAX };
+const LONG_MARK: u8 = if cfg!(loom) { 10 } else { u8::MAX };
 /// Bytes of such a length.
-const LONG_BYTES: u64 = 4;
+const LONG_LENGTH_BYTES: u64 = 4;
 // Whoever has a long length has the marks for it.
-const _: () = assert!(LONG as u64 * ALIGNMENT >= (1 + LONG_BYTES) * MARKED);
+const _: () = assert!(LONG_MARK as u64 * ALIGNMENT >= (1 + LONG_LENGTH_BYTES) * MARKED);
 /// No place begins there.
 const NOWHERE: u64 = u64::MAX;
 /// The only thing that a sleeping taker is told.
-const LOOK: Verdict = Verdict::new(1);
+const WAKE: Verdict = Verdict::new(1);
 
 /// How it becomes known that a place is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// In the order of the places: who is early waits for those before.
-    InTurn,
+    InOrder,
     /// In any order: who is early leaves it to the taker.
     Delegated,
 }
@@ -97,27 +97,27 @@ pub enum Completion {
 /// ```
 /// use foxton_sync::ring::{Completion, Ring};
 ///
-/// let (ring, mut front, mut taker) = Ring::new(1024, 0, Completion::Delegated);
-/// let mut first = front.allocate(&ring, 24).expect("the ring is empty");
-/// let mut second = front.allocate(&ring, 32).expect("there is room");
+/// let (ring, mut allocator, mut drainer) = Ring::new(1024, 0, Completion::Delegated);
+/// let mut first = allocator.reserve(&ring, 24).expect("the ring is empty");
+/// let mut second = allocator.reserve(&ring, 32).expect("there is room");
 /// second.write(&[2; 32]);
 /// second.complete();
-/// assert_eq!(taker.look(), 0, "the first is not complete");
+/// assert_eq!(drainer.poll(), 0, "the first is not complete");
 /// first.write(&[1; 24]);
 /// first.complete();
-/// assert_eq!(taker.look(), 56);
-/// assert_eq!(taker.bytes(56)[0][24..], [2; 32]);
-/// taker.release(56);
+/// assert_eq!(drainer.poll(), 56);
+/// assert_eq!(drainer.bytes(56)[0][24..], [2; 32]);
+/// drainer.release(56);
 /// ```
 pub struct Ring {
-    bytes: Bytes,
+    bytes: RingBytes,
     /// Empty where completion is in turn.
     marks: Box<[AtomicU8]>,
     fence: Asymmetric,
     released: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     /// Where the taker sleeps, or [`NOWHERE`]. Beside what everybody reads and nobody writes.
-    awaited: AtomicU64,
+    awaited_at: AtomicU64,
     /// A place was given back unfinished: the stream ends there.
     broken: AtomicBool,
     parker: Parker,
@@ -140,35 +140,39 @@ impl Ring {
     ///
     /// If the capacity is not a power of two from 64 on, or `start` is not a multiple of
     /// [`ALIGNMENT`].
-    pub fn new(capacity: usize, start: u64, completion: Completion) -> (Arc<Ring>, Front, Taker) {
+    pub fn new(
+        capacity: usize,
+        start: u64,
+        completion: Completion,
+    ) -> (Arc<Ring>, RingAllocator, Drainer) {
         assert!(
             capacity.is_power_of_two() && capacity >= 64,
             "capacity {capacity}"
         );
         assert!(start.is_multiple_of(ALIGNMENT), "start {start}");
         let marks = match completion {
-            Completion::InTurn => 0,
+            Completion::InOrder => 0,
             Completion::Delegated => capacity as u64 / MARKED,
         };
         let ring = Arc::new(Ring {
-            bytes: Bytes::new(capacity),
+            bytes: RingBytes::new(capacity),
             marks: (0..marks).map(|_| AtomicU8::new(0)).collect(),
             fence: Asymmetric::new(),
             released: CachePadded::new(AtomicU64::new(start)),
             completed: CachePadded::new(AtomicU64::new(start)),
-            awaited: AtomicU64::new(NOWHERE),
+            awaited_at: AtomicU64::new(NOWHERE),
             broken: AtomicBool::new(false),
             parker: Parker::new(),
             sleeper: Mutex::new(None),
         });
-        let front = Front::new(ring.clone(), start);
-        let taker = Taker {
+        let allocator = RingAllocator::new(ring.clone(), start);
+        let drainer = Drainer {
             ring: ring.clone(),
             released: start,
-            whole: start,
-            gap: None,
+            complete_end: start,
+            bypass: None,
         };
-        (ring, front, taker)
+        (ring, allocator, drainer)
     }
 
     /// Bytes of the ring.
@@ -189,8 +193,8 @@ impl Ring {
     }
 
     /// The place given out at `at`, again: only for who gave it away unwritten, as `Group` does.
-    pub(crate) fn place(&self, at: u64, length: u64) -> Place<'_> {
-        Place {
+    pub(crate) fn reservation(&self, at: u64, length: u64) -> Reservation<'_> {
+        Reservation {
             ring: self,
             at,
             cursor: at,
@@ -212,9 +216,9 @@ impl Ring {
     fn complete(&self, at: u64, end: u64) -> bool {
         if self.is_delegated() {
             let units = (end - at) / ALIGNMENT;
-            let mark = units.min(u64::from(LONG)) as u8;
-            if mark == LONG {
-                self.mark_long(at, units);
+            let mark = units.min(u64::from(LONG_MARK)) as u8;
+            if mark == LONG_MARK {
+                self.leave_long_length(at, units);
             }
             self.mark(at).store(mark, Ordering::Release); // O2
         } else {
@@ -223,15 +227,15 @@ impl Ring {
         }
         self.fence.light(); // I5
         // Relaxed: the fence orders it (I5).
-        let awaited = self.awaited.load(Ordering::Relaxed) == at;
-        if awaited {
+        let awaited_at = self.awaited_at.load(Ordering::Relaxed) == at;
+        if awaited_at {
             self.wake();
         }
-        awaited
+        awaited_at
     }
 
     #[cold]
-    fn mark_long(&self, at: u64, units: u64) {
+    fn leave_long_length(&self, at: u64, units: u64) {
         let units = u32::try_from(units).expect("a place is no longer than a ring");
         for (mark, byte) in self.long_marks(at).zip(units.to_le_bytes()) {
             mark.store(byte, Ordering::Relaxed); // Relaxed: told by the mark of the first byte (O2).
@@ -240,8 +244,8 @@ impl Ring {
 
     /// The length that was left behind the mark of `at`; clears it.
     #[cold]
-    fn take_long(&self, at: u64) -> u64 {
-        let mut units = [0; LONG_BYTES as usize];
+    fn take_long_length(&self, at: u64) -> u64 {
+        let mut units = [0; LONG_LENGTH_BYTES as usize];
         for (mark, byte) in self.long_marks(at).zip(&mut units) {
             *byte = mark.load(Ordering::Relaxed); // Relaxed: O2.
             mark.store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
@@ -250,7 +254,7 @@ impl Ring {
     }
 
     fn long_marks(&self, at: u64) -> impl Iterator<Item = &AtomicU8> {
-        (1..=LONG_BYTES).map(move |step| self.mark(at + step * MARKED))
+        (1..=LONG_LENGTH_BYTES).map(move |step| self.mark(at + step * MARKED))
     }
 
     #[inline]
@@ -266,12 +270,12 @@ impl Ring {
     fn wake(&self) {
         let sleeper = lock(&self.sleeper).take();
         if let Some(ticket) = sleeper {
-            drop(self.parker.resolve(ticket, LOOK));
+            drop(self.parker.resolve(ticket, WAKE));
         }
     }
 
     #[cold]
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn break_ring(&self) {
         // Under the mutex: a taker that goes to sleep looks at it there.
         let sleeper = {
             let mut sleeper = lock(&self.sleeper);
@@ -279,7 +283,7 @@ impl Ring {
             sleeper.take()
         };
         if let Some(ticket) = sleeper {
-            drop(self.parker.resolve(ticket, LOOK));
+            drop(self.parker.resolve(ticket, WAKE));
         }
     }
 }
@@ -290,14 +294,14 @@ impl Ring {
 /// breaks the ring: nothing behind it will be taken out.
 #[derive(Debug)]
 #[must_use = "a place that is not completed breaks the ring"]
-pub struct Place<'r> {
+pub struct Reservation<'r> {
     ring: &'r Ring,
     at: u64,
     cursor: u64,
     end: u64,
 }
 
-impl Place<'_> {
+impl Reservation<'_> {
     /// Where it begins in the stream.
     #[inline]
     pub fn at(&self) -> u64 {
@@ -338,66 +342,66 @@ impl Place<'_> {
         woke
     }
 
-    /// Leaves the place, unwritten, to whoever makes it again with [`Ring::place`].
-    pub(crate) fn leave(self, ring: &Ring) -> (u64, u64) {
+    /// Leaves the place, unwritten, to whoever makes it again with [`Ring::reservation`].
+    pub(crate) fn into_range(self, ring: &Ring) -> (u64, u64) {
         assert!(std::ptr::eq(self.ring, ring), "a place of another ring");
         assert!(self.cursor == self.at, "the place is written");
-        let place = (self.at, self.end - self.at);
+        let reservation = (self.at, self.end - self.at);
         std::mem::forget(self);
-        place
+        reservation
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.ring.give_up();
+        self.ring.break_ring();
     }
 }
 
 /// The right to take bytes out.
 #[derive(Debug)]
-pub struct Taker {
+pub struct Drainer {
     ring: Arc<Ring>,
     released: u64,
-    whole: u64,
-    /// Met, and not skipped yet: begins at `whole`.
-    gap: Option<Gap>,
+    complete_end: u64,
+    /// Met, and not skipped yet: begins at `complete_end`.
+    bypass: Option<Bypass>,
 }
 
-impl Taker {
+impl Drainer {
     /// Where what is released ends, and what can be taken begins.
     pub fn at(&self) -> u64 {
         self.released
     }
 
     /// Looks how far the stream is complete, and returns it. A gap that was met ends it.
-    pub fn look(&mut self) -> u64 {
-        if self.gap.is_some() {
-            return self.whole;
+    pub fn poll(&mut self) -> u64 {
+        if self.bypass.is_some() {
+            return self.complete_end;
         }
         if self.ring.is_delegated() {
             loop {
-                let mark = self.ring.mark(self.whole);
+                let mark = self.ring.mark(self.complete_end);
                 let units = match mark.load(Ordering::Acquire) {
                     // O2
                     0 => break,
-                    LONG => self.ring.take_long(self.whole),
+                    LONG_MARK => self.ring.take_long_length(self.complete_end),
                     units => u64::from(units),
                 };
                 mark.store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
-                self.whole += units * ALIGNMENT;
+                self.complete_end += units * ALIGNMENT;
             }
         } else {
-            self.whole = self.ring.completed.load(Ordering::Acquire); // O3
+            self.complete_end = self.ring.completed.load(Ordering::Acquire); // O3
         }
-        self.whole
+        self.complete_end
     }
 
     /// The complete bytes from where the taker is, at most `most`: two slices, the second of which is
     /// empty unless they go around the end of the ring.
     pub fn bytes(&self, most: u64) -> [&[u8]; 2] {
-        let length = (self.whole - self.released).min(most);
+        let length = (self.complete_end - self.released).min(most);
         self.ring.bytes.read(self.released, length, self)
     }
 
@@ -408,22 +412,22 @@ impl Taker {
     /// If they are not complete.
     pub fn release(&mut self, length: u64) {
         assert!(
-            self.whole - self.released >= length,
+            self.complete_end - self.released >= length,
             "released before complete"
         );
         self.released += length;
         self.ring.released.store(self.released, Ordering::Release); // O1
     }
 
-    /// Sleeps until the place at which [`look`](Self::look) stopped is complete; looks, and returns
+    /// Sleeps until the place at which [`look`](Self::poll) stopped is complete; looks, and returns
     /// whether it is. It is not if the ring broke there.
     ///
     /// Only for who knows that a place was given out there.
     pub fn wait(&mut self) -> bool {
-        let before = self.whole;
+        let before = self.complete_end;
         let mut backoff = Backoff::new();
         loop {
-            if self.look() > before {
+            if self.poll() > before {
                 return true;
             }
             if backoff.is_yielding() || cfg!(loom) {
@@ -439,9 +443,9 @@ impl Taker {
             ring.is_broken()
         };
         // Relaxed: the fence orders it (I5).
-        ring.awaited.store(before, Ordering::Relaxed);
+        ring.awaited_at.store(before, Ordering::Relaxed);
         ring.fence.heavy(); // I5
-        if broken || self.look() > before {
+        if broken || self.poll() > before {
             lock(&ring.sleeper).take();
             // Somebody may have resolved it; then there is nothing to withdraw.
             ring.parker.disarm(ticket);
@@ -449,24 +453,24 @@ impl Taker {
             ring.parker.wait(ticket, None);
         }
         // Relaxed: a wake-up too many is harmless.
-        ring.awaited.store(NOWHERE, Ordering::Relaxed);
-        self.look() > before
+        ring.awaited_at.store(NOWHERE, Ordering::Relaxed);
+        self.poll() > before
     }
 
-    /// Waits until everything before `gap` is complete, and stops there: who waits for the turn behind
+    /// Waits until everything before `bypass` is complete, and stops there: who waits for the turn behind
     /// it need not wait for it to be skipped. Returns whether it got there; it does not if the ring
     /// broke.
-    pub fn meet(&mut self, gap: Gap) -> bool {
-        while self.look() < gap.at() {
+    pub fn wait_for(&mut self, bypass: Bypass) -> bool {
+        while self.poll() < bypass.at() {
             if !self.wait() {
                 return false;
             }
         }
         if !self.ring.is_delegated() {
             // Relaxed: what precedes was seen by this taker, and concerns nobody else.
-            self.ring.completed.store(gap.end(), Ordering::Relaxed);
+            self.ring.completed.store(bypass.end(), Ordering::Relaxed);
         }
-        self.gap = Some(gap);
+        self.bypass = Some(bypass);
         true
     }
 
@@ -476,13 +480,13 @@ impl Taker {
     ///
     /// If it is not, or no gap was met.
     pub fn skip(&mut self) {
-        let gap = self.gap.take().expect("a gap was met");
+        let bypass = self.bypass.take().expect("a gap was met");
         assert!(
-            self.released == gap.at(),
+            self.released == bypass.at(),
             "skipped before what precedes is released"
         );
-        self.released = gap.end();
-        self.whole = self.released;
+        self.released = bypass.end();
+        self.complete_end = self.released;
         self.ring.released.store(self.released, Ordering::Release); // O1
     }
 }

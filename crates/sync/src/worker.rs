@@ -9,7 +9,7 @@ use crate::cache_line::CachePadded;
 use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::failpoint::Failpoints;
-use crate::htm::{Elisions, Tally, Trials, Turns, Watch};
+use crate::htm::{AttemptTimer, ElisionStats, ElisionTrials, Elisions, WorkerTurns};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, AccountSummary, Component, Pattern, Site};
 use std::cell::Cell;
@@ -36,7 +36,7 @@ struct WorkerRegistry {
     // of its id on that side.
     accounts: Vec<[Arc<Account>; 2]>,
     // Likewise, of both sides.
-    tallies: Vec<Arc<CachePadded<Tally>>>,
+    elision_stats: Vec<Arc<CachePadded<ElisionStats>>>,
     // The smallest free id goes first, so that ids stay dense.
     free: BinaryHeap<Reverse<u32>>,
 }
@@ -48,7 +48,7 @@ struct WorkersInner {
     registry: Mutex<WorkerRegistry>,
     failpoints: Failpoints,
     clock: Clock,
-    trials: Trials,
+    elision_trials: ElisionTrials,
     seed: u64,
 }
 
@@ -95,7 +95,7 @@ impl Workers {
             registry: Mutex::default(),
             failpoints: Failpoints::default(),
             clock: Clock::default(),
-            trials: Trials::default(),
+            elision_trials: ElisionTrials::default(),
             seed,
         }))
     }
@@ -129,12 +129,12 @@ impl Workers {
             Some(Reverse(id)) => id,
             None => {
                 registry.accounts.push(Default::default());
-                registry.tallies.push(Default::default());
+                registry.elision_stats.push(Default::default());
                 u32::try_from(registry.accounts.len() - 1).expect("fewer than 2^32 workers")
             }
         };
         let account = registry.accounts[id as usize][side as usize].clone();
-        let tally = registry.tallies[id as usize].clone();
+        let elision_stats = registry.elision_stats[id as usize].clone();
         drop(registry);
         account.passed(&REGISTRY);
         let in_domain = |domain: &Domain| {
@@ -144,8 +144,8 @@ impl Workers {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
             contentions: Cell::new(0),
-            tally,
-            turns: Turns::default(),
+            elision_stats,
+            worker_turns: WorkerTurns::default(),
             participant: in_domain(&self.0.domain),
             short_participant: in_domain(&self.0.short_domain),
             workers: self.clone(),
@@ -201,12 +201,16 @@ impl Workers {
 
     /// The same by worker, in the order of their ids.
     pub fn elisions_by_worker(&self) -> Vec<Elisions> {
-        let of = |tally: &Arc<CachePadded<Tally>>| {
+        let of = |elision_stats: &Arc<CachePadded<ElisionStats>>| {
             let mut sum = Elisions::default();
-            tally.add_to(&mut sum);
+            elision_stats.add_to(&mut sum);
             sum
         };
-        lock(&self.0.registry).tallies.iter().map(of).collect()
+        lock(&self.0.registry)
+            .elision_stats
+            .iter()
+            .map(of)
+            .collect()
     }
 
     fn account_of(&self, side: WorkerRole) -> AccountSummary {
@@ -243,8 +247,8 @@ pub struct Worker {
     id: u32,
     random: Cell<u64>,
     contentions: Cell<u64>,
-    tally: Arc<CachePadded<Tally>>,
-    turns: Turns,
+    elision_stats: Arc<CachePadded<ElisionStats>>,
+    worker_turns: WorkerTurns,
     participant: Participant,
     short_participant: Participant,
     workers: Workers,
@@ -306,24 +310,24 @@ impl Worker {
 
     /// Where elided latches count what came of it.
     #[inline]
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(crate) fn elision_stats(&self) -> &ElisionStats {
+        &self.elision_stats
     }
 
     /// Where it stands in the trials of elision.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
+    pub(crate) fn worker_turns(&self) -> &WorkerTurns {
+        &self.worker_turns
     }
 
     /// What is known of elision by all of these workers.
-    pub(crate) fn trials(&self) -> &Trials {
-        &self.workers.0.trials
+    pub(crate) fn elision_trials(&self) -> &ElisionTrials {
+        &self.workers.0.elision_trials
     }
 
     /// What its attempts at elision are timed by, if they are.
     #[inline(always)]
-    pub(crate) fn watch(&self) -> Watch<'_> {
-        Watch::of(&self.tally)
+    pub(crate) fn attempt_timer(&self) -> AttemptTimer<'_> {
+        AttemptTimer::of(&self.elision_stats)
     }
 
     /// Pins the epoch; see [`Participant::pin`].

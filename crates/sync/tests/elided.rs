@@ -4,7 +4,7 @@
 #![cfg(not(loom))]
 
 use foxton_sync::htm::{self, Elisions, NotAvailable};
-use foxton_sync::latch::{Kind, Latched, Means};
+use foxton_sync::latch::{BackendKind, Kind, Latched};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::VecDeque;
@@ -23,19 +23,19 @@ const ELIDED: [Kind; 5] = [
 ];
 
 #[test]
-fn a_kind_elides_where_the_processor_can_or_software_stands_in_for_it() {
+fn a_kind_elides_where_processor_or_software_transactions_are_available() {
     for kind in Kind::PLAIN {
         assert_eq!(kind.elides(), Ok(false));
     }
     for kind in ELIDED {
         let can = match kind {
             Kind::ElidedHle => htm::hle().map(|_| true),
-            _ => Means::here().map(|_| true),
+            _ => BackendKind::available().map(|_| true),
         };
         assert_eq!(kind.elides(), can, "{kind}");
     }
-    let means = Means::here();
-    let software = means == Ok(Means::Software);
+    let means = BackendKind::available();
+    let software = means == Ok(BackendKind::Software);
     assert_eq!(software, cfg!(feature = "emulated") && means.is_ok());
     if !software {
         assert_eq!(means.err(), htm::rtm().err());
@@ -45,7 +45,7 @@ fn a_kind_elides_where_the_processor_can_or_software_stands_in_for_it() {
 /// Everything here once more, in a process in which nothing is to be elided: the switch is read once. Where software
 /// stands in, this is seen on any machine.
 #[test]
-fn switched_off_nothing_is_elided_and_all_holds_that_held() {
+fn switched_off_no_latch_elides_and_all_else_holds() {
     let switch = std::env::var_os(htm::SWITCH);
     let why = match switch.as_deref().map(|switch| switch.as_encoded_bytes()) {
         None | Some(b"on" | b"") => {
@@ -65,7 +65,7 @@ fn switched_off_nothing_is_elided_and_all_holds_that_held() {
     for kind in ELIDED {
         assert_eq!(kind.elides(), Err(why), "{kind}");
     }
-    assert_eq!(Means::here(), Err(why));
+    assert_eq!(BackendKind::available(), Err(why));
     assert_eq!(htm::rtm().err(), Some(why));
     assert_eq!(htm::hle().err(), Some(why));
 }
@@ -96,7 +96,7 @@ fn passes_inside_each_other_are_passes() {
 /// Two workers of one thread: the other one knows of no pass, and is let through no more than the first. What it saw is kept
 /// until the pass is over, since a failure inside would abort it and be undone.
 #[test]
-fn who_is_inside_is_inside_for_every_worker_of_the_thread() {
+fn a_thread_inside_is_inside_for_all_its_workers() {
     const PASSES: usize = 20_000;
     for kind in ELIDED {
         let workers = Workers::with_seed(1);
@@ -194,7 +194,7 @@ fn check(kind: Kind, done: &Elisions) {
     let elides = kind.elides() == Ok(true);
     match kind {
         Kind::ElidedRtm | Kind::ElidedRetry100 | Kind::ElidedCooldown if elides => {
-            assert!(done.committed > 0 && done.real > 0, "{kind}: {done:?}");
+            assert!(done.committed > 0 && done.latched > 0, "{kind}: {done:?}");
             assert!(done.attempts() > done.committed, "{kind}: {done:?}");
         }
         Kind::ElidedAdaptive if elides => {}
@@ -215,7 +215,7 @@ fn check_time(done: &Elisions, spent: u64) {
 
 /// The one that adapts knows nothing of elision until threads have waited for it, and then a trial begins.
 #[test]
-fn a_latch_that_adapts_is_tried_where_threads_wait() {
+fn an_adaptive_latch_is_tried_where_threads_wait() {
     const WAITS: u64 = 16;
     const ROUNDS: u64 = 100 * WAITS;
     const PASSES: u64 = 100;
@@ -243,13 +243,13 @@ fn a_latch_that_adapts_is_tried_where_threads_wait() {
         });
         pass();
         let done = workers.elisions();
-        let is_tried = done.committed + done.real >= PASSES;
+        let is_tried = done.committed + done.latched >= PASSES;
         if is_tried || rounds == ROUNDS || (kind.elides().is_err() && rounds == WAITS) {
             break done;
         }
     };
     match kind.elides() {
-        Ok(_) => assert!(done.committed + done.real >= PASSES, "{done:?}"),
+        Ok(_) => assert!(done.committed + done.latched >= PASSES, "{done:?}"),
         Err(_) => assert_eq!(done, Elisions::default()),
     }
     assert_eq!(latched.into_inner(), PASSES * (1 + rounds) + rounds);

@@ -28,7 +28,7 @@ fn collect_often(participant: &Participant) {
 }
 
 #[test]
-fn what_is_retired_is_freed_two_epochs_later() {
+fn a_retired_object_is_freed_two_epochs_later() {
     let domain = Domain::new();
     let participant = domain.participant();
     let freed = Arc::new(AtomicU64::new(0));
@@ -63,7 +63,7 @@ fn a_pin_keeps_everything_retired_after_it() {
 }
 
 #[test]
-fn the_domain_counts_what_is_retired_and_not_freed() {
+fn the_domain_counts_objects_retired_and_not_freed() {
     let domain = Domain::new();
     let (reader, retirer, gone) = (
         domain.participant(),
@@ -133,7 +133,7 @@ fn the_more_is_retired_the_sooner_it_is_freed() {
 
 /// Most sleep, with a little in their hands, and one works.
 #[test]
-fn what_sleepers_have_retired_is_freed_by_whoever_works() {
+fn objects_retired_by_sleepers_are_freed_by_others() {
     let domain = Domain::new();
     let sleepers: Vec<_> = (0..100).map(|_| domain.participant()).collect();
     let freed = Arc::new(AtomicU64::new(0));
@@ -150,7 +150,7 @@ fn what_sleepers_have_retired_is_freed_by_whoever_works() {
 }
 
 #[test]
-fn what_a_dropped_participant_leaves_is_freed_by_others() {
+fn objects_of_a_dropped_participant_are_freed_by_others() {
     let domain = Domain::new();
     let (gone, other) = (domain.participant(), domain.participant());
     let freed = Arc::new(AtomicU64::new(0));
@@ -164,7 +164,7 @@ fn what_a_dropped_participant_leaves_is_freed_by_others() {
 }
 
 #[test]
-fn a_domain_that_ends_frees_everything() {
+fn a_dropped_domain_frees_everything() {
     let domain = Domain::new();
     let freed = Arc::new(AtomicU64::new(0));
     retire_one(&domain.participant(), &freed);
@@ -193,7 +193,7 @@ impl Drop for Canary {
 
 /// Threads replace and read a few shared pointers; whoever reads under a pin finds a living canary.
 #[test]
-fn no_canary_is_read_after_its_death() {
+fn no_canary_is_read_after_it_was_freed() {
     const THREADS: usize = 64;
     const ROUNDS: usize = 3_000;
     let canary = || Box::into_raw(Box::new(Canary(AtomicU64::new(ALIVE))));

@@ -44,7 +44,7 @@ fn free_last(place: AtomicPtr<Canary>) {
 }
 
 #[test]
-fn a_hazard_keeps_what_it_names_and_nothing_else() {
+fn a_hazard_protects_one_object_and_no_other() {
     let domain = Domain::new();
     let (reader, writer) = (domain.participant(), domain.participant());
     let place = AtomicPtr::new(Canary::hatch());
@@ -85,7 +85,7 @@ fn a_pin_keeps_nothing_that_is_hazard_protected() {
 }
 
 #[test]
-fn what_a_dropped_participant_leaves_is_freed_unless_it_is_named() {
+fn objects_of_a_dropped_participant_are_freed_unless_protected() {
     let domain = Domain::new();
     let (reader, other) = (domain.participant(), domain.participant());
     let place = AtomicPtr::new(Canary::hatch());
@@ -133,7 +133,7 @@ fn a_dropped_domain_frees_all_hazard_protected_objects() {
 }
 
 #[test]
-fn four_things_are_looked_at_at_once() {
+fn four_objects_are_protected_at_once() {
     let domain = Domain::new();
     let (reader, writer) = (domain.participant(), domain.participant());
     let places = [0; 4].map(|_| AtomicPtr::new(Canary::hatch()));
@@ -165,7 +165,7 @@ fn a_fifth_hazard_is_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_null() {
+fn an_empty_source_gives_null() {
     let domain = Domain::new();
     let reader = domain.participant();
     let place: AtomicPtr<Canary> = AtomicPtr::new(ptr::null_mut());
@@ -174,7 +174,7 @@ fn what_is_not_there_is_null() {
 
 /// Threads replace and read a few shared pointers; whoever reads behind a hazard finds a living canary.
 #[test]
-fn no_canary_is_read_after_its_death() {
+fn no_canary_is_read_after_it_was_freed() {
     const THREADS: usize = 64;
     const ROUNDS: usize = 10_000;
     let places = [0; 4].map(|_| AtomicPtr::new(Canary::hatch()));

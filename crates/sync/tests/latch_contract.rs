@@ -35,7 +35,7 @@ fn c5_a_holder_that_panics_releases() {
 }
 
 #[test]
-fn the_value_can_be_had_without_the_latch() {
+fn an_owned_value_needs_no_latch() {
     for kind in Kind::ALL {
         let mut latched = Latched::new(kind, &SITE, vec![1]);
         latched.get_mut().push(2);
@@ -123,7 +123,7 @@ fn a_reader_waits_behind_a_waiting_writer() {
 }
 
 #[test]
-fn a_version_given_back_unchanged_disturbs_no_reader() {
+fn a_version_unlocked_unchanged_disturbs_no_reader() {
     let latch = VersionLatch::default();
     let seen = latch.version().expect("nobody holds it");
     assert_eq!(latch.lock(), seen);
@@ -138,6 +138,6 @@ fn a_version_given_back_unchanged_disturbs_no_reader() {
 
 #[test]
 #[should_panic(expected = "nobody holds")]
-fn unlocking_a_version_nobody_holds_panics() {
+fn unlocking_a_free_version_latch_panics() {
     VersionLatch::default().unlock();
 }

@@ -2,33 +2,33 @@
 //! touch of a group's outcome and of the ring's bytes.
 #![cfg(loom)]
 
-use foxton_sync::consolidation::{Groups, Seat};
-use foxton_sync::ring::{Completion, Ring, SharedFront};
+use foxton_sync::consolidation::{GroupShare, Groups};
+use foxton_sync::ring::{Completion, Ring, SharedAllocator};
 use foxton_sync::shim::Arc;
 
 /// What several threads share that ask together, in an array of one slot.
 struct Shared {
-    front: SharedFront,
+    allocator: SharedAllocator,
     groups: Groups,
 }
 
 impl Shared {
-    fn seat(&self) -> Seat<'_> {
+    fn share(&self) -> GroupShare<'_> {
         self.groups.join(0, 24).expect("the slot is open")
     }
 
     /// A place asked for with whoever else is there; `None` if the slot was closed.
     fn insert(&self) -> Option<u64> {
-        let seat = self.groups.join(0, 24)?;
-        if seat.is_first() {
-            let duty = seat.close().unwrap();
-            let place = self.front.allocate(duty.length(), u32::MAX).unwrap();
-            duty.publish(Ok(place));
+        let share = self.groups.join(0, 24)?;
+        if share.is_first() {
+            let group = share.close().unwrap();
+            let reservation = self.allocator.reserve(group.length(), u32::MAX).unwrap();
+            group.publish(Ok(reservation));
         }
-        let mut place = seat.wait().unwrap();
-        let at = place.at();
-        place.write(&[1; 24]);
-        place.complete();
+        let mut reservation = share.wait().unwrap();
+        let at = reservation.at();
+        reservation.write(&[1; 24]);
+        reservation.complete();
         Some(at)
     }
 }
@@ -38,9 +38,9 @@ fn model(first: usize, second: usize, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
-        let (ring, front, mut taker) = Ring::new(256, 0, Completion::Delegated);
+        let (ring, allocator, mut drainer) = Ring::new(256, 0, Completion::Delegated);
         let shared = Arc::new(Shared {
-            front: front.into(),
+            allocator: allocator.into(),
             groups: Groups::new(ring, 1),
         });
         let other = {
@@ -49,14 +49,14 @@ fn model(first: usize, second: usize, preemptions: usize) {
         };
         let mine = (0..first).filter_map(|_| shared.insert()).count();
         let all = mine + other.join().unwrap();
-        let length = taker.look();
+        let length = drainer.poll();
         assert_eq!(length, 24 * all as u64);
-        assert_eq!(taker.bytes(length).concat(), vec![1; length as usize]);
+        assert_eq!(drainer.bytes(length).concat(), vec![1; length as usize]);
     });
 }
 
 #[test]
-fn o1_who_is_told_of_its_part_comes_after_the_allocation() {
+fn o1_a_member_that_reads_the_outcome_comes_after_the_allocation() {
     model(1, 1, 3);
 }
 
@@ -68,27 +68,27 @@ fn o2_one_group_is_over_before_the_next_begins() {
 /// Two are seated and told before the history begins, so that all of it is how they leave and who is
 /// seated next.
 #[test]
-fn o2_who_leaves_last_comes_after_all_who_read() {
+fn o2_the_last_to_leave_comes_after_all_readers() {
     loom::model(|| {
-        let (ring, front, _taker) = Ring::new(256, 0, Completion::Delegated);
+        let (ring, allocator, _drainer) = Ring::new(256, 0, Completion::Delegated);
         let shared = Box::into_raw(Box::new(Shared {
-            front: front.into(),
+            allocator: allocator.into(),
             groups: Groups::new(ring, 1),
         }));
         // SAFETY: freed at the end of the model, when the other thread is gone.
         let all: &'static Shared = unsafe { &*shared };
-        let (mine, others) = (all.seat(), all.seat());
-        let duty = mine.close().unwrap();
-        let place = all.front.allocate(duty.length(), 1).unwrap();
-        duty.publish(Ok(place));
+        let (mine, others) = (all.share(), all.share());
+        let group = mine.close().unwrap();
+        let reservation = all.allocator.reserve(group.length(), 1).unwrap();
+        group.publish(Ok(reservation));
         let other = loom::thread::spawn(move || others.wait().unwrap().at());
         let first = mine.wait().unwrap();
         // The outcome of the next group is written where the other may still read.
-        let next = all.groups.join(0, 24).map(|seat| {
-            let duty = seat.close().unwrap();
-            let place = all.front.allocate(duty.length(), 1).unwrap();
-            duty.publish(Ok(place));
-            seat.wait().unwrap().at()
+        let next = all.groups.join(0, 24).map(|share| {
+            let group = share.close().unwrap();
+            let reservation = all.allocator.reserve(group.length(), 1).unwrap();
+            group.publish(Ok(reservation));
+            share.wait().unwrap().at()
         });
         assert_eq!(first.at(), 0);
         assert_eq!(other.join().unwrap(), 24);

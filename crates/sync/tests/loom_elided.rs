@@ -5,7 +5,7 @@
 
 use foxton_sync::htm::{Abort, Cause};
 use foxton_sync::latch::Kind;
-use foxton_sync::latch::model::{Modelled, Script, World};
+use foxton_sync::latch::model::{ModelElided, ModelTransactions, Script};
 use foxton_sync::shim::{Arc, thread};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -19,13 +19,17 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
 fn two(
     kind: Kind,
     script: Script,
-    here: impl Fn(&Modelled<u64>, &Worker) -> u64 + Send + Sync + 'static,
-    there: impl Fn(&Modelled<u64>, &Worker) -> u64 + Clone + Send + Sync + 'static,
+    here: impl Fn(&ModelElided<u64>, &Worker) -> u64 + Send + Sync + 'static,
+    there: impl Fn(&ModelElided<u64>, &Worker) -> u64 + Clone + Send + Sync + 'static,
 ) {
     model(move || {
         let workers = Workers::with_seed(0);
         let (own, other) = (workers.worker(), workers.worker());
-        let value = Arc::new(Modelled::new(kind, &World::new(script.clone()), 0));
+        let value = Arc::new(ModelElided::new(
+            kind,
+            &ModelTransactions::new(script.clone()),
+            0,
+        ));
         let beside = {
             let (value, there) = (value.clone(), there.clone());
             thread::spawn(move || {
@@ -43,16 +47,16 @@ fn two(
     });
 }
 
-fn pass(value: &Modelled<u64>, worker: &Worker) -> u64 {
+fn pass(value: &ModelElided<u64>, worker: &Worker) -> u64 {
     value.with(worker, |value| *value += 1);
     1
 }
 
-fn pass_if_free(value: &Modelled<u64>, worker: &Worker) -> u64 {
+fn pass_if_free(value: &ModelElided<u64>, worker: &Worker) -> u64 {
     u64::from(value.try_with(worker, |value| *value += 1).is_some())
 }
 
-fn take(value: &Modelled<u64>, _worker: &Worker) -> u64 {
+fn take(value: &ModelElided<u64>, _worker: &Worker) -> u64 {
     value.with_taken(|value| *value += 1);
     1
 }
@@ -82,19 +86,19 @@ fn holders_where_nothing_commits_exclude_each_other() {
     two(Kind::ElidedCooldown, never, pass, pass);
 }
 
-fn pass_twice(value: &Modelled<u64>, worker: &Worker) -> u64 {
+fn pass_twice(value: &ModelElided<u64>, worker: &Worker) -> u64 {
     pass(value, worker) + pass(value, worker)
 }
 
 /// A trial, then the latch as it was, while the other is anywhere: in a model each turn is one pass.
 #[test]
-fn passes_of_a_latch_that_leaves_off_trying_exclude_each_other() {
+fn passes_of_a_latch_that_stops_trying_exclude_each_other() {
     two(Kind::ElidedAdaptive, Script::Commit, pass_twice, pass);
 }
 
 /// The rest after a pass that gave up is written by holders alone.
 #[test]
-fn passes_of_a_latch_that_tries_in_vain_exclude_each_other() {
+fn passes_of_a_latch_whose_attempts_abort_exclude_each_other() {
     let never = Script::Abort(Abort::because(Cause::Capacity));
     two(Kind::ElidedAdaptive, never, pass_twice, pass);
 }

@@ -90,7 +90,7 @@ fn meet(
 
 /// The reader looked and is unpinned when the epoch advances twice.
 #[test]
-fn o1_what_was_read_before_unpinning_comes_before_the_freeing() {
+fn o1_reads_before_unpinning_come_before_the_freeing() {
     meet(
         |shared, reader| {
             let guard = reader.pin();
@@ -106,7 +106,7 @@ fn o1_what_was_read_before_unpinning_comes_before_the_freeing() {
 
 /// The reader looked, unpinned and pinned again, at an epoch that does not hold up the freeing.
 #[test]
-fn o1_what_was_read_before_pinning_again_comes_before_the_freeing() {
+fn o1_reads_before_pinning_again_come_before_the_freeing() {
     meet(
         |shared, reader| {
             let guard = reader.pin();
@@ -125,8 +125,8 @@ fn o1_what_was_read_before_pinning_again_comes_before_the_freeing() {
 /// A third thread, which sees the reader unpinned, advances the epoch: all the retirer knows of
 /// that is the epoch. (Were it the reader itself, its fence would do.)
 #[test]
-fn o2_who_sees_the_epoch_comes_after_what_it_waited_for() {
-    with_a_third_advancing();
+fn o2_a_thread_that_sees_the_epoch_comes_after_the_unpinning() {
+    with_a_third_thread_advancing();
 }
 
 /// The reader's word may still be on its way when the retirer looks at it (fences R and A).
@@ -166,11 +166,11 @@ fn o3_a_tag_is_not_older_than_the_unlinking() {
 /// retirer's own fence does not help it.
 #[test]
 fn o3_a_third_thread_sees_a_reader_pinned_or_it_finds_nothing() {
-    with_a_third_advancing();
+    with_a_third_thread_advancing();
 }
 
 /// One thread looks, one unlinks and retires, and one tries to advance the epoch twice.
-fn with_a_third_advancing() {
+fn with_a_third_thread_advancing() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -228,7 +228,7 @@ fn o4_words_of_a_slots_next_participant_come_later() {
 
 /// The checker panics when a slot is looked at by who does not know that it was made.
 #[test]
-fn o5_who_finds_a_slot_finds_it_whole() {
+fn o5_a_slot_is_whole_when_it_is_found() {
     model(|| {
         let domain = Domain::new();
         let other = {
@@ -244,7 +244,7 @@ fn o5_who_finds_a_slot_finds_it_whole() {
 
 /// What is retired here is freed by another, who comes after what its retirer did to it.
 #[test]
-fn o6_who_frees_what_another_retired_comes_after_it() {
+fn o6_freeing_comes_after_the_retirement_by_another_thread() {
     meet(
         |_, other| {
             other.collect();

@@ -104,19 +104,19 @@ fn look(shared: &Shared, reader: &Participant) {
 
 /// The hazard may still be on its way when all are looked through, and what was taken out may still be found.
 #[test]
-fn a_hazard_is_seen_or_the_thing_is_not_found() {
+fn a_hazard_is_seen_or_the_object_is_not_found() {
     meet(empty_and_retire, &[look]);
 }
 
 /// The reader has looked and names nothing any more.
 #[test]
-fn o7_what_was_read_comes_before_the_freeing() {
+fn o7_reads_come_before_the_freeing() {
     meet(empty_and_retire, &[look]);
 }
 
 /// The reader has looked and names another thing now.
 #[test]
-fn o7_what_was_read_before_another_was_named_comes_before_the_freeing() {
+fn o7_reads_before_protecting_another_come_before_the_freeing() {
     meet(
         |shared, writer| {
             shared.put(1);
@@ -138,7 +138,7 @@ fn o7_what_was_read_before_another_was_named_comes_before_the_freeing() {
 
 /// One takes it out and retires it, another frees.
 #[test]
-fn a_third_thread_sees_the_hazard_or_the_thing_is_not_found() {
+fn a_third_thread_sees_the_hazard_or_the_object_is_not_found() {
     meet(
         empty_and_retire,
         &[look, |_, third| {
@@ -149,7 +149,7 @@ fn a_third_thread_sees_the_hazard_or_the_thing_is_not_found() {
 
 /// A hazard that was forgotten names its thing until its participant goes.
 #[test]
-fn o7_what_was_read_comes_before_the_freeing_when_its_participant_goes() {
+fn o7_reads_come_before_the_freeing_when_the_participant_is_dropped() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {

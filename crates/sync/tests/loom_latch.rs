@@ -112,7 +112,7 @@ mod spin {
 
 mod parking {
     use super::*;
-    use foxton_sync::latch::parking_model::Modelled;
+    use foxton_sync::latch::parking_model::ModelParking;
 
     /// What is above it is modelled over a stand-in.
     #[test]
@@ -123,14 +123,14 @@ mod parking {
 
     /// Threads that do `each` of these, beside each other, and how often they passed in all. Sleepers are woken, or handed
     /// the latch.
-    fn beside(bound: usize, each: &'static [fn(&Modelled<u64>) -> u64]) {
+    fn beside(bound: usize, each: &'static [fn(&ModelParking<u64>) -> u64]) {
         for is_fair in [false, true] {
             let mut builder = loom::model::Builder::new();
             builder.preemption_bound = Some(bound);
             builder.check(move || {
-                let value = Arc::new(Modelled::new(0, is_fair));
+                let value = Arc::new(ModelParking::new(0, is_fair));
                 let (last, others) = each.split_last().expect("somebody");
-                let spawn = |one: &fn(&Modelled<u64>) -> u64| {
+                let spawn = |one: &fn(&ModelParking<u64>) -> u64| {
                     let (value, one) = (value.clone(), *one);
                     thread::spawn(move || one(&value))
                 };
@@ -145,21 +145,21 @@ mod parking {
         }
     }
 
-    fn pass(value: &Modelled<u64>) -> u64 {
+    fn pass(value: &ModelParking<u64>) -> u64 {
         value.with(None, |value| *value += 1);
         1
     }
 
-    fn pass_twice(value: &Modelled<u64>) -> u64 {
+    fn pass_twice(value: &ModelParking<u64>) -> u64 {
         pass(value) + pass(value)
     }
 
-    fn try_to_pass(value: &Modelled<u64>) -> u64 {
+    fn try_to_pass(value: &ModelParking<u64>) -> u64 {
         u64::from(value.try_with(|value| *value += 1).is_some())
     }
 
     /// As a latch that adapts does: it is tried for a while, and then calm again.
-    fn have_more_to_it_for_a_while(value: &Modelled<u64>) -> u64 {
+    fn have_more_to_it_for_a_while(value: &ModelParking<u64>) -> u64 {
         value.with(Some(false), |value| *value += 1);
         value.with(Some(true), |value| *value += 1);
         2
@@ -171,7 +171,7 @@ mod parking {
     }
 
     #[test]
-    fn o1_who_tries_sees_what_the_last_holder_wrote() {
+    fn o1_a_successful_try_sees_what_the_last_holder_wrote() {
         beside(3, &[try_to_pass, pass_twice]);
     }
 
@@ -182,20 +182,20 @@ mod parking {
     }
 
     #[test]
-    fn three_of_whom_one_tries_pass_and_none_sleeps_for_ever() {
+    fn three_pass_one_by_trying_and_none_sleeps_for_ever() {
         beside(2, &[pass, try_to_pass, pass]);
     }
 
     #[test]
-    fn i2_what_is_more_to_it_changes_while_others_come() {
+    fn i2_the_extended_mark_changes_while_others_come() {
         beside(3, &[have_more_to_it_for_a_while, pass_twice]);
         beside(2, &[have_more_to_it_for_a_while, pass, pass]);
     }
 
     #[test]
-    fn o1_who_only_looks_sees_what_the_last_holder_wrote() {
+    fn o1_an_elided_pass_sees_what_the_last_holder_wrote() {
         model(|| {
-            let value = Arc::new(Modelled::new(0, false));
+            let value = Arc::new(ModelParking::new(0, false));
             let been = Arc::new(AtomicU64::new(0));
             let there = {
                 let (value, been) = (value.clone(), been.clone());
@@ -250,25 +250,25 @@ mod queue {
     }
 
     #[test]
-    fn o3_who_is_granted_the_latch_sees_what_the_last_holder_wrote() {
+    fn o3_the_granted_waiter_sees_what_the_last_holder_wrote() {
         two_pass_once(Kind::Queue);
     }
 
     #[test]
-    fn o4_who_finds_the_latch_free_sees_what_the_last_holder_wrote() {
+    fn o4_an_acquirer_of_a_free_latch_sees_what_the_last_holder_wrote() {
         two_pass_once(Kind::Queue);
         one_passes_one_tries(Kind::Queue);
     }
 
     /// In a model who has to wait sleeps at once; the handle it is woken by lies in its own frame.
     #[test]
-    fn o5_who_wakes_a_sleeper_sees_its_handle() {
+    fn o5_the_waker_sees_the_handle_of_the_sleeper() {
         two_pass_once(Kind::Queue);
     }
 
     /// Three in line: the middle one is successor and predecessor at once.
     #[test]
-    fn three_in_line_all_pass() {
+    fn three_queued_waiters_all_pass() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.check(|| {
@@ -419,7 +419,7 @@ mod version {
     }
 
     #[test]
-    fn o1_who_sees_a_version_sees_its_bytes() {
+    fn o1_a_reader_of_a_version_sees_its_bytes() {
         model(|| {
             let node = node();
             let first = node.0.version().unwrap();
@@ -441,7 +441,7 @@ mod version {
     /// A second writer takes the latch at the first one's version and gives it back unchanged: its
     /// store is what the reader sees, and must pass on what the first one published.
     #[test]
-    fn o2_who_sees_a_version_given_back_sees_its_bytes() {
+    fn o2_a_reader_of_a_version_unlocked_unchanged_sees_its_bytes() {
         model(|| {
             let node = node();
             let first = node.0.version().unwrap();

@@ -135,7 +135,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"waking\" by who completes the place that the taker waits for; \"log output\" by the taker",
     ),
     (
-        "crates/sync/src/ring/front.rs",
+        "crates/sync/src/ring/allocator.rs",
         3,
         "\"log buffer, one word\"",
     ),

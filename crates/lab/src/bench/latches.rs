@@ -15,7 +15,7 @@ use std::{
 use foxton::LatchKind;
 use foxton_sync::{
     htm::{self, Cause, Elisions},
-    latch::Means,
+    latch::BackendKind,
     topology,
     worker::Workers,
 };
@@ -209,8 +209,8 @@ fn findings(
         description: format!(
             "Threads do operations on one structure in memory and nothing else. A transaction in the pictures is \
              {BATCH} operations.{}",
-            match Means::here() {
-                Ok(Means::Software) => {
+            match BackendKind::available() {
+                Ok(BackendKind::Software) => {
                     " Hardware transactions are emulated by software: numbers of elided latches mean nothing."
                 }
                 _ => "",
@@ -370,7 +370,7 @@ fn aborts(subjects: &[Behind]) -> Option<Block> {
 
 /// The maker of the latches' transactions, for a title.
 pub(crate) fn by_what() -> String {
-    Means::here().map_or_else(|why| why.to_string(), |means| means.to_string())
+    BackendKind::available().map_or_else(|why| why.to_string(), |means| means.to_string())
 }
 
 /// Note on the columns of [`abort_row`].
@@ -416,7 +416,7 @@ fn facts(elisions: Elisions) -> Vec<(&'static str, serde_json::Value)> {
     let aborted = Cause::ALL.map(|cause| (cause.to_string(), json!(elisions.aborted(cause))));
     vec![
         ("elided", json!(elisions.committed)),
-        ("taken", json!(elisions.real)),
+        ("taken", json!(elisions.latched)),
         (
             "aborted",
             aborted
@@ -574,7 +574,7 @@ mod tests {
     #[test]
     fn a_row_of_attempts_is_as_wide_as_its_table() {
         let mut one = Elisions::default();
-        (one.committed, one.real) = (30, 10);
+        (one.committed, one.latched) = (30, 10);
         let mut tried = Tried::default();
         let began = htm::ticks();
         tried.add(&[one], 2, began);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use foxton_sync::latch::Means;
+use foxton_sync::latch::BackendKind;
 use serde_json::{Value, json};
 
 /// The machine measured on and the program measured.
@@ -43,8 +43,8 @@ impl Machine {
                 "{} ({}){}",
                 env!("CARGO_PKG_VERSION"),
                 env!("FOXTON_LAB_COMMIT"),
-                match Means::here() {
-                    Ok(Means::Software) => ", hardware transactions emulated by software",
+                match BackendKind::available() {
+                    Ok(BackendKind::Software) => ", hardware transactions emulated by software",
                     _ => "",
                 }
             ),

@@ -18,7 +18,7 @@
 //! None of its own: the latch orders inserters, the ring (O1, O3) inserters and taker.
 
 use foxton_sync::latch::Kind;
-use foxton_sync::ring::{Front, Gap};
+use foxton_sync::ring::{Bypass, RingAllocator};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -36,7 +36,7 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    pub(super) fn new(kind: Kind, front: Front) -> Self {
+    pub(super) fn new(kind: Kind, front: RingAllocator) -> Self {
         Baseline {
             allocator: LatchedAllocator::new(kind, &SITE, front),
         }
@@ -58,7 +58,7 @@ impl InsertStrategy for Baseline {
         })
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         self.allocator.reserve(worker, length)
     }
 

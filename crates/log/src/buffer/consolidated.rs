@@ -20,9 +20,9 @@
 //! None of its own: the latch orders allocations, the group (O1) the members behind its first, the ring
 //! (O1, O2) inserters and taker.
 
-use foxton_sync::consolidation::{Groups, Reason, Seat};
+use foxton_sync::consolidation::{GroupShare, Groups, RefusalReason};
 use foxton_sync::latch::Kind;
-use foxton_sync::ring::{Front, Gap, Ring};
+use foxton_sync::ring::{Bypass, Ring, RingAllocator};
 use foxton_sync::shim::Arc;
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -46,8 +46,8 @@ static GROUP: Site = Site::new(
 /// Slots for groups: one copies, one waits for the latch, the rest is for the moments between.
 const SLOTS: usize = 4;
 /// Reasons why a group got no place: there is no room; it was refused.
-pub(super) const FULL: Reason = 0;
-pub(super) const REFUSED: Reason = 1;
+pub(super) const FULL: RefusalReason = 0;
+pub(super) const REFUSED: RefusalReason = 1;
 
 /// See the page.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Consolidated {
 }
 
 impl Consolidated {
-    pub(super) fn new(kind: Kind, front: Front, ring: Arc<Ring>) -> Self {
+    pub(super) fn new(kind: Kind, front: RingAllocator, ring: Arc<Ring>) -> Self {
         Consolidated {
             allocator: LatchedAllocator::new(kind, &SITE, front),
             groups: Groups::new(ring, SLOTS),
@@ -69,28 +69,28 @@ impl Consolidated {
         &self,
         worker: &Worker,
         allocator: &mut Allocator,
-        seat: &mut Seat<'_>,
+        seat: &mut GroupShare<'_>,
         writer: &RecordWriter,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         let duty = seat.close().expect("only the first closes a group");
-        match allocator.allocate(&writer.ring, duty.length(), duty.seats()) {
+        match allocator.allocate(&writer.ring, duty.length(), duty.shares()) {
             Ok(place) => duty.publish(Ok(place)),
             Err(placed) => {
                 duty.publish(Err(reason(&placed)));
                 // The first knows more than a number.
-                let _ = seat.part();
+                let _ = seat.take_part();
                 return placed;
             }
         }
         let placed = copy(worker, seat, writer, record);
-        seat.until_alone();
+        seat.wait_for_others();
         placed
     }
 }
 
 /// What a group is told.
-fn reason(placed: &InsertOutcome) -> Reason {
+fn reason(placed: &InsertOutcome) -> RefusalReason {
     match placed {
         InsertOutcome::Refused(_) => REFUSED,
         _ => FULL,
@@ -101,11 +101,11 @@ fn reason(placed: &InsertOutcome) -> Reason {
 /// told why; so does who was deserted.
 fn copy(
     worker: &Worker,
-    seat: &mut Seat<'_>,
+    seat: &mut GroupShare<'_>,
     writer: &RecordWriter,
     record: &PendingRecord<'_>,
 ) -> InsertOutcome {
-    match seat.part() {
+    match seat.take_part() {
         Ok(place) => writer.fill(worker, place, record),
         Err(_) => InsertOutcome::Full,
     }
@@ -140,7 +140,7 @@ impl InsertStrategy for Consolidated {
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         self.allocator.reserve(worker, length)
     }
 

@@ -21,7 +21,7 @@
 
 use std::time::{Duration, Instant};
 
-use foxton_sync::ring::SharedFront;
+use foxton_sync::ring::SharedAllocator;
 use foxton_sync::shim::{AtomicBool, Ordering::Relaxed, hint};
 use foxton_sync::worker::Worker;
 
@@ -59,14 +59,14 @@ pub(super) enum Advice {
 impl TurnTaking {
     /// Whether this worker need not wait for a turn.
     #[inline]
-    pub(super) fn is_free(&self, worker: &Worker, front: &SharedFront) -> bool {
+    pub(super) fn is_free(&self, worker: &Worker, front: &SharedAllocator) -> bool {
         // Relaxed, here and below: a hint (I1).
         !self.in_turns.load(Relaxed) || front.turn() == worker.id()
     }
 
     /// For who is not free, or has asked in vain, with a record of `length` bytes: waits for a turn, where
     /// that is best.
-    pub(super) fn wait(&self, worker: &Worker, front: &SharedFront, length: u64) -> Advice {
+    pub(super) fn wait(&self, worker: &Worker, front: &SharedAllocator, length: u64) -> Advice {
         // What depends on time and chance is nothing for a model checker (I1), to which groups are more.
         if cfg!(loom) {
             return Advice::Group;
@@ -105,7 +105,7 @@ impl TurnTaking {
 
 /// Whether somebody inserts all the time, and his lines travel long. The shortest look counts: others
 /// may have been interrupted.
-fn is_busy_and_far(front: &SharedFront) -> bool {
+fn is_busy_and_far(front: &SharedAllocator) -> bool {
     let (mut last, mut moved, mut least) = (front.next(), 0, Duration::MAX);
     for look in 1..=LOOKS {
         spin();
@@ -148,9 +148,9 @@ mod tests {
     const LENGTH: u64 = 64;
     const ANOTHER: u32 = 1000;
 
-    fn in_turns() -> (Worker, SharedFront, TurnTaking) {
+    fn in_turns() -> (Worker, SharedAllocator, TurnTaking) {
         let (_, front, _) = Ring::new(1024, 0, Completion::Delegated);
-        let (worker, front) = (Workers::new().worker(), SharedFront::from(front));
+        let (worker, front) = (Workers::new().worker(), SharedAllocator::from(front));
         front.take_turn(ANOTHER);
         let turn_taking = TurnTaking::default();
         turn_taking.set(true);

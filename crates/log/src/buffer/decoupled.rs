@@ -20,7 +20,7 @@
 //! no other, and there is no queue to walk or to leave.
 
 use foxton_sync::latch::Kind;
-use foxton_sync::ring::{Front, Gap};
+use foxton_sync::ring::{Bypass, RingAllocator};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -42,7 +42,7 @@ pub(super) struct Decoupled {
 }
 
 impl Decoupled {
-    pub(super) fn new(kind: Kind, front: Front) -> Self {
+    pub(super) fn new(kind: Kind, front: RingAllocator) -> Self {
         Decoupled {
             allocator: LatchedAllocator::new(kind, &SITE, front),
         }
@@ -65,7 +65,7 @@ impl InsertStrategy for Decoupled {
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         self.allocator.reserve(worker, length)
     }
 

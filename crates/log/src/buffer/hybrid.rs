@@ -7,7 +7,7 @@
 //!
 //! # State
 //!
-//! The [`SharedFront`](foxton_sync::ring::SharedFront) of a ring, the groups, what inserters have found out
+//! The [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring, the groups, what inserters have found out
 //! about each other (`patience`), and `group_allocating`, a hint: whether some group is asking. The first of a group keeps it open for a bounded while as long as that
 //! is set, since whoever comes meanwhile can be seated.
 //!
@@ -31,9 +31,11 @@
 
 use foxton_sync::backoff::Backoff;
 use foxton_sync::cache_line::CachePadded;
-use foxton_sync::consolidation::{Groups, Seat};
+use foxton_sync::consolidation::{GroupShare, Groups};
 use foxton_sync::counter::WorkerCounters;
-use foxton_sync::ring::{Denied, Front, Gap, Place, Ring, SharedFront};
+use foxton_sync::ring::{
+    AllocationRefused, Bypass, Reservation, Ring, RingAllocator, SharedAllocator,
+};
 use foxton_sync::shim::{Arc, AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -60,7 +62,7 @@ const SLOTS: usize = 8;
 /// See the page.
 #[derive(Debug)]
 pub(super) struct Hybrid {
-    front: SharedFront,
+    front: SharedAllocator,
     groups: Groups,
     group_allocating: CachePadded<AtomicBool>,
     turn_taking: TurnTaking,
@@ -69,7 +71,7 @@ pub(super) struct Hybrid {
 }
 
 impl Hybrid {
-    pub(super) fn new(front: Front, ring: Arc<Ring>) -> Self {
+    pub(super) fn new(front: RingAllocator, ring: Arc<Ring>) -> Self {
         Hybrid {
             front: front.into(),
             groups: Groups::new(ring, SLOTS),
@@ -83,13 +85,17 @@ impl Hybrid {
     /// A place for who has asked in vain, or finds that it is another's turn.
     #[cold]
     #[inline(never)]
-    fn allocate_contended(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+    fn allocate_contended(
+        &self,
+        worker: &Worker,
+        length: u64,
+    ) -> Result<Reservation<'_>, AllocationRefused> {
         let place = match self.turn_taking.wait(worker, &self.front, length) {
-            Advice::Alone => self.front.allocate(length, ATTEMPTS),
-            Advice::Group => Err(Denied::Contended),
+            Advice::Alone => self.front.reserve(length, ATTEMPTS),
+            Advice::Group => Err(AllocationRefused::Contended),
         };
         match place {
-            Err(Denied::Contended) => self.allocate_in_group(worker, length),
+            Err(AllocationRefused::Contended) => self.allocate_in_group(worker, length),
             place => place,
         }
     }
@@ -99,29 +105,33 @@ impl Hybrid {
         &self,
         worker: &Worker,
         writer: &RecordWriter,
-        place: Place<'_>,
+        place: Reservation<'_>,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         self.records.add(worker, 0, 1);
         writer.fill(worker, place, record)
     }
 
-    fn allocate_in_group(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+    fn allocate_in_group(
+        &self,
+        worker: &Worker,
+        length: u64,
+    ) -> Result<Reservation<'_>, AllocationRefused> {
         worker.record_contention();
         worker.account().passed(&GROUP);
         let from = worker.id() as usize;
         let Some(seat) = self.groups.join(from, length) else {
-            return self.front.allocate(length, u32::MAX);
+            return self.front.reserve(length, u32::MAX);
         };
         self.allocate_for_group(&seat);
         seat.wait().map_err(|reason| match reason {
-            REFUSED => Denied::Closed,
-            _ => Denied::Full,
+            REFUSED => AllocationRefused::Closed,
+            _ => AllocationRefused::Full,
         })
     }
 
     /// Sees to it that somebody asks for the group of this seat.
-    fn allocate_for_group(&self, seat: &Seat<'_>) {
+    fn allocate_for_group(&self, seat: &GroupShare<'_>) {
         let mut backoff = Backoff::new();
         // Relaxed: a hint (I1).
         let waits = || match seat.is_first() {
@@ -135,9 +145,9 @@ impl Hybrid {
             return; // I2: somebody else does.
         };
         self.group_allocating.store(true, Relaxed); // Relaxed: a hint (I1).
-        let outcome = self.front.allocate(duty.length(), u32::MAX);
+        let outcome = self.front.reserve(duty.length(), u32::MAX);
         duty.publish(outcome.map_err(|denied| match denied {
-            Denied::Closed => REFUSED,
+            AllocationRefused::Closed => REFUSED,
             _ => FULL,
         }));
         self.group_allocating.store(false, Relaxed); // Relaxed: a hint (I1).
@@ -159,18 +169,18 @@ impl InsertStrategy for Hybrid {
         worker.account().passed(&SITE);
         // The common way by itself: what went through the other in the same variable was copied thrice.
         if self.turn_taking.is_free(worker, &self.front)
-            && let Ok(place) = self.front.allocate(record.framed, 1)
+            && let Ok(place) = self.front.reserve(record.framed, 1)
         {
             return self.fill(worker, writer, place, record);
         }
         match self.allocate_contended(worker, record.framed) {
             Ok(place) => self.fill(worker, writer, place, record),
-            Err(Denied::Closed) => InsertOutcome::Refused(self.refused()),
+            Err(AllocationRefused::Closed) => InsertOutcome::Refused(self.refused()),
             Err(_) => InsertOutcome::Full,
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         worker.account().passed(&SITE);
         let gap = self.front.skip(length).ok_or_else(|| self.refused())?;
         self.records.add(worker, 0, 1);

@@ -6,7 +6,7 @@
 //!   record is counted twice.
 
 use foxton_sync::latch::{Kind, Latched};
-use foxton_sync::ring::{Front, Gap, Place, Ring};
+use foxton_sync::ring::{Bypass, Reservation, Ring, RingAllocator};
 use foxton_sync::site::Site;
 use foxton_sync::worker::Worker;
 
@@ -17,7 +17,7 @@ use crate::format::lsn::Lsn;
 /// What is behind the latch.
 #[derive(Debug)]
 pub(super) struct Allocator {
-    front: Front,
+    front: RingAllocator,
     records: u64,
     refusal: Option<LogError>,
 }
@@ -30,13 +30,13 @@ impl Allocator {
         ring: &'r Ring,
         length: u64,
         records: u64,
-    ) -> Result<Place<'r>, InsertOutcome> {
+    ) -> Result<Reservation<'r>, InsertOutcome> {
         if let Some(refusal) = &self.refusal {
             return Err(InsertOutcome::Refused(refusal.clone()));
         }
         let place = self
             .front
-            .allocate(ring, length)
+            .reserve(ring, length)
             .ok_or(InsertOutcome::Full)?;
         self.records += records;
         Ok(place)
@@ -48,7 +48,7 @@ impl Allocator {
 pub(super) struct LatchedAllocator(Latched<Allocator>);
 
 impl LatchedAllocator {
-    pub(super) fn new(kind: Kind, site: &'static Site, front: Front) -> Self {
+    pub(super) fn new(kind: Kind, site: &'static Site, front: RingAllocator) -> Self {
         let turn = Allocator {
             front,
             records: 0,
@@ -71,7 +71,7 @@ impl LatchedAllocator {
         self.0.try_with(worker, body)
     }
 
-    pub(super) fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    pub(super) fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         self.0.with(worker, |allocator| {
             if let Some(refusal) = &allocator.refusal {
                 return Err(refusal.clone());

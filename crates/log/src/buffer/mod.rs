@@ -41,7 +41,7 @@ use std::fmt;
 
 use foxton_sync::latch;
 use foxton_sync::park::WAKING;
-use foxton_sync::ring::{Completion, Gap, Place, Ring, Taker};
+use foxton_sync::ring::{Bypass, Completion, Drainer, Reservation, Ring};
 use foxton_sync::shim::Arc;
 use foxton_sync::worker::Worker;
 
@@ -121,7 +121,7 @@ impl BufferKind {
 
     fn completion(self) -> Completion {
         match self {
-            Self::Baseline | Self::DecoupledInOrder | Self::HybridInOrder => Completion::InTurn,
+            Self::Baseline | Self::DecoupledInOrder | Self::HybridInOrder => Completion::InOrder,
             Self::Consolidated | Self::Decoupled | Self::Hybrid => Completion::Delegated,
         }
     }
@@ -175,7 +175,7 @@ trait InsertStrategy: fmt::Debug + Send + Sync {
     ) -> InsertOutcome;
 
     /// Gives `length` bytes a place in the stream and none in the ring.
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError>;
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError>;
 
     /// Refuses every later insert with `error`. A failure stays; being closed yields to it.
     fn refuse(&self, worker: &Worker, error: LogError);
@@ -197,7 +197,7 @@ impl RecordWriter {
     fn fill(
         &self,
         worker: &Worker,
-        mut place: Place<'_>,
+        mut place: Reservation<'_>,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         let (begin, end) = (Lsn::new(place.at()), Lsn::new(place.end()));
@@ -231,7 +231,7 @@ impl Buffer {
         codec: HeaderCodec,
         capacity: usize,
         start: Lsn,
-    ) -> (Self, Taker) {
+    ) -> (Self, Drainer) {
         let (ring, front, taker) = Ring::new(capacity, start.bytes(), kind.completion());
         let strategy: Box<dyn InsertStrategy> = match kind {
             BufferKind::Baseline => Box::new(baseline::Baseline::new(latch, front)),
@@ -280,7 +280,7 @@ impl Buffer {
     }
 
     /// See [`InsertStrategy`].
-    pub(crate) fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+    pub(crate) fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         self.strategy.reserve(worker, length)
     }
 

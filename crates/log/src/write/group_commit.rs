@@ -41,7 +41,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foxton_sync::failpoint::Failpoint;
-use foxton_sync::ring::Taker;
+use foxton_sync::ring::Drainer;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -67,7 +67,7 @@ const NO_PADDING: [u8; 8] = [0; 8];
 #[derive(Debug)]
 pub(crate) struct WriteState {
     /// Records that are complete and not written.
-    taker: Taker,
+    taker: Drainer,
     segments: SegmentWriter,
 }
 
@@ -226,7 +226,7 @@ impl LogCore {
         let gap = self.buffer.reserve(worker, record.framed)?;
         let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
         let header = self.codec.encode(begin, record.header());
-        if !state.taker.meet(gap) {
+        if !state.taker.wait_for(gap) {
             return Err(self.fail(worker, panicked()));
         }
         self.write_up_to(worker, state, begin)?;

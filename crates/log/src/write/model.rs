@@ -3,7 +3,7 @@
 //! `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs` and `tests/loom_buffers.rs` are the models.
 
 use foxton_sync::latch::Kind;
-use foxton_sync::ring::Taker;
+use foxton_sync::ring::Drainer;
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 use foxton_sync::worker::Worker;
 
@@ -117,7 +117,7 @@ pub struct BufferModel(Buffer);
 
 /// Who takes records out of a [`BufferModel`].
 #[derive(Debug)]
-pub struct BufferDrain(Taker);
+pub struct BufferDrain(Drainer);
 
 fn codec() -> HeaderCodec {
     HeaderCodec::new(&[7; 16])
@@ -171,7 +171,7 @@ impl BufferDrain {
     /// If any of it is no record that was inserted there.
     pub fn take(&mut self) -> Vec<u8> {
         let begin = self.0.at();
-        let length = self.0.look() - begin;
+        let length = self.0.poll() - begin;
         let bytes = self.0.bytes(length).concat();
         let records = bytes
             .chunks(framed_bytes(PAYLOAD_BYTES) as usize)

@@ -45,9 +45,9 @@
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in this stage and since when they are timed, the times,
-//! each way, and when the next trial may begin. Of a worker and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and in which
-//! phase that began ([`Turns`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
+//! Of a site, for all workers ([`ElisionTrials`]): the phase, how many turns ended in this stage and since when they are timed, the times,
+//! each way, and when the next trial may begin. Of a worker and a site: the passes left of its turn ([`ElisionStats`](crate::htm::ElisionStats)), and in which
+//! phase that began ([`WorkerTurns`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
 //!
 //! # Orderings
 //!
@@ -65,54 +65,49 @@ use std::cell::Cell;
 pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Passes of a turn where they are elided, and in a trial.
-const LONG: i32 = if cfg!(loom) { 1 } else { 512 };
-const SHORT: i32 = if cfg!(loom) { 1 } else { 64 };
+const ELIDED_TURN: i32 = if cfg!(loom) { 1 } else { 512 };
+const TRIAL_TURN: i32 = if cfg!(loom) { 1 } else { 64 };
 /// How often a trial goes each way.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
 /// How many of these are compared.
-const FASTEST: usize = if cfg!(loom) { 1 } else { 3 };
+const COMPARED_ROUNDS: usize = if cfg!(loom) { 1 } else { 3 };
 /// Turns of a stage that are not timed, that are timed at least, and at most.
-const EARLY: u32 = 8;
-const TIMED: u32 = 16;
-const MOST: u32 = 1 << 16;
+const SETTLING_TURNS: u32 = 8;
+const MIN_TIMED_TURNS: u32 = 16;
+const MAX_TURNS: u32 = 1 << 16;
 /// Ticks of a stage at least, before it is timed and while it is: a tenth of a millisecond and almost one.
-const SETTLING: u64 = 1 << 18;
-const STAGE: u64 = 1 << 21;
+const SETTLING_TICKS: u64 = 1 << 18;
+const STAGE_TICKS: u64 = 1 << 21;
 /// How often as long as a trial took it rests after it, after a change; and how often that is doubled.
-const RESTS: u64 = 8;
-const MOST_PATIENCE: u32 = 5;
+const PAUSE_FACTOR: u64 = 8;
+const MAX_STREAK: u32 = 5;
 /// Ticks that it rests at most: a second or so. A trial can take as long as threads have nothing to do.
-const LONGEST_REST: u64 = 1 << 32;
+const MAX_PAUSE_TICKS: u64 = 1 << 32;
 
 /// A phase: which of all since the beginning, how patient, the stage of a trial, and whether passes are elided in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Phase(u32);
+struct TrialPhase(u32);
 
-impl Phase {
+impl TrialPhase {
     const ELIDES: u32 = 1;
     const STAGE: u32 = 1;
-    const PATIENCE: u32 = 5;
+    const STREAK: u32 = 5;
     const NUMBER: u32 = 8;
 
     /// What is not a stage of a trial.
-    const GOING: u32 = 0;
+    const SETTLED: u32 = 0;
     const LAST: u32 = 2 * ROUNDS as u32;
 
     /// Models have few passes: they begin in the middle of a trial.
     const FIRST: Self = match cfg!(loom) {
-        false => Self::of(0, 0, Self::GOING, false),
+        false => Self::of(0, 0, Self::SETTLED, false),
         true => Self::of(0, 0, Self::LAST, true),
     };
     /// No latch is ever in it.
     const NONE: Self = Self(u32::MAX);
 
-    const fn of(number: u32, patience: u32, stage: u32, elides: bool) -> Self {
-        Self(
-            number << Self::NUMBER
-                | patience << Self::PATIENCE
-                | stage << Self::STAGE
-                | elides as u32,
-        )
+    const fn of(number: u32, streak: u32, stage: u32, elides: bool) -> Self {
+        Self(number << Self::NUMBER | streak << Self::STREAK | stage << Self::STAGE | elides as u32)
     }
 
     fn elides(self) -> bool {
@@ -123,18 +118,18 @@ impl Phase {
         self.0 >> Self::STAGE & 15
     }
 
-    fn is_going(self) -> bool {
-        self.stage() == Self::GOING
+    fn is_settled(self) -> bool {
+        self.stage() == Self::SETTLED
     }
 
     /// Whether latches are taken, and nothing is tried.
     fn is_calm(self) -> bool {
-        self.is_going() && !self.elides()
+        self.is_settled() && !self.elides()
     }
 
     /// Whether a latch that has been calm is so no longer. Not in the middle of a trial, which would seem to go faster and faster.
-    fn takes_part(self) -> bool {
-        self.stage() == 1 || self.is_going() && self.elides()
+    fn admits_latches(self) -> bool {
+        self.stage() == 1 || self.is_settled() && self.elides()
     }
 
     /// Which of the rounds of a trial it is in.
@@ -142,73 +137,75 @@ impl Phase {
         (self.stage().saturating_sub(1) / 2) as usize
     }
 
-    fn patience(self) -> u32 {
-        self.0 >> Self::PATIENCE & 7
+    fn streak(self) -> u32 {
+        self.0 >> Self::STREAK & 7
     }
 
     /// The one after it; `pays` says whether elision does, once all stages are over.
     fn next(self, pays: impl FnOnce() -> bool) -> Self {
         let number = (self.0 >> Self::NUMBER).wrapping_add(1) << Self::NUMBER >> Self::NUMBER;
-        let (stage, patience, elides) = (self.stage(), self.patience(), self.elides());
-        if stage == Self::GOING {
-            return Self::of(number, patience, 1, elides);
+        let (stage, streak, elides) = (self.stage(), self.streak(), self.elides());
+        if stage == Self::SETTLED {
+            return Self::of(number, streak, 1, elides);
         }
         if stage < Self::LAST {
             let other = stage % 2 == 1;
-            return Self::of(number, patience, stage + 1, elides != other);
+            return Self::of(number, streak, stage + 1, elides != other);
         }
         let pays = pays();
         let before = elides != (ROUNDS % 2 == 1);
-        let patience = match pays == before {
-            true => (patience + 1).min(MOST_PATIENCE),
+        let streak = match pays == before {
+            true => (streak + 1).min(MAX_STREAK),
             false => 0,
         };
-        Self::of(number, patience, Self::GOING, pays)
+        Self::of(number, streak, Self::SETTLED, pays)
     }
 
     /// Passes of a turn in it: below 0 if they are to be elided, 0 if it is calm.
     fn passes(self) -> i32 {
-        match (self.is_going(), self.elides()) {
+        match (self.is_settled(), self.elides()) {
             (true, false) => 0,
-            (true, true) => -LONG,
-            (false, false) => SHORT,
-            (false, true) => -SHORT,
+            (true, true) => -ELIDED_TURN,
+            (false, false) => TRIAL_TURN,
+            (false, true) => -TRIAL_TURN,
         }
     }
 }
 
 /// What is known of the latches of one site.
 #[derive(Debug, Default)]
-struct Trial {
+struct SiteTrial {
     /// Turns of this stage that have ended; when it began; and since when they are timed, 0 if they are not.
-    ended: AtomicU32,
-    entered: AtomicU64,
-    since: AtomicU64,
+    turns: AtomicU32,
+    stage_start: AtomicU64,
+    timed_since: AtomicU64,
     /// Ticks for each turn: of those that took the latch, and those that were elided.
     times: [[AtomicU64; ROUNDS]; 2],
     /// When the last one began, and when the next may.
-    began: AtomicU64,
-    next: AtomicU64,
+    trial_start: AtomicU64,
+    next_trial: AtomicU64,
 }
 
-impl Trial {
+impl SiteTrial {
     /// A turn has begun and ended in `phase`. Says whether that is over.
-    fn ended(&self, phase: Phase, now: u64) -> bool {
+    fn record_turn(&self, phase: TrialPhase, now: u64) -> bool {
         // Site: "trial of elision".
-        let turns = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let turns = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
         let ticks = |since: &AtomicU64| now.saturating_sub(since.load(Ordering::Relaxed));
         if cfg!(loom) {
             return true;
         }
-        if self.since.load(Ordering::Relaxed) == 0 {
-            if turns >= MOST || turns >= EARLY && ticks(&self.entered) >= SETTLING {
-                self.ended.store(0, Ordering::Relaxed);
-                self.since.store(now.max(1), Ordering::Relaxed);
+        if self.timed_since.load(Ordering::Relaxed) == 0 {
+            if turns >= MAX_TURNS
+                || turns >= SETTLING_TURNS && ticks(&self.stage_start) >= SETTLING_TICKS
+            {
+                self.turns.store(0, Ordering::Relaxed);
+                self.timed_since.store(now.max(1), Ordering::Relaxed);
             }
             return false;
         }
-        let took = ticks(&self.since);
-        if turns < MOST && (turns < TIMED || took < STAGE) {
+        let took = ticks(&self.timed_since);
+        if turns < MAX_TURNS && (turns < MIN_TIMED_TURNS || took < STAGE_TICKS) {
             return false;
         }
         let time = &self.times[usize::from(phase.elides())][phase.round()];
@@ -218,15 +215,18 @@ impl Trial {
 
     /// Whether nobody has ended its stage for so long that those who took part will not: their latches are gone, or nobody passes
     /// them any more.
-    fn is_deserted(&self, now: u64) -> bool {
-        now.saturating_sub(self.entered.load(Ordering::Relaxed)) > LONGEST_REST
+    fn is_abandoned(&self, now: u64) -> bool {
+        now.saturating_sub(self.stage_start.load(Ordering::Relaxed)) > MAX_PAUSE_TICKS
     }
 
     /// It is over, and the next one may begin later, the more so the more patience there is.
-    fn rest(&self, now: u64, patience: u32) {
-        let took = now.saturating_sub(self.began.load(Ordering::Relaxed));
-        let rest = took.saturating_mul(RESTS << patience).min(LONGEST_REST);
-        self.next.store(now.saturating_add(rest), Ordering::Relaxed);
+    fn schedule_next(&self, now: u64, streak: u32) {
+        let took = now.saturating_sub(self.trial_start.load(Ordering::Relaxed));
+        let rest = took
+            .saturating_mul(PAUSE_FACTOR << streak)
+            .min(MAX_PAUSE_TICKS);
+        self.next_trial
+            .store(now.saturating_add(rest), Ordering::Relaxed);
     }
 
     /// Whether elision took less than nine tenths of the time.
@@ -234,7 +234,7 @@ impl Trial {
         let [taken, elided] = self.times.each_ref().map(|times| {
             let mut times = times.each_ref().map(|time| time.load(Ordering::Relaxed));
             times.sort_unstable();
-            times[..FASTEST].iter().sum::<u64>()
+            times[..COMPARED_ROUNDS].iter().sum::<u64>()
         });
         elided * 10 < taken * 9
     }
@@ -242,15 +242,15 @@ impl Trial {
 
 /// What is known of the latches of all sites, by all workers of a database.
 #[derive(Debug)]
-pub(crate) struct Trials {
+pub(crate) struct ElisionTrials {
     /// Beside each other, since whoever wants to know whether all are calm reads them all; they hardly ever change.
     phases: CachePadded<[AtomicU32; SITES]>,
-    sites: [CachePadded<Trial>; SITES],
+    sites: [CachePadded<SiteTrial>; SITES],
 }
 
-impl Default for Trials {
+impl Default for ElisionTrials {
     fn default() -> Self {
-        let first = |_| AtomicU32::new(Phase::FIRST.0);
+        let first = |_| AtomicU32::new(TrialPhase::FIRST.0);
         Self {
             phases: CachePadded::new(std::array::from_fn(first)),
             sites: std::array::from_fn(|_| CachePadded::default()),
@@ -258,31 +258,31 @@ impl Default for Trials {
     }
 }
 
-impl Trials {
-    fn phase(&self, site: usize) -> Phase {
-        Phase(self.phases[site].load(Ordering::Relaxed))
+impl ElisionTrials {
+    fn phase(&self, site: usize) -> TrialPhase {
+        TrialPhase(self.phases[site].load(Ordering::Relaxed))
     }
 
     /// Begins a trial, if there is none and the time has come.
-    fn begin(&self, site: usize, phase: Phase, now: u64) {
-        if phase.is_going() && now >= self.sites[site].next.load(Ordering::Relaxed) {
-            self.go_on(site, phase, now);
+    fn begin_trial(&self, site: usize, phase: TrialPhase, now: u64) {
+        if phase.is_settled() && now >= self.sites[site].next_trial.load(Ordering::Relaxed) {
+            self.end_phase(site, phase, now);
         }
     }
 
     /// Ends `phase`, unless somebody did.
-    fn go_on(&self, site: usize, phase: Phase, now: u64) {
+    fn end_phase(&self, site: usize, phase: TrialPhase, now: u64) {
         let trial = &self.sites[site];
         let next = phase.next(|| trial.pays());
         // Before the exchange, so that no turn of the next phase is taken for its last.
-        trial.ended.store(0, Ordering::Relaxed);
-        trial.since.store(0, Ordering::Relaxed);
-        trial.entered.store(now, Ordering::Relaxed);
-        if phase.is_going() {
-            trial.began.store(now, Ordering::Relaxed);
+        trial.turns.store(0, Ordering::Relaxed);
+        trial.timed_since.store(0, Ordering::Relaxed);
+        trial.stage_start.store(now, Ordering::Relaxed);
+        if phase.is_settled() {
+            trial.trial_start.store(now, Ordering::Relaxed);
         }
-        if next.is_going() {
-            trial.rest(now, next.patience());
+        if next.is_settled() {
+            trial.schedule_next(now, next.streak());
         }
         let from = &self.phases[site];
         // Site: "trial of elision".
@@ -292,35 +292,37 @@ impl Trials {
 
     /// Whether a calm latch at the site of that number, at which threads wait for each other, is to be calm no longer: since the others
     /// are not, or because a trial begins now.
-    pub(crate) fn are_worth_it(&self, site: usize, now: u64) -> bool {
-        self.begin(site, self.phase(site), now);
+    pub(crate) fn should_leave_calm(&self, site: usize, now: u64) -> bool {
+        self.begin_trial(site, self.phase(site), now);
         let phase = self.phase(site);
-        phase.takes_part() || !phase.is_going() && self.sites[site].is_deserted(now)
+        phase.admits_latches() || !phase.is_settled() && self.sites[site].is_abandoned(now)
     }
 }
 
 /// The phases in which the turns of one worker began, at each site.
 #[derive(Debug)]
-pub(crate) struct Turns(Box<[Cell<Phase>; SITES]>);
+pub(crate) struct WorkerTurns(Box<[Cell<TrialPhase>; SITES]>);
 
-impl Default for Turns {
+impl Default for WorkerTurns {
     fn default() -> Self {
-        Self(Box::new(std::array::from_fn(|_| Cell::new(Phase::NONE))))
+        Self(Box::new(std::array::from_fn(|_| {
+            Cell::new(TrialPhase::NONE)
+        })))
     }
 }
 
-impl Trials {
+impl ElisionTrials {
     /// Begins the next turn of a worker's passes at the site of that number, `now` being the clock's. Says which way they
     /// go: their number, below 0 if they are to be elided; 0 if the latch is taken and calm from then on.
-    pub(crate) fn next_turn(&self, turns: &Turns, site: usize, now: u64) -> i32 {
+    pub(crate) fn next_turn(&self, turns: &WorkerTurns, site: usize, now: u64) -> i32 {
         let turn = &turns.0[site];
         let phase = self.phase(site);
         if phase.is_calm() {
             // Only a latch at which somebody waits makes it end.
-        } else if phase.is_going() {
-            self.begin(site, phase, now);
-        } else if turn.get() == phase && self.sites[site].ended(phase, now) {
-            self.go_on(site, phase, now);
+        } else if phase.is_settled() {
+            self.begin_trial(site, phase, now);
+        } else if turn.get() == phase && self.sites[site].record_turn(phase, now) {
+            self.end_phase(site, phase, now);
         }
         let phase = self.phase(site);
         turn.set(phase);
@@ -328,16 +330,16 @@ impl Trials {
     }
 }
 
-const _: () = assert!(MOST_PATIENCE < 8 && Phase::LAST < 16 && FASTEST <= ROUNDS);
+const _: () = assert!(MAX_STREAK < 8 && TrialPhase::LAST < 16 && COMPARED_ROUNDS <= ROUNDS);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     /// What all workers know, and what some of them do each.
-    fn some(count: usize) -> (Trials, Vec<Turns>) {
-        let turns = (0..count).map(|_| Turns::default());
-        (Trials::default(), turns.collect())
+    fn some(count: usize) -> (ElisionTrials, Vec<WorkerTurns>) {
+        let turns = (0..count).map(|_| WorkerTurns::default());
+        (ElisionTrials::default(), turns.collect())
     }
 
     /// Passes of a latch that nobody has to ask about, until somebody waits again.
@@ -345,9 +347,9 @@ mod tests {
 
     /// The next passes of one worker, as a latch asks that is calm until it is worth it: their number, and below 0 if they are
     /// elided.
-    fn next((trials, workers): &(Trials, Vec<Turns>), worker: usize, now: u64) -> i32 {
+    fn next((trials, workers): &(ElisionTrials, Vec<WorkerTurns>), worker: usize, now: u64) -> i32 {
         let passes = trials.next_turn(&workers[worker], 0, now);
-        if passes == 0 && trials.are_worth_it(0, now) {
+        if passes == 0 && trials.should_leave_calm(0, now) {
             return trials.next_turn(&workers[worker], 0, now);
         }
         if passes == 0 { CALM } else { passes }
@@ -356,7 +358,7 @@ mod tests {
     /// Turns of workers one after the other, until `passes` have passed: how many of them were elided. A pass takes
     /// so many ticks.
     fn passed(
-        some: &(Trials, Vec<Turns>),
+        some: &(ElisionTrials, Vec<WorkerTurns>),
         passes: u64,
         ticks: impl Fn(bool) -> u64,
         now: &mut u64,
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_way_is_gone() {
+    fn the_faster_way_is_kept() {
         let one = some(1);
         let mut now = 0;
         let elided = passed(&one, PASSES, slow, &mut now);
@@ -402,8 +404,10 @@ mod tests {
     fn a_change_is_noticed_within_so_many_trials() {
         let one = some(1);
         let mut now = 0;
-        let most =
-            |ticks| (RESTS << MOST_PATIENCE) * Phase::LAST as u64 * (STAGE + SETTLING) / ticks;
+        let most = |ticks| {
+            (PAUSE_FACTOR << MAX_STREAK) * TrialPhase::LAST as u64 * (STAGE_TICKS + SETTLING_TICKS)
+                / ticks
+        };
         passed(&one, PASSES, slow, &mut now);
         passed(&one, most(1_500) * 5 / 4, fast, &mut now);
         let elided = passed(&one, 4_000, fast, &mut now);
@@ -451,21 +455,21 @@ mod tests {
     }
 
     #[test]
-    fn sites_know_nothing_of_each_other() {
+    fn sites_adapt_independently() {
         let one = some(1);
         passed(&one, PASSES, fast, &mut 0);
-        assert_eq!(one.0.next_turn(&one.1[0], 0, 0), -LONG);
+        assert_eq!(one.0.next_turn(&one.1[0], 0, 0), -ELIDED_TURN);
         assert_eq!(one.0.next_turn(&one.1[0], 1, 0), 0);
     }
 
     /// Of a site where somebody waits all the time: no trial before the last one is over for as long as it took, doubled as often as the
     /// latch has won; and a second is enough, however long a trial took.
     #[test]
-    fn a_calm_site_rests_for_longer_and_longer() {
+    fn a_calm_site_pauses_for_longer_and_longer() {
         let one = some(1);
         let (mut now, mut last, mut rests) = (0, 0, Vec::new());
         while rests.len() < 8 {
-            if one.0.are_worth_it(0, now) {
+            if one.0.should_leave_calm(0, now) {
                 rests.push(now - last);
                 while !one.0.phase(0).is_calm() {
                     passed(&one, 1, slow, &mut now);
@@ -477,36 +481,36 @@ mod tests {
         assert!(rests[1] * 10 < rests[5], "{rests:?}");
         assert!(rests[6].abs_diff(rests[7]) * 8 < rests[7], "{rests:?}");
         let end = now + (1 << 50);
-        one.0.go_on(0, one.0.phase(0), now);
+        one.0.end_phase(0, one.0.phase(0), now);
         while !one.0.phase(0).is_calm() {
-            one.0.go_on(0, one.0.phase(0), end);
+            one.0.end_phase(0, one.0.phase(0), end);
         }
-        assert!(!one.0.are_worth_it(0, end + LONGEST_REST - 1));
-        assert!(one.0.are_worth_it(0, end + LONGEST_REST));
+        assert!(!one.0.should_leave_calm(0, end + MAX_PAUSE_TICKS - 1));
+        assert!(one.0.should_leave_calm(0, end + MAX_PAUSE_TICKS));
     }
 
     /// Otherwise more and more of their passes would count, and each stage seem faster than the one before.
     #[test]
     fn no_latch_joins_in_the_middle_of_a_trial() {
-        let trials = Trials::default();
-        assert!(trials.are_worth_it(0, 1) && trials.are_worth_it(0, 1));
-        trials.go_on(0, trials.phase(0), 1);
-        while !trials.phase(0).is_going() {
-            assert!(!trials.are_worth_it(0, 1 + LONGEST_REST));
-            trials.go_on(0, trials.phase(0), 1);
+        let trials = ElisionTrials::default();
+        assert!(trials.should_leave_calm(0, 1) && trials.should_leave_calm(0, 1));
+        trials.end_phase(0, trials.phase(0), 1);
+        while !trials.phase(0).is_settled() {
+            assert!(!trials.should_leave_calm(0, 1 + MAX_PAUSE_TICKS));
+            trials.end_phase(0, trials.phase(0), 1);
         }
     }
 
     /// All its latches were dropped in the middle of it.
     #[test]
-    fn a_trial_that_is_deserted_is_ended_by_others() {
+    fn an_abandoned_trial_is_ended_by_others() {
         let one = some(1);
         let mut now = 1;
-        assert!(one.0.are_worth_it(0, now));
-        one.0.go_on(0, one.0.phase(0), now);
-        assert!(!one.0.are_worth_it(0, now));
-        now += LONGEST_REST + 1;
-        assert!(one.0.are_worth_it(0, now));
+        assert!(one.0.should_leave_calm(0, now));
+        one.0.end_phase(0, one.0.phase(0), now);
+        assert!(!one.0.should_leave_calm(0, now));
+        now += MAX_PAUSE_TICKS + 1;
+        assert!(one.0.should_leave_calm(0, now));
         passed(&one, PASSES, fast, &mut now);
         assert!(next(&one, 0, now) < 0);
     }
@@ -515,17 +519,17 @@ mod tests {
     #[test]
     fn stages_of_a_trial_are_fair() {
         for elides in [false, true] {
-            let mut phase = Phase::of(0, 0, Phase::GOING, elides);
+            let mut phase = TrialPhase::of(0, 0, TrialPhase::SETTLED, elides);
             let mut ways = Vec::new();
-            for _ in 0..Phase::LAST {
+            for _ in 0..TrialPhase::LAST {
                 phase = phase.next(|| unreachable!("it is not over"));
                 ways.push(phase.elides() != elides);
             }
             assert_eq!(ways, [false, true, true, false, false, true, true, false]);
             for pays in [false, true] {
                 let gone = phase.next(|| pays);
-                assert!(gone.is_going() && gone.elides() == pays);
-                assert_eq!(gone.patience(), u32::from(pays == elides));
+                assert!(gone.is_settled() && gone.elides() == pays);
+                assert_eq!(gone.streak(), u32::from(pays == elides));
             }
         }
     }
@@ -533,32 +537,32 @@ mod tests {
     /// Neither he who counted the last turn of a phase and then sleeps keeps it from ending, nor he whose turn was of the
     /// phase before.
     #[test]
-    fn a_phase_ends_whoever_sleeps() {
-        let trials = Trials::default();
+    fn a_phase_ends_even_if_a_thread_sleeps() {
+        let trials = ElisionTrials::default();
         let trial = &trials.sites[0];
         let mut now = 1;
-        assert!(trials.are_worth_it(0, now));
+        assert!(trials.should_leave_calm(0, now));
         let first = trials.phase(0);
         let mut last = |phase| {
-            now += SETTLING;
-            while !trial.ended(phase, now) {
-                now += STAGE / 2;
+            now += SETTLING_TICKS;
+            while !trial.record_turn(phase, now) {
+                now += STAGE_TICKS / 2;
             }
             now
         };
         let _he_sleeps = last(first);
         assert_eq!(trials.phase(0), first);
         let later = last(first);
-        trials.go_on(0, first, later);
+        trials.end_phase(0, first, later);
         let second = trials.phase(0);
         assert_eq!(second.stage(), 2);
         for _ in 0..3 {
             let later = last(second);
-            trials.go_on(0, first, later);
+            trials.end_phase(0, first, later);
             assert_eq!(trials.phase(0), second);
         }
         let later = last(second);
-        trials.go_on(0, second, later);
+        trials.end_phase(0, second, later);
         assert_eq!(trials.phase(0).stage(), 3);
     }
 }

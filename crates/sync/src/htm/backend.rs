@@ -16,10 +16,10 @@ use super::{Abort, Rtm, ticks};
 pub(crate) const BUSY: u8 = 0xFF;
 
 /// A latch that elides was taken inside a transaction.
-pub(crate) const SECOND: u8 = 0xFD;
+pub(crate) const NESTED_LATCH: u8 = 0xFD;
 
 /// Begins and ends transactions. See the contract above.
-pub(crate) trait Engine: Send + Sync {
+pub(crate) trait TransactionBackend: Send + Sync {
     /// Begins a transaction in which `free` is true, and stays so.
     ///
     /// # Errors
@@ -33,8 +33,8 @@ pub(crate) trait Engine: Send + Sync {
     /// A `begin` of the same thread has succeeded, and was not ended yet.
     unsafe fn end(&self);
 
-    /// If the caller is inside a transaction, aborts it with [`SECOND`].
-    fn leave_others(&self);
+    /// If the caller is inside a transaction, aborts it with [`NESTED_LATCH`].
+    fn abort_enclosing(&self);
 
     /// Whether the caller may be inside a transaction, of whoever's. `true` is always right.
     fn may_be_inside(&self) -> bool {
@@ -55,12 +55,12 @@ pub(crate) trait Engine: Send + Sync {
 
     /// As `exclusively`, but gives up rather than wait for somebody who is inside; then `take` was not called.
     #[inline(always)]
-    fn exclusively_now(&self, take: impl FnOnce() -> bool) -> bool {
+    fn try_exclusively(&self, take: impl FnOnce() -> bool) -> bool {
         self.exclusively(take)
     }
 }
 
-impl Engine for Rtm {
+impl TransactionBackend for Rtm {
     #[inline(always)]
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
         match self.0.begin() {
@@ -87,9 +87,9 @@ impl Engine for Rtm {
     }
 
     #[inline(always)]
-    fn leave_others(&self) {
+    fn abort_enclosing(&self) {
         if self.is_inside() {
-            self.0.abort::<SECOND>();
+            self.0.abort::<NESTED_LATCH>();
         }
     }
 }

@@ -16,11 +16,11 @@ mod real {
 
     /// That the processor shows RTM, so that its instructions are defined.
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::htm) struct Rtm(());
+    pub(in crate::htm) struct RtmInstructions(());
 
     /// That the processor shows HLE, so that `xtest` is defined.
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::htm) struct Hle(());
+    pub(in crate::htm) struct HleInstructions(());
 
     fn shows(feature: u32) -> Result<(), NotAvailable> {
         const FEATURES: u32 = 7;
@@ -46,7 +46,7 @@ mod real {
     // and are tested on every processor.
 
     #[inline(always)]
-    pub(in crate::htm) fn take(word: &AtomicU8) -> u8 {
+    pub(in crate::htm) fn acquire(word: &AtomicU8) -> u8 {
         let mut value = 1u8;
         // SAFETY: an exchange of an atomic word, which is what it would be without the prefix too; elided,
         // an abort comes back before it (I1).
@@ -62,7 +62,7 @@ mod real {
     }
 
     #[inline(always)]
-    pub(in crate::htm) fn give_back(word: &AtomicU8) {
+    pub(in crate::htm) fn release(word: &AtomicU8) {
         // SAFETY: a store to an atomic word, which is what it would be without the prefix too.
         unsafe {
             asm!(
@@ -73,8 +73,8 @@ mod real {
         }
     }
 
-    impl Rtm {
-        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+    impl RtmInstructions {
+        pub(in crate::htm) fn detect() -> Result<Self, NotAvailable> {
             shows(RTM).map(Self)
         }
 
@@ -121,29 +121,29 @@ mod real {
         }
     }
 
-    impl Hle {
-        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+    impl HleInstructions {
+        pub(in crate::htm) fn detect() -> Result<Self, NotAvailable> {
             shows(HLE).map(Self)
         }
 
         /// Whether a latch taken and given back with the prefixes was elided this time.
         pub(in crate::htm) fn elides(self) -> bool {
             let word = AtomicU8::new(0);
-            self.take(&word);
+            self.acquire(&word);
             // SAFETY: `self` shows HLE.
             let inside = unsafe { is_inside() };
-            self.give_back(&word);
+            self.release(&word);
             inside
         }
 
         #[inline(always)]
-        pub(in crate::htm) fn take(self, word: &AtomicU8) -> u8 {
-            take(word)
+        pub(in crate::htm) fn acquire(self, word: &AtomicU8) -> u8 {
+            acquire(word)
         }
 
         #[inline(always)]
-        pub(in crate::htm) fn give_back(self, word: &AtomicU8) {
-            give_back(word);
+        pub(in crate::htm) fn release(self, word: &AtomicU8) {
+            release(word);
         }
     }
 }
@@ -155,14 +155,14 @@ mod real {
 
     /// There is none: nobody has a value of this type.
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::htm) enum Rtm {}
+    pub(in crate::htm) enum RtmInstructions {}
 
     /// There is none: nobody has a value of this type.
     #[derive(Debug, Clone, Copy)]
-    pub(in crate::htm) enum Hle {}
+    pub(in crate::htm) enum HleInstructions {}
 
-    impl Rtm {
-        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+    impl RtmInstructions {
+        pub(in crate::htm) fn detect() -> Result<Self, NotAvailable> {
             Err(NotAvailable::Build)
         }
 
@@ -186,8 +186,8 @@ mod real {
         }
     }
 
-    impl Hle {
-        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+    impl HleInstructions {
+        pub(in crate::htm) fn detect() -> Result<Self, NotAvailable> {
             Err(NotAvailable::Build)
         }
 
@@ -195,17 +195,17 @@ mod real {
             match self {}
         }
 
-        pub(in crate::htm) fn take(self, _word: &AtomicU8) -> u8 {
+        pub(in crate::htm) fn acquire(self, _word: &AtomicU8) -> u8 {
             match self {}
         }
 
-        pub(in crate::htm) fn give_back(self, _word: &AtomicU8) {
+        pub(in crate::htm) fn release(self, _word: &AtomicU8) {
             match self {}
         }
     }
 }
 
-pub(super) use real::{Hle, Rtm};
+pub(super) use real::{HleInstructions, RtmInstructions};
 
 #[cfg(all(
     test,
@@ -213,7 +213,7 @@ pub(super) use real::{Hle, Rtm};
     not(any(loom, shuttle, miri, foxton_tsan))
 ))]
 mod tests {
-    use super::real::{give_back, take};
+    use super::real::{acquire, release};
     use crate::shim::{AtomicU8, Ordering};
 
     /// Elided or not, and on processors that ignore the prefixes: to the thread itself the word is taken.
@@ -221,10 +221,10 @@ mod tests {
     fn a_word_taken_with_prefixes_is_an_exchange() {
         let word = AtomicU8::new(0);
         for _ in 0..1_000 {
-            assert_eq!(take(&word), 0);
+            assert_eq!(acquire(&word), 0);
             assert_eq!(word.load(Ordering::Relaxed), 1);
-            assert_eq!(take(&word), 1);
-            give_back(&word);
+            assert_eq!(acquire(&word), 1);
+            release(&word);
             assert_eq!(word.load(Ordering::Relaxed), 0);
         }
     }

@@ -22,8 +22,8 @@ use std::marker::PhantomData;
 const CAUSES: usize = Cause::ALL.len();
 const COMMITTED: usize = CAUSES;
 const BUSY: usize = CAUSES + 1;
-const REAL: usize = CAUSES + 2;
-const BEGAN: usize = CAUSES + 3;
+const LATCHED: usize = CAUSES + 2;
+const STARTED: usize = CAUSES + 3;
 const COMMITTED_TICKS: usize = CAUSES + 4;
 const ABORTED_TICKS: usize = CAUSES + 5;
 
@@ -48,51 +48,51 @@ pub fn ticks() -> u64 {
 
 /// What one worker counts.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ElisionStats {
     counts: [AtomicU64; COUNTS],
     /// Passes left of its turn at each site; below 0 if they are to be elided. A model checker is not told of them: nothing
     /// depends on what is read here.
-    left: [AtomicI32; SITES],
+    passes_left: [AtomicI32; SITES],
 }
 
 /// How a pass of a latch that adapts goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ElisionChoice {
     /// The latch is taken, and the next ones at once.
     Calm,
     /// The latch is taken.
-    Taken,
+    Latch,
     /// Elision is tried.
-    Tried,
+    Elide,
 }
 
-impl Way {
+impl ElisionChoice {
     #[inline(always)]
     fn of(passes: i32) -> Self {
-        if passes > 0 { Self::Taken } else { Self::Tried }
+        if passes > 0 { Self::Latch } else { Self::Elide }
     }
 
     /// A pass of a turn that goes this way.
     #[inline(always)]
-    fn one(self) -> i32 {
+    fn pass(self) -> i32 {
         match self {
             Self::Calm => 0,
-            Self::Taken => 1,
-            Self::Tried => -1,
+            Self::Latch => 1,
+            Self::Elide => -1,
         }
     }
 }
 
-impl Default for Tally {
+impl Default for ElisionStats {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            left: std::array::from_fn(|_| AtomicI32::new(0)),
+            passes_left: std::array::from_fn(|_| AtomicI32::new(0)),
         }
     }
 }
 
-impl Tally {
+impl ElisionStats {
     #[inline(always)]
     fn count(&self, index: usize) {
         self.add(index, 1);
@@ -109,7 +109,7 @@ impl Tally {
 
     /// A transaction that commits unless something aborts it, and this count with it (I2).
     #[inline(always)]
-    pub(crate) fn committed(&self) {
+    pub(crate) fn record_committed(&self) {
         self.count(COMMITTED);
     }
 
@@ -119,44 +119,47 @@ impl Tally {
     }
 
     /// An attempt that aborted because the latch was held; counted for its cause too.
-    pub(crate) fn busy(&self) {
+    pub(crate) fn record_busy(&self) {
         self.count(BUSY);
     }
 
     /// A latch that could be elided was taken.
     #[inline(always)]
-    pub(crate) fn real(&self) {
-        self.count(REAL);
+    pub(crate) fn record_latched(&self) {
+        self.count(LATCHED);
     }
 
     /// How the next pass at that site goes; `None` if its turn is over.
     #[inline(always)]
-    pub(crate) fn next_way(&self, site: usize) -> Option<Way> {
-        let left = &self.left[site % SITES];
+    pub(crate) fn next_choice(&self, site: usize) -> Option<ElisionChoice> {
+        let passes_left = &self.passes_left[site % SITES];
         // Relaxed: nobody else writes it (I1), here and below.
-        match left.load(Ordering::Relaxed) {
+        match passes_left.load(Ordering::Relaxed) {
             0 => None,
             passes => {
-                let way = Way::of(passes);
-                left.store(passes - way.one(), Ordering::Relaxed);
-                Some(way)
+                let choice = ElisionChoice::of(passes);
+                passes_left.store(passes - choice.pass(), Ordering::Relaxed);
+                Some(choice)
             }
         }
     }
 
     /// The next turn at that site: so many passes, below 0 if elision is to be tried. Says how the first of them goes.
-    pub(crate) fn grant(&self, site: usize, passes: i32) -> Way {
-        let way = Way::of(passes);
-        self.left[site].store(passes - way.one(), Ordering::Relaxed);
-        self.add(REAL, u64::try_from(passes).unwrap_or(0)); // I3
-        way
+    pub(crate) fn begin_turn(&self, site: usize, passes: i32) -> ElisionChoice {
+        let choice = ElisionChoice::of(passes);
+        self.passes_left[site].store(passes - choice.pass(), Ordering::Relaxed);
+        self.add(LATCHED, u64::try_from(passes).unwrap_or(0)); // I3
+        choice
     }
 
     /// A pass that was to go that way did not come about.
     #[cold]
-    pub(crate) fn take_back(&self, site: usize, way: Way) {
-        let left = &self.left[site];
-        left.store(left.load(Ordering::Relaxed) + way.one(), Ordering::Relaxed);
+    pub(crate) fn undo_choice(&self, site: usize, choice: ElisionChoice) {
+        let passes_left = &self.passes_left[site];
+        passes_left.store(
+            passes_left.load(Ordering::Relaxed) + choice.pass(),
+            Ordering::Relaxed,
+        );
     }
 
     #[inline(always)]
@@ -169,10 +172,12 @@ impl Tally {
         let read = |index| self.read(index);
         sum.committed += read(COMMITTED);
         sum.busy += read(BUSY);
-        let left = |left: &AtomicI32| u64::try_from(left.load(Ordering::Relaxed)).unwrap_or(0);
+        let passes_left = |passes_left: &AtomicI32| {
+            u64::try_from(passes_left.load(Ordering::Relaxed)).unwrap_or(0)
+        };
         // I3. Who reads meanwhile may read one of them later than the other, and find more or fewer by a turn.
-        let left: u64 = self.left.iter().map(left).sum();
-        sum.real += read(REAL).saturating_sub(left);
+        let passes_left: u64 = self.passes_left.iter().map(passes_left).sum();
+        sum.latched += read(LATCHED).saturating_sub(passes_left);
         sum.committed_ticks += read(COMMITTED_TICKS);
         sum.aborted_ticks += read(ABORTED_TICKS);
         for (index, aborted) in sum.aborted.iter_mut().enumerate() {
@@ -190,7 +195,7 @@ pub struct Elisions {
     /// Passes that were elided: transactions that committed.
     pub committed: u64,
     /// Passes that took the latch after all, or did not try.
-    pub real: u64,
+    pub latched: u64,
     /// Attempts that aborted because the latch was held; part of those with cause
     /// [`Explicit`](Cause::Explicit).
     pub busy: u64,
@@ -223,7 +228,7 @@ impl Elisions {
 
     /// The share of passes that were elided, from 0 to 1; `None` without passes.
     pub fn elided_share(&self) -> Option<f64> {
-        share(self.committed, self.committed + self.real)
+        share(self.committed, self.committed + self.latched)
     }
 
     /// The shares, from 0 to 1, of `spent` ([`ticks`] of all threads together) that went into transactions that
@@ -246,7 +251,7 @@ impl Elisions {
     /// Adds what other workers counted.
     pub fn add(&mut self, other: &Self) {
         self.committed += other.committed;
-        self.real += other.real;
+        self.latched += other.latched;
         self.busy += other.busy;
         self.committed_ticks += other.committed_ticks;
         self.aborted_ticks += other.aborted_ticks;
@@ -261,7 +266,7 @@ impl Elisions {
         Self {
             committed: self.committed - before.committed,
             // Read while it was counted, it may be off by a turn.
-            real: self.real.saturating_sub(before.real),
+            latched: self.latched.saturating_sub(before.latched),
             busy: self.busy - before.busy,
             aborted: std::array::from_fn(|cause| self.aborted[cause] - before.aborted[cause]),
             committed_ticks: self.committed_ticks - before.committed_ticks,
@@ -272,30 +277,30 @@ impl Elisions {
 
 /// What the attempts of one worker are timed by, if they are: nothing otherwise, and of no size.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch<'a> {
+pub(crate) struct AttemptTimer<'a> {
     #[cfg(feature = "account")]
-    tally: &'a Tally,
-    of: PhantomData<&'a Tally>,
+    stats: &'a ElisionStats,
+    of: PhantomData<&'a ElisionStats>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> AttemptTimer<'a> {
     #[inline(always)]
     #[cfg_attr(
         not(feature = "account"),
         expect(unused_variables, reason = "nothing is timed")
     )]
-    pub(crate) fn of(tally: &'a Tally) -> Self {
+    pub(crate) fn of(stats: &'a ElisionStats) -> Self {
         Self {
             #[cfg(feature = "account")]
-            tally,
+            stats,
             of: PhantomData,
         }
     }
 
     #[inline(always)]
-    fn tally(self) -> Option<&'a Tally> {
+    fn stats(self) -> Option<&'a ElisionStats> {
         #[cfg(feature = "account")]
-        return Some(self.tally);
+        return Some(self.stats);
         #[cfg(not(feature = "account"))]
         None
     }
@@ -303,15 +308,15 @@ impl<'a> Watch<'a> {
     /// An attempt is about to begin. Kept in memory, written before: an abort leaves it as it is.
     #[inline(always)]
     pub(crate) fn start(self) {
-        if let Some(began) = self.tally().and_then(|tally| tally.counts.get(BEGAN)) {
-            began.store(ticks(), Ordering::Relaxed); // Relaxed: nobody else looks at it.
+        if let Some(started) = self.stats().and_then(|stats| stats.counts.get(STARTED)) {
+            started.store(ticks(), Ordering::Relaxed); // Relaxed: nobody else looks at it.
         }
     }
 
     #[inline(always)]
     fn stop(self, index: usize) {
-        if let Some(tally) = self.tally() {
-            tally.add(index, ticks().saturating_sub(tally.read(BEGAN)));
+        if let Some(stats) = self.stats() {
+            stats.add(index, ticks().saturating_sub(stats.read(STARTED)));
         }
     }
 
@@ -323,7 +328,7 @@ impl<'a> Watch<'a> {
 
     /// It has committed.
     #[inline(always)]
-    pub(crate) fn committed(self) {
+    pub(crate) fn record_committed(self) {
         self.stop(COMMITTED_TICKS);
     }
 }

@@ -30,7 +30,7 @@ fn a_status_word_has_one_cause() {
 }
 
 #[test]
-fn what_is_made_is_read_back() {
+fn a_made_abort_reads_back() {
     for cause in Cause::ALL {
         assert_eq!(Abort::because(cause).cause(), cause);
         let again = Abort::because(cause).that_may_succeed();
@@ -58,16 +58,16 @@ fn the_switch_is_on_or_off_and_nothing_else() {
 #[test]
 fn one_commit_is_enough_and_none_is_not() {
     let mut attempts = 0;
-    let fourth = tried(|| {
+    let fourth = ever_commits(|| {
         attempts += 1;
         attempts == 4
     });
     assert_eq!((fourth, attempts), (Ok(()), 4));
-    assert_eq!(tried(|| false), Err(NotAvailable::AlwaysAborts));
+    assert_eq!(ever_commits(|| false), Err(NotAvailable::AlwaysAborts));
 }
 
 #[test]
-fn what_was_found_stays_found() {
+fn availability_does_not_change() {
     assert_eq!(rtm().is_ok(), rtm().is_ok());
     assert_eq!(hle().is_ok(), hle().is_ok());
     if cfg!(not(target_arch = "x86_64")) {
@@ -95,7 +95,7 @@ fn a_transaction_is_inside_until_its_end() {
 }
 
 #[test]
-fn an_abort_undoes_and_brings_its_code() {
+fn an_abort_undoes_and_returns_its_code() {
     let Ok(rtm) = rtm() else { return };
     let mut written = 0u64;
     let mut codes = (0..1_000_000).map(|_| match rtm.begin() {
@@ -112,7 +112,7 @@ fn an_abort_undoes_and_brings_its_code() {
 }
 
 #[test]
-fn a_transaction_that_is_dropped_did_not_happen() {
+fn a_dropped_transaction_did_not_happen() {
     let Ok(rtm) = rtm() else { return };
     let mut written = 0u64;
     let mut codes = (0..1_000_000).map(|_| match rtm.begin() {
@@ -123,7 +123,7 @@ fn a_transaction_that_is_dropped_did_not_happen() {
         }
         Err(abort) => abort.code(),
     });
-    assert!(codes.any(|code| code == Some(Transaction::DROPPED)));
+    assert!(codes.any(|code| code == Some(HardwareTransaction::DROPPED)));
     drop(codes);
     assert_eq!(written, 0);
 }

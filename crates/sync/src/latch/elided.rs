@@ -3,7 +3,7 @@
 //! The transaction reads the latch, and goes on if nobody holds it. From then on whoever takes the latch
 //! aborts the transaction, since he writes what it has read; and two transactions abort each other only if
 //! one writes what the other touches. So threads that do not meet in the data do not meet at all. What
-//! cannot be done that way takes the latch: [`Policy`] says after which aborts.
+//! cannot be done that way takes the latch: [`ElisionPolicy`] says after which aborts.
 //!
 //! # State
 //!
@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * I1  An elided pass has read the latch as free inside its transaction, so it is over before anybody
-//!   holds the latch, or did not happen (H1, H2 of `htm::engine`). C1 and C2 of the contract follow: holders
+//!   holds the latch, or did not happen (H1, H2 of `htm::backend`). C1 and C2 of the contract follow: holders
 //!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
 //!   as can be told (I2 of `htm`).
 //! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
@@ -23,7 +23,7 @@
 //! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
 //!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
 //!   twice by `&mut`. A calm one may be passed inside another's transaction: it is taken there, and seen to be.
-//! * I4  Only the holder of the real latch writes `rest`, and whether the front is plain: so there is one writer, and no
+//! * I4  Only the holder of the real latch writes `skips`, and whether the front is plain: so there is one writer, and no
 //!   transaction that is going to commit has the line in its read set, which a write would abort.
 //! * I5  An elided pass has read inside its transaction that the front is not plain, so it is not until the end. So who gives back
 //!   what is plain holds it.
@@ -44,10 +44,10 @@
 //! passes it, which the document notes and leaves at that.
 
 mod policy;
-mod raw;
+mod real_latch;
 
 #[cfg(any(test, loom, feature = "emulated"))]
-mod alone;
+mod exclusion;
 
 #[cfg(any(test, loom))]
 #[cfg_attr(
@@ -64,18 +64,18 @@ mod tests;
 
 use super::Kind;
 use super::parking::Parking;
-use super::queue::Node;
-use super::spin::Spin;
+use super::queue::QueueNode;
+use super::spin::SpinLatch;
 use crate::backoff::Backoff;
-use crate::htm::backend::{BUSY, Engine};
-use crate::htm::{SITES, Watch, Way};
+use crate::htm::backend::{BUSY, TransactionBackend};
+use crate::htm::{AttemptTimer, ElisionChoice, SITES};
 #[cfg(all(test, not(loom)))]
 use crate::shim::Mutex;
 use crate::shim::{AtomicU8, Ordering, hint};
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
-use policy::{Next, Policy, Why};
-use raw::Raw;
+use policy::{AfterAbort, ElisionPolicy, TakeReason};
+use real_latch::RealLatch;
 #[cfg(all(test, not(loom)))]
 use std::collections::VecDeque;
 
@@ -98,65 +98,65 @@ static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of e
 /// What is done not to take a latch.
 #[derive(Debug)]
 pub(super) struct Elided<E = Native> {
-    engine: E,
-    policy: Policy,
+    backend: E,
+    policy: ElisionPolicy,
     /// The number of its site.
     site: u8,
     /// The passes that are not to try; while it is calm, those that have waited.
-    rest: AtomicU8,
-    flag: Spin,
+    skips: AtomicU8,
+    flag: SpinLatch,
     #[cfg(all(test, not(loom)))]
-    told: Option<Mutex<VecDeque<bool>>>,
+    scripted: Option<Mutex<VecDeque<bool>>>,
 }
 
 /// Passes that wait for a calm latch before it is asked whether trying may be worth it.
-const WAITS: u32 = if cfg!(loom) { 1 } else { 16 };
+const WAITS_PER_CHECK: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// What came of trying not to take the latch.
-enum Attempt {
+enum ElisionAttempt {
     /// The caller is in a transaction.
     Inside,
     /// Somebody holds the latch.
     Held,
     /// Take it.
-    Take(Why),
+    Take(TakeReason),
 }
 
 impl Elided {
     /// A latch of `kind` at `site`, if there is something here to elide it by.
-    pub(super) fn here(kind: Kind, site: &'static Site) -> Option<Self> {
-        native().map(|engine| Self::over(engine, Policy::of(kind), site))
+    pub(super) fn available(kind: Kind, site: &'static Site) -> Option<Self> {
+        native().map(|backend| Self::with_backend(backend, ElisionPolicy::of(kind), site))
     }
 }
 
-impl<E: Engine> Elided<E> {
-    fn over(engine: E, policy: Policy, site: &'static Site) -> Self {
+impl<E: TransactionBackend> Elided<E> {
+    fn with_backend(backend: E, policy: ElisionPolicy, site: &'static Site) -> Self {
         Self {
-            engine,
+            backend,
             policy,
             site: site.number(SITES) as u8,
-            rest: AtomicU8::new(0),
-            flag: Spin::tas_t(),
+            skips: AtomicU8::new(0),
+            flag: SpinLatch::tas_t(),
             #[cfg(all(test, not(loom)))]
-            told: None,
+            scripted: None,
         }
     }
 
     /// Whether it begins calm. Models begin in the middle of a trial.
     pub(super) fn begins_calm(&self) -> bool {
-        self.policy == Policy::Adaptive && !cfg!(loom)
+        self.policy == ElisionPolicy::Adaptive && !cfg!(loom)
     }
 
     /// The latch that it is over.
     #[inline(always)]
-    fn raw<'a>(&'a self, front: &'a Parking) -> Raw<'a> {
+    fn real<'a>(&'a self, front: &'a Parking) -> RealLatch<'a> {
         #[cfg(all(test, not(loom)))]
-        if let Some(looks) = &self.told {
-            return Raw::Told(looks);
+        if let Some(looks) = &self.scripted {
+            return RealLatch::Scripted(looks);
         }
         match self.policy {
-            Policy::Once | Policy::Retry100 => Raw::Spin(&self.flag),
-            Policy::Cooldown | Policy::Adaptive => Raw::Parking(front),
+            ElisionPolicy::Once | ElisionPolicy::Retry100 => RealLatch::Spin(&self.flag),
+            ElisionPolicy::Cooldown | ElisionPolicy::Adaptive => RealLatch::Parking(front),
         }
     }
 
@@ -169,74 +169,82 @@ impl<E: Engine> Elided<E> {
     /// # Safety
     ///
     /// That of the contract.
-    pub(super) unsafe fn try_acquire(&self, front: &Parking, worker: &Worker, node: &Node) -> bool {
-        let raw = self.raw(front);
-        let try_raw = || self.engine.exclusively_now(|| raw.try_acquire(node));
+    pub(super) unsafe fn try_acquire(
+        &self,
+        front: &Parking,
+        worker: &Worker,
+        node: &QueueNode,
+    ) -> bool {
+        let real = self.real(front);
+        let try_raw = || self.backend.try_exclusively(|| real.try_acquire(node));
         if front.is_plain() {
             return try_raw();
         }
-        self.engine.leave_others(); // I3
-        let way = self.way(worker);
-        let passed = match way {
-            Way::Calm => {
+        self.backend.abort_enclosing(); // I3
+        let choice = self.choice(worker);
+        let passed = match choice {
+            ElisionChoice::Calm => {
                 let taken = try_raw();
                 if taken {
-                    self.calm(front, worker);
+                    self.make_calm(front, worker);
                 }
                 return taken;
             }
-            Way::Taken => try_raw(),
-            Way::Tried => match self.attempt(front, worker) {
-                Attempt::Inside => true,
-                Attempt::Held => false,
-                Attempt::Take(why) => self.took_if(try_raw(), worker, why),
+            ElisionChoice::Latch => try_raw(),
+            ElisionChoice::Elide => match self.attempt(front, worker) {
+                ElisionAttempt::Inside => true,
+                ElisionAttempt::Held => false,
+                ElisionAttempt::Take(why) => self.record_if_taken(try_raw(), worker, why),
             },
         };
-        if !passed && self.policy == Policy::Adaptive {
+        if !passed && self.policy == ElisionPolicy::Adaptive {
             // Not counted: if the caller waits, that counts anew.
-            worker.tally().take_back(self.site(), way);
+            worker.elision_stats().undo_choice(self.site(), choice);
         }
         passed
     }
 
     /// Whether this pass takes the latch as if there were no transactions, since trying does not pay.
     #[inline(always)]
-    fn way(&self, worker: &Worker) -> Way {
-        if self.policy != Policy::Adaptive {
-            return Way::Tried;
+    fn choice(&self, worker: &Worker) -> ElisionChoice {
+        if self.policy != ElisionPolicy::Adaptive {
+            return ElisionChoice::Elide;
         }
-        let way = worker.tally().next_way(self.site());
-        way.unwrap_or_else(|| self.way_of_next_turn(worker))
+        let choice = worker.elision_stats().next_choice(self.site());
+        choice.unwrap_or_else(|| self.choose_next_turn(worker))
     }
 
     #[cold]
-    fn way_of_next_turn(&self, worker: &Worker) -> Way {
+    fn choose_next_turn(&self, worker: &Worker) -> ElisionChoice {
         worker.account().passed(&TRIAL);
-        let now = self.engine.now();
-        match (worker.trials()).next_turn(worker.turns(), self.site(), now) {
-            0 => Way::Calm,
-            passes => worker.tally().grant(self.site(), passes),
+        let now = self.backend.now();
+        match (worker.elision_trials()).next_turn(worker.worker_turns(), self.site(), now) {
+            0 => ElisionChoice::Calm,
+            passes => worker.elision_stats().begin_turn(self.site(), passes),
         }
     }
 
     /// The caller holds the real latch: from now on it is that and nothing else.
-    fn calm(&self, front: &Parking, worker: &Worker) {
-        worker.tally().real();
-        self.set_rest(0);
+    fn make_calm(&self, front: &Parking, worker: &Worker) {
+        worker.elision_stats().record_latched();
+        self.set_skips(0);
         front.set_plain(true);
     }
 
     /// The caller holds the real latch, and had to wait for it while it was calm.
-    fn waited(&self, front: &Parking, worker: &Worker) {
+    fn after_wait(&self, front: &Parking, worker: &Worker) {
         if !front.is_plain() {
             return;
         }
-        let waits = self.rest() + 1;
-        if waits < WAITS {
-            return self.set_rest(waits);
+        let waits = self.skips() + 1;
+        if waits < WAITS_PER_CHECK {
+            return self.set_skips(waits);
         }
-        self.set_rest(0);
-        if worker.trials().are_worth_it(self.site(), self.engine.now()) {
+        self.set_skips(0);
+        if worker
+            .elision_trials()
+            .should_leave_calm(self.site(), self.backend.now())
+        {
             front.set_plain(false);
         }
     }
@@ -251,72 +259,77 @@ impl<E: Engine> Elided<E> {
     /// # Safety
     ///
     /// The caller has acquired it, with this node.
-    pub(super) unsafe fn release(&self, front: &Parking, watch: Watch<'_>, node: &Node) {
-        let raw = self.raw(front);
-        if self.engine.may_be_inside() && raw.is_free() {
+    pub(super) unsafe fn release(
+        &self,
+        front: &Parking,
+        timer: AttemptTimer<'_>,
+        node: &QueueNode,
+    ) {
+        let real = self.real(front);
+        if self.backend.may_be_inside() && real.is_free() {
             // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
-            unsafe { self.engine.end() }
-            watch.committed();
+            unsafe { self.backend.end() }
+            timer.record_committed();
         } else {
             // SAFETY: the caller holds the real latch (I2, I5).
-            unsafe { raw.release(node) }
+            unsafe { real.release(node) }
         }
     }
 
     /// Tries not to take the latch.
     #[inline]
-    fn attempt(&self, front: &Parking, worker: &Worker) -> Attempt {
-        if self.rest() > 0 {
-            return Attempt::Take(Why::Resting);
+    fn attempt(&self, front: &Parking, worker: &Worker) -> ElisionAttempt {
+        if self.skips() > 0 {
+            return ElisionAttempt::Take(TakeReason::Resting);
         }
-        let raw = self.raw(front);
-        let watch = worker.watch();
+        let real = self.real(front);
+        let timer = worker.attempt_timer();
         let mut failures = 0;
         loop {
-            watch.start();
-            let Err(abort) = self.engine.begin(|| raw.is_free() && !front.is_plain()) else {
-                worker.tally().committed();
-                return Attempt::Inside;
+            timer.start();
+            let Err(abort) = self.backend.begin(|| real.is_free() && !front.is_plain()) else {
+                worker.elision_stats().record_committed();
+                return ElisionAttempt::Inside;
             };
-            watch.aborted();
-            worker.tally().aborted(abort.cause());
+            timer.aborted();
+            worker.elision_stats().aborted(abort.cause());
             match self.policy.after(abort, failures) {
-                Next::Again => failures += 1,
-                Next::WhenFree => {
-                    worker.tally().busy();
-                    return Attempt::Held;
+                AfterAbort::Again => failures += 1,
+                AfterAbort::WhenFree => {
+                    worker.elision_stats().record_busy();
+                    return ElisionAttempt::Held;
                 }
-                Next::Take => return Attempt::Take(Why::GaveUp),
+                AfterAbort::Take => return ElisionAttempt::Take(TakeReason::GaveUp),
             }
             hint::spin_loop();
         }
     }
 
     #[inline(always)]
-    fn rest(&self) -> u32 {
+    fn skips(&self) -> u32 {
         // Relaxed: a hint for whoever does not hold the latch; who does is the only one to write it (I4).
-        u32::from(self.rest.load(Ordering::Relaxed))
+        u32::from(self.skips.load(Ordering::Relaxed))
     }
 
-    fn set_rest(&self, rest: u32) {
-        self.rest.store(rest as u8, Ordering::Relaxed); // Relaxed: see `rest`.
+    fn set_skips(&self, skips: u32) {
+        self.skips.store(skips as u8, Ordering::Relaxed); // Relaxed: see `skips`.
     }
 
     #[inline]
-    fn took_if(&self, taken: bool, worker: &Worker, why: Why) -> bool {
+    fn record_if_taken(&self, taken: bool, worker: &Worker, why: TakeReason) -> bool {
         if taken {
-            self.took(worker, why);
+            self.record_taken(worker, why);
         }
         taken
     }
 
     #[inline]
-    fn took(&self, worker: &Worker, why: Why) {
-        worker.tally().real();
-        let before = self.rest();
-        let after = self.policy.rest(before, why);
+    fn record_taken(&self, worker: &Worker, why: TakeReason) {
+        worker.elision_stats().record_latched();
+        let before = self.skips();
+        let after = self.policy.skips(before, why);
         if before != after {
-            self.set_rest(after);
+            self.set_skips(after);
         }
     }
 
@@ -326,42 +339,42 @@ impl<E: Engine> Elided<E> {
     ///
     /// That of the contract.
     #[cold]
-    pub(super) unsafe fn acquire(&self, front: &Parking, worker: &Worker, node: &Node) {
-        let raw = self.raw(front);
-        let take = || self.engine.exclusively(|| raw.acquire(node));
+    pub(super) unsafe fn acquire(&self, front: &Parking, worker: &Worker, node: &QueueNode) {
+        let real = self.real(front);
+        let take = || self.backend.exclusively(|| real.acquire(node));
         if front.is_plain() {
             take();
-            return self.waited(front, worker);
+            return self.after_wait(front, worker);
         }
-        self.engine.leave_others(); // I3
-        match self.way(worker) {
-            Way::Calm => {
+        self.backend.abort_enclosing(); // I3
+        match self.choice(worker) {
+            ElisionChoice::Calm => {
                 take();
-                return self.calm(front, worker);
+                return self.make_calm(front, worker);
             }
-            Way::Taken => return take(),
-            Way::Tried => {}
+            ElisionChoice::Latch => return take(),
+            ElisionChoice::Elide => {}
         }
         let mut backoff = Backoff::new();
         loop {
             if front.is_plain() {
                 return take();
             }
-            while !raw.is_free() {
+            while !real.is_free() {
                 // A model has no time to be patient in.
-                if raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
+                if real.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
                     take();
-                    return self.took(worker, Why::Waited);
+                    return self.record_taken(worker, TakeReason::Waited);
                 }
                 backoff.snooze();
             }
             match self.attempt(front, worker) {
-                Attempt::Inside => return,
+                ElisionAttempt::Inside => return,
                 // Another holder, and so another wait.
-                Attempt::Held => backoff = Backoff::new(),
-                Attempt::Take(why) => {
-                    let taken = self.engine.exclusively(|| raw.try_acquire(node));
-                    if self.took_if(taken, worker, why) {
+                ElisionAttempt::Held => backoff = Backoff::new(),
+                ElisionAttempt::Take(why) => {
+                    let taken = self.backend.exclusively(|| real.try_acquire(node));
+                    if self.record_if_taken(taken, worker, why) {
                         return;
                     }
                 }

@@ -16,7 +16,7 @@
 //! Acquire and Release, so that the next holder sees what the last one wrote.
 
 use super::Latch;
-use super::queue::Node;
+use super::queue::QueueNode;
 use crate::backoff::Backoff;
 use crate::htm::{self, Hle};
 use crate::shim::{AtomicU8, Ordering, hint};
@@ -25,14 +25,14 @@ const FREE: u8 = 0;
 
 /// A flag that is taken and given back with prefixes.
 #[derive(Debug)]
-pub(super) struct Prefixed {
+pub(super) struct PrefixElided {
     hle: Hle,
     word: AtomicU8,
 }
 
-impl Prefixed {
+impl PrefixElided {
     /// A latch that is elided by prefixes, if they do that here.
-    pub(super) fn here() -> Option<Self> {
+    pub(super) fn available() -> Option<Self> {
         let hle = htm::hle().ok()?;
         Some(Self {
             hle,
@@ -41,8 +41,8 @@ impl Prefixed {
     }
 
     #[inline(always)]
-    fn take(&self) -> bool {
-        self.hle.take(&self.word) == FREE
+    fn try_exchange(&self) -> bool {
+        self.hle.acquire(&self.word) == FREE
     }
 
     /// Waits until it is free before it tries again: an elided exchange of a latch that is held aborts.
@@ -53,24 +53,24 @@ impl Prefixed {
             // Its pause aborts a transaction that began with the latch held.
             backoff.snooze();
             // Relaxed: a hint; the exchange decides.
-            if self.word.load(Ordering::Relaxed) == FREE && self.take() {
+            if self.word.load(Ordering::Relaxed) == FREE && self.try_exchange() {
                 return;
             }
         }
     }
 }
 
-impl Latch for Prefixed {
+impl Latch for PrefixElided {
     #[inline(always)]
-    unsafe fn acquire(&self, _node: &Node) {
-        if !self.take() {
+    unsafe fn acquire(&self, _node: &QueueNode) {
+        if !self.try_exchange() {
             self.wait();
         }
     }
 
     #[inline(always)]
-    unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        let taken = self.take();
+    unsafe fn try_acquire(&self, _node: &QueueNode) -> bool {
+        let taken = self.try_exchange();
         if !taken {
             // Its pause aborts what would have to be undone anyway.
             hint::spin_loop();
@@ -79,7 +79,7 @@ impl Latch for Prefixed {
     }
 
     #[inline(always)]
-    unsafe fn release(&self, _node: &Node) {
-        self.hle.give_back(&self.word);
+    unsafe fn release(&self, _node: &QueueNode) {
+        self.hle.release(&self.word);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! What each of them looks at, and no more, is chosen by measuring (`benches/parking.rs`):
 //!
-//! * While there is more to no latch of the process, not even at the mark (`lot::Lot::others`): a line that somebody else has written
+//! * While there is more to no latch of the process, not even at the mark (`sleepers::SleeperTable::extended_latches`): a line that somebody else has written
 //!   is then fetched once, to be written, and not twice. Nor does the exchange look at the state first, as `parking_lot`'s trying does.
 //! * The one that gives it back does not look at the state either: a look at the byte that was just exchanged waits for the exchange,
 //!   which is a fifth of a pass. One more mark to look at, at either end, is a twentieth of a pass where others want the line.
@@ -27,17 +27,17 @@
 //!
 //! * I1  HELD goes up by an exchange, and whoever saw it go holds the latch; only the holder takes it down. Or he leaves it up
 //!   and hands the latch to a sleeper, who is told so.
-//! * I2  `more` changes only while the latch is held, by its holder; nobody passes a mere front. So who took a plain latch
+//! * I2  `extended` changes only while the latch is held, by its holder; nobody passes a mere front. So who took a plain latch
 //!   finds it plain when he gives it back, unless he has changed that.
 //! * I3  SLEEPERS goes up only while HELD is, and down only by the holder while he has the sleepers' queue locked: so who
 //!   sleeps, having seen both in there, is seen by the holder who gives the latch back.
-//! * I4  Every latch with `more` to it is counted, from before it has until after it has no longer, or is dropped. So nobody takes a mere
+//! * I4  Every latch with `extended` to it is counted, from before it has until after it has no longer, or is dropped. So nobody takes a mere
 //!   front: whoever can pass one was given it after it was counted, and its own one is in each later count. The count of a latch that
 //!   adapts may be read late: who takes that for plain takes the real latch, which any pass may; and an elided pass that gives it
 //!   back as plain finds it free, so that it does not, and looks further.
 
 #[cfg(not(shuttle))]
-mod lot;
+mod sleeper_table;
 #[cfg(not(shuttle))]
 mod word;
 
@@ -48,10 +48,10 @@ mod standin;
 pub mod model;
 
 use super::Latch;
-use super::queue::Node;
+use super::queue::QueueNode;
 
 #[cfg(not(any(loom, shuttle)))]
-type Raw = word::Word<lot::Table>;
+type Raw = word::ParkingWord<sleeper_table::ProcessTable>;
 #[cfg(any(loom, shuttle))]
 type Raw = standin::Standin;
 
@@ -78,8 +78,8 @@ impl Parking {
 
     /// Takes it, if it is plain, nobody holds it and nobody sleeps for it.
     #[inline(always)]
-    pub(super) fn take_plain(&self) -> bool {
-        self.0.take_plain()
+    pub(super) fn try_acquire_plain(&self) -> bool {
+        self.0.try_acquire_plain()
     }
 
     /// Gives it back, if it is plain and nobody sleeps for it.
@@ -88,8 +88,8 @@ impl Parking {
     ///
     /// If it is plain, the caller holds it.
     #[inline(always)]
-    pub(super) unsafe fn give_back_plain(&self) -> bool {
-        self.0.give_back_plain()
+    pub(super) unsafe fn try_release_plain(&self) -> bool {
+        self.0.try_release_plain()
     }
 
     /// Whether there is nothing more to it.
@@ -112,20 +112,20 @@ impl Parking {
 
 impl Latch for Parking {
     #[inline(always)]
-    unsafe fn acquire(&self, node: &Node) {
+    unsafe fn acquire(&self, node: &QueueNode) {
         // SAFETY: nothing is kept in the node.
         if !unsafe { self.try_acquire(node) } {
-            self.0.take();
+            self.0.acquire();
         }
     }
 
     #[inline(always)]
-    unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        self.0.try_take()
+    unsafe fn try_acquire(&self, _node: &QueueNode) -> bool {
+        self.0.try_acquire()
     }
 
     #[inline(always)]
-    unsafe fn release(&self, _node: &Node) {
-        self.0.give_back();
+    unsafe fn release(&self, _node: &QueueNode) {
+        self.0.release();
     }
 }

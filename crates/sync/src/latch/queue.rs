@@ -72,12 +72,12 @@ fn granted() -> *mut Handle {
 
 /// One waiter or holder, on its own stack.
 #[derive(Debug)]
-pub(super) struct Node {
-    next: AtomicPtr<Node>,
+pub(super) struct QueueNode {
+    next: AtomicPtr<QueueNode>,
     signal: AtomicPtr<Handle>,
 }
 
-impl Node {
+impl QueueNode {
     #[inline(always)]
     pub(super) fn new() -> Self {
         Self {
@@ -102,17 +102,17 @@ impl Node {
 
 /// The latch: the last in line.
 #[derive(Debug)]
-pub(super) struct Queue(AtomicPtr<Node>);
+pub(super) struct QueueLatch(AtomicPtr<QueueNode>);
 
-impl Default for Queue {
+impl Default for QueueLatch {
     fn default() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 }
 
-impl Latch for Queue {
+impl Latch for QueueLatch {
     #[inline(always)]
-    unsafe fn acquire(&self, node: &Node) {
+    unsafe fn acquire(&self, node: &QueueNode) {
         let predecessor = self.0.swap(address(node), Ordering::AcqRel); // O1, O4
         if !predecessor.is_null() {
             // SAFETY: the predecessor's owner cannot finish its release before we have linked
@@ -122,7 +122,7 @@ impl Latch for Queue {
     }
 
     #[inline(always)]
-    unsafe fn try_acquire(&self, node: &Node) -> bool {
+    unsafe fn try_acquire(&self, node: &QueueNode) -> bool {
         let (free, ours) = (ptr::null_mut(), address(node));
         let taken = self.0.compare_exchange(
             free,
@@ -134,7 +134,7 @@ impl Latch for Queue {
     }
 
     #[inline(always)]
-    unsafe fn release(&self, node: &Node) {
+    unsafe fn release(&self, node: &QueueNode) {
         // Relaxed: a hint; the exchange below and `successor` look again.
         if node.next.load(Ordering::Relaxed).is_null() {
             let emptied = self.0.compare_exchange(
@@ -152,12 +152,12 @@ impl Latch for Queue {
 }
 
 #[inline(always)]
-fn address(node: &Node) -> *mut Node {
+fn address(node: &QueueNode) -> *mut QueueNode {
     ptr::from_ref(node).cast_mut()
 }
 
 #[cold]
-fn wait_behind(predecessor: &Node, node: &Node) {
+fn wait_behind(predecessor: &QueueNode, node: &QueueNode) {
     predecessor.next.store(address(node), Ordering::Release); // O2, I2
     let mut backoff = Backoff::new();
     let mut yields = 0;
@@ -170,7 +170,7 @@ fn wait_behind(predecessor: &Node, node: &Node) {
     }
 }
 
-fn sleep(node: &Node) {
+fn sleep(node: &QueueNode) {
     let handle = Handle::new(thread::current());
     let slept = node.signal.compare_exchange(
         ptr::null_mut(),
@@ -187,7 +187,7 @@ fn sleep(node: &Node) {
 }
 
 #[cold]
-fn hand_over(node: &Node) {
+fn hand_over(node: &QueueNode) {
     let mut backoff = Backoff::new();
     let successor = loop {
         if let Some(successor) = node.successor() {

@@ -21,50 +21,50 @@
 //! long as the holder is kept off its core, so both give up the core after about two microseconds.
 
 use super::Latch;
-use super::queue::Node;
+use super::queue::QueueNode;
 use crate::backoff::Backoff;
 use crate::shim::{AtomicBool, Ordering, hint, thread};
 
 /// One flag, and how to wait for it.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub(super) struct SpinLatch {
     flag: AtomicBool,
-    looks: bool,
+    tests_first: bool,
 }
 
 /// How a waiter passes its time.
-trait Wait {
+trait SpinStrategy {
     /// Waits a little. Returns whether to try for the flag now.
     fn step(&mut self, flag: &AtomicBool) -> bool;
 }
 
-impl Latch for Spin {
+impl Latch for SpinLatch {
     #[inline(always)]
-    unsafe fn acquire(&self, _node: &Node) {
+    unsafe fn acquire(&self, _node: &QueueNode) {
         // No test before the first exchange: a latch that nobody fights over is free.
-        if !self.take() {
+        if !self.try_exchange() {
             self.spin();
         }
     }
 
     #[inline(always)]
-    unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        self.take()
+    unsafe fn try_acquire(&self, _node: &QueueNode) -> bool {
+        self.try_exchange()
     }
 
     #[inline(always)]
-    unsafe fn release(&self, _node: &Node) {
+    unsafe fn release(&self, _node: &QueueNode) {
         self.flag.store(false, Ordering::Release); // O1, O2
     }
 }
 
-impl Spin {
+impl SpinLatch {
     /// Test-and-set: every look at the flag is an exchange, and takes the cache line away from the
     /// holder.
     pub(super) fn tas() -> Self {
         Self {
             flag: AtomicBool::new(false),
-            looks: false,
+            tests_first: false,
         }
     }
 
@@ -72,7 +72,7 @@ impl Spin {
     /// the longer they wait.
     pub(super) fn tas_t() -> Self {
         Self {
-            looks: true,
+            tests_first: true,
             ..Self::tas()
         }
     }
@@ -84,35 +84,35 @@ impl Spin {
     }
 
     #[inline(always)]
-    fn take(&self) -> bool {
+    fn try_exchange(&self) -> bool {
         !self.flag.swap(true, Ordering::Acquire) // O1
     }
 
     #[cold]
     fn spin(&self) {
-        match self.looks {
-            true => self.wait(Looking::default()),
-            false => self.wait(Blindly::default()),
+        match self.tests_first {
+            true => self.wait(TestFirst::default()),
+            false => self.wait(BlindExchange::default()),
         }
     }
 
-    fn wait(&self, mut wait: impl Wait) {
-        while !(wait.step(&self.flag) && self.take()) {}
+    fn wait(&self, mut wait: impl SpinStrategy) {
+        while !(wait.step(&self.flag) && self.try_exchange()) {}
     }
 }
 
 /// Tries each time, and gives up the core every so many tries.
 #[derive(Default)]
-struct Blindly {
+struct BlindExchange {
     tries: u32,
 }
 
-impl Blindly {
+impl BlindExchange {
     /// Exchanges a waiter tries between two yields.
     const TRIES: u32 = if cfg!(loom) { 1 } else { 64 };
 }
 
-impl Wait for Blindly {
+impl SpinStrategy for BlindExchange {
     #[inline]
     fn step(&mut self, _flag: &AtomicBool) -> bool {
         if self.tries == Self::TRIES {
@@ -127,11 +127,11 @@ impl Wait for Blindly {
 
 /// Looks before it tries.
 #[derive(Default)]
-struct Looking {
+struct TestFirst {
     backoff: Backoff,
 }
 
-impl Wait for Looking {
+impl SpinStrategy for TestFirst {
     #[inline]
     fn step(&mut self, flag: &AtomicBool) -> bool {
         self.backoff.snooze();

@@ -4,15 +4,15 @@
 //!
 //! * I1  `base` points to `capacity` bytes, initialized, that live as long as this and belong to it
 //!   alone.
-//! * I2  A part is written by whoever has its [`Place`], and read by the [`Taker`] between its
+//! * I2  A part is written by whoever has its [`Reservation`], and read by the [`Drainer`] between its
 //!   completion and its release. The two are never at the same byte at the same time, and what orders
 //!   them is the ring's (I1 to I3, O1 to O3 there). Both are asked for as arguments, so that nobody
 //!   else calls.
 
-use super::{Place, Taker};
+use super::{Drainer, Reservation};
 
 /// See the page.
-pub(super) struct Bytes {
+pub(super) struct RingBytes {
     base: *mut u8,
     capacity: usize,
     /// One for each 8 bytes, for the model checker to see who touches what when.
@@ -22,15 +22,15 @@ pub(super) struct Bytes {
 
 // SAFETY: the memory belongs to this (I1), and threads that share it touch different parts of it, or
 // one after the other (I2).
-unsafe impl Send for Bytes {}
+unsafe impl Send for RingBytes {}
 // SAFETY: as above.
-unsafe impl Sync for Bytes {}
+unsafe impl Sync for RingBytes {}
 
-impl Bytes {
+impl RingBytes {
     pub(super) fn new(capacity: usize) -> Self {
         // Zeroed by the system, so that no page is touched before it is used.
         let memory = vec![0_u8; capacity].into_boxed_slice();
-        Bytes {
+        RingBytes {
             base: Box::into_raw(memory).cast(),
             capacity,
             #[cfg(loom)]
@@ -45,9 +45,9 @@ impl Bytes {
         self.capacity as u64
     }
 
-    /// Writes `bytes` from position `at` of the stream on, which lie in `_place`.
+    /// Writes `bytes` from position `at` of the stream on, which lie in `_reservation`.
     #[inline]
-    pub(super) fn write(&self, at: u64, bytes: &[u8], _place: &Place<'_>) {
+    pub(super) fn write(&self, at: u64, bytes: &[u8], _reservation: &Reservation<'_>) {
         #[cfg(loom)]
         self.touch(at, bytes.len(), |cell| cell.with_mut(|_| ()));
         let from = self.offset(at);
@@ -79,8 +79,8 @@ impl Bytes {
     }
 
     /// The `length` bytes from position `at` of the stream on, all of them complete and not released,
-    /// while `taker` is borrowed and so cannot release them.
-    pub(super) fn read<'t>(&'t self, at: u64, length: u64, _taker: &'t Taker) -> [&'t [u8]; 2] {
+    /// while `drainer` is borrowed and so cannot release them.
+    pub(super) fn read<'t>(&'t self, at: u64, length: u64, _drainer: &'t Drainer) -> [&'t [u8]; 2] {
         let (from, length) = (self.offset(at), length as usize);
         assert!(length <= self.capacity, "more bytes than the ring has");
         #[cfg(loom)]
@@ -117,7 +117,7 @@ impl Bytes {
     }
 }
 
-impl Drop for Bytes {
+impl Drop for RingBytes {
     fn drop(&mut self) {
         let memory = std::ptr::slice_from_raw_parts_mut(self.base, self.capacity);
         // SAFETY: made from a box of this length in `new`, and nobody has it any more (I1).

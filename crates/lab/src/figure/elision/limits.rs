@@ -202,7 +202,7 @@ pub(in crate::figure) fn figure_8(
                 kind.to_string(),
                 depth.to_string(),
                 shown(done.committed),
-                shown(done.real),
+                shown(done.latched),
                 passes.to_string(),
             ]);
         }

@@ -40,7 +40,7 @@ use crate::{
         table::Table,
     },
 };
-use foxton_sync::{htm, latch::Means};
+use foxton_sync::{htm, latch::BackendKind};
 use serde_json::json;
 
 /// Schrimpf.
@@ -69,7 +69,7 @@ impl ElisionFigure {
                 machine.cores
             ));
         }
-        if Means::here() == Ok(Means::Software) {
+        if BackendKind::available() == Ok(BackendKind::Software) {
             self.notes.push(EMULATED.to_owned());
         }
         Sheet {
@@ -122,8 +122,10 @@ pub fn reason(why: htm::NotAvailable) -> String {
 /// latches.
 fn availability() -> String {
     let own = htm::rtm().map_or_else(|why| why.to_string(), |_| "available".to_owned());
-    match Means::here() {
-        Ok(Means::Software) => format!("{own}; those of latches are {}", Means::Software),
+    match BackendKind::available() {
+        Ok(BackendKind::Software) => {
+            format!("{own}; those of latches are {}", BackendKind::Software)
+        }
         _ => own,
     }
 }
@@ -136,11 +138,11 @@ fn claim_of_latches<T>(
     expected: &str,
     judge: impl FnOnce(&T) -> (String, bool),
 ) -> Claim {
-    let means = Means::here();
+    let means = BackendKind::available();
     let judged = claim(says, &means.map(|_| found()), expected, judge);
     match means {
-        Ok(Means::Software) => {
-            Claim::not_measured(says, format!("{}: {}", Means::Software, judged.found))
+        Ok(BackendKind::Software) => {
+            Claim::not_measured(says, format!("{}: {}", BackendKind::Software, judged.found))
         }
         _ => judged,
     }

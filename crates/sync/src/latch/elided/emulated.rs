@@ -10,21 +10,21 @@
 //! What is behind the latch is seen by one thread at a time. So this shows that the way in and out is right, with
 //! every policy and whatever is built on it, and nothing of what threads do beside each other in real transactions.
 
-use super::alone::Alone;
-use crate::htm::backend::Engine;
+use super::exclusion::Exclusion;
+use crate::htm::backend::TransactionBackend;
 use crate::htm::{Abort, Cause};
 use crate::shim::{AtomicU32, Ordering};
 
 /// The transactions of one latch: one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Emulated {
-    inside: Alone,
+    inside: Exclusion,
     begun: AtomicU32,
 }
 
 impl Emulated {
     /// Why this one aborts that could commit, if it does: all causes, with hope and without, one after the other.
-    fn mishap(&self) -> Option<Abort> {
+    fn injected_abort(&self) -> Option<Abort> {
         // Relaxed: plain counting; who gets which does not matter.
         let begun = self.begun.fetch_add(1, Ordering::Relaxed) as usize;
         if !begun.is_multiple_of(4) {
@@ -39,12 +39,12 @@ impl Emulated {
     }
 }
 
-impl Engine for Emulated {
+impl TransactionBackend for Emulated {
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
-        if let Some(abort) = self.mishap() {
+        if let Some(abort) = self.injected_abort() {
             return Err(abort);
         }
-        if !self.inside.enter_now() {
+        if !self.inside.try_enter() {
             return Err(Abort::because(Cause::Conflict).that_may_succeed());
         }
         // SAFETY: we have just entered.
@@ -56,14 +56,14 @@ impl Engine for Emulated {
         unsafe { self.inside.leave() }
     }
 
-    fn leave_others(&self) {}
+    fn abort_enclosing(&self) {}
 
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
         self.inside.with(take)
     }
 
-    fn exclusively_now(&self, take: impl FnOnce() -> bool) -> bool {
-        if !self.inside.enter_now() {
+    fn try_exclusively(&self, take: impl FnOnce() -> bool) -> bool {
+        if !self.inside.try_enter() {
             return false;
         }
         let taken = take();

@@ -9,12 +9,12 @@
 //!
 //! Bodies over one world must not pass another of its latches.
 
-use super::{Elided, Policy, alone::Alone};
+use super::{Elided, ElisionPolicy, exclusion::Exclusion};
 use crate::htm::Abort;
-use crate::htm::backend::Engine;
+use crate::htm::backend::TransactionBackend;
 use crate::latch::Kind;
 use crate::latch::parking::Parking;
-use crate::latch::queue::Node;
+use crate::latch::queue::QueueNode;
 use crate::shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
@@ -34,11 +34,11 @@ pub enum Script {
 
 /// Transactions of which one goes on at a time.
 #[derive(Debug, Clone, Default)]
-pub struct World(Arc<Inner>);
+pub struct ModelTransactions(Arc<ModelState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    inside: Alone,
+struct ModelState {
+    inside: Exclusion,
     script: Mutex<Script>,
     /// Threads that were about to take the latch, ever. None are counted in a model.
     takers: AtomicU32,
@@ -48,7 +48,7 @@ struct Inner {
     costs: (u64, u64),
 }
 
-impl World {
+impl ModelTransactions {
     /// Transactions end as `script` says.
     pub fn new(script: Script) -> Self {
         Self::costing(script, 1, 1)
@@ -56,14 +56,14 @@ impl World {
 
     /// As `new`, in which a pass takes so many ticks: one that takes the latch, and one that begins a transaction.
     pub fn costing(script: Script, taken: u64, tried: u64) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ModelState {
             script: Mutex::new(script),
             costs: (taken, tried),
-            ..Inner::default()
+            ..ModelState::default()
         }))
     }
 
-    fn took(&self, ticks: u64) {
+    fn record_taken(&self, ticks: u64) {
         if !cfg!(loom) {
             self.0.now.fetch_add(ticks, Ordering::Relaxed); // Relaxed: a clock, and nothing else.
         }
@@ -87,9 +87,9 @@ impl World {
     }
 }
 
-impl Engine for World {
+impl TransactionBackend for ModelTransactions {
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
-        self.took(self.0.costs.1);
+        self.record_taken(self.0.costs.1);
         if let Some(abort) = self.next_abort() {
             return Err(abort);
         }
@@ -103,7 +103,7 @@ impl Engine for World {
         unsafe { self.0.inside.leave() }
     }
 
-    fn leave_others(&self) {}
+    fn abort_enclosing(&self) {}
 
     fn now(&self) -> u64 {
         // Relaxed: see `took`.
@@ -118,32 +118,32 @@ impl Engine for World {
         if !cfg!(loom) {
             self.0.takers.fetch_add(1, Ordering::Relaxed); // Relaxed: see `wait_for_takers`.
         }
-        self.took(self.0.costs.0);
+        self.record_taken(self.0.costs.0);
         self.0.inside.with(take)
     }
 }
 
 /// A value behind an elided latch.
 #[derive(Debug)]
-pub struct Modelled<T> {
+pub struct ModelElided<T> {
     front: Parking,
-    latch: Elided<World>,
+    latch: Elided<ModelTransactions>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: as for `Latched`: one pass after the other reaches the value.
-unsafe impl<T: Send> Sync for Modelled<T> {}
+unsafe impl<T: Send> Sync for ModelElided<T> {}
 
 /// Where all of these latches are.
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "model");
 
-impl<T> Modelled<T> {
+impl<T> ModelElided<T> {
     /// `value` behind a latch of `kind`, over transactions of `world`.
     ///
     /// # Panics
     /// If latches of that kind begin none of their own.
-    pub fn new(kind: Kind, world: &World, value: T) -> Self {
-        let latch = Elided::over(world.clone(), Policy::of(kind), &SITE);
+    pub fn new(kind: Kind, world: &ModelTransactions, value: T) -> Self {
+        let latch = Elided::with_backend(world.clone(), ElisionPolicy::of(kind), &SITE);
         Self {
             front: Parking::new(latch.begins_calm()),
             latch,
@@ -153,7 +153,7 @@ impl<T> Modelled<T> {
 
     /// Calls `body` with the value, once nobody else has it.
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
-        let node = Node::new();
+        let node = QueueNode::new();
         // SAFETY: the node stays here until the release below; no body in a test unwinds.
         if !unsafe { self.latch.try_acquire(&self.front, worker, &node) } {
             // SAFETY: as above.
@@ -164,23 +164,26 @@ impl<T> Modelled<T> {
 
     /// As [`with`](Self::with), as if somebody had been there when it tried.
     pub fn with_late<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
-        let node = Node::new();
+        let node = QueueNode::new();
         // SAFETY: as in `with`.
         unsafe { self.latch.acquire(&self.front, worker, &node) };
         self.passed(worker, &node, body)
     }
 
-    fn passed<R>(&self, worker: &Worker, node: &Node, body: impl FnOnce(&mut T) -> R) -> R {
+    fn passed<R>(&self, worker: &Worker, node: &QueueNode, body: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: we have passed the latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: acquired by the caller with this node.
-        unsafe { self.latch.release(&self.front, worker.watch(), node) };
+        unsafe {
+            self.latch
+                .release(&self.front, worker.attempt_timer(), node)
+        };
         result
     }
 
     /// Calls `body` with the value if nobody else has it.
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let node = Node::new();
+        let node = QueueNode::new();
         // SAFETY: as in `with`.
         if !unsafe { self.latch.try_acquire(&self.front, worker, &node) } {
             return None;
@@ -190,13 +193,13 @@ impl<T> Modelled<T> {
 
     /// As [`with`](Self::with), by who knows nothing of elision: takes the real latch.
     pub fn with_taken<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
-        let node = Node::new();
-        let raw = self.latch.raw(&self.front);
-        self.latch.engine.exclusively(|| raw.acquire(&node));
+        let node = QueueNode::new();
+        let real = self.latch.real(&self.front);
+        self.latch.backend.exclusively(|| real.acquire(&node));
         // SAFETY: we hold the real latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: taken above.
-        unsafe { raw.release(&node) };
+        unsafe { real.release(&node) };
         result
     }
 

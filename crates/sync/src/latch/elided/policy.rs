@@ -4,11 +4,11 @@ use crate::htm::{Abort, backend::BUSY};
 use crate::latch::Kind;
 
 /// Passes that take a latch that adapts after one that gave up.
-pub(super) const REST: u32 = 15;
+pub(super) const ADAPTIVE_SKIPS: u32 = 15;
 
 /// How an elided latch goes on after an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(crate) enum ElisionPolicy {
     /// Takes the latch after one abort, as the processor's own elision does [001 Algorithm 1].
     Once,
     /// Tries up to a hundred times more, if the processor thinks that it may succeed [001 §4.2].
@@ -22,7 +22,7 @@ pub(crate) enum Policy {
 
 /// What to do after an abort.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterAbort {
     /// Try again.
     Again,
     /// Wait until nobody holds the latch, then try again.
@@ -33,7 +33,7 @@ pub(super) enum Next {
 
 /// Why a pass took the latch, that might have been elided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum TakeReason {
     /// The latch rests.
     Resting,
     /// Its transactions aborted.
@@ -42,7 +42,7 @@ pub(super) enum Why {
     Waited,
 }
 
-impl Policy {
+impl ElisionPolicy {
     /// That of the latches called `kind`.
     pub(super) fn of(kind: Kind) -> Self {
         match kind {
@@ -65,26 +65,26 @@ impl Policy {
     }
 
     /// What comes after `abort`, which `failures` others came before in this pass.
-    pub(super) fn after(self, abort: Abort, failures: u32) -> Next {
+    pub(super) fn after(self, abort: Abort, failures: u32) -> AfterAbort {
         match abort.code() {
-            Some(BUSY) if !abort.was_inside_another() => Next::WhenFree,
+            Some(BUSY) if !abort.was_inside_another() => AfterAbort::WhenFree,
             // Somebody inside asked for it, and would again.
-            Some(_) => Next::Take,
-            None if abort.may_succeed() && failures < self.retries() => Next::Again,
-            None => Next::Take,
+            Some(_) => AfterAbort::Take,
+            None if abort.may_succeed() && failures < self.retries() => AfterAbort::Again,
+            None => AfterAbort::Take,
         }
     }
 
-    /// How many passes are not to try after one that took the latch, if `rest` were not to before.
+    /// How many passes are not to try after one that took the latch, if `skips` were not to before.
     #[inline(always)]
-    pub(super) const fn rest(self, rest: u32, why: Why) -> u32 {
+    pub(super) const fn skips(self, skips: u32, why: TakeReason) -> u32 {
         match (self, why) {
-            (_, Why::Resting) => rest.saturating_sub(1),
+            (_, TakeReason::Resting) => skips.saturating_sub(1),
             // No transaction of his failed: nobody else is to rest for it, or those who wait would keep a rest going.
-            (_, Why::Waited) => rest,
-            (Self::Cooldown, Why::GaveUp) => 3,
-            (Self::Adaptive, Why::GaveUp) => REST,
-            (Self::Once | Self::Retry100, Why::GaveUp) => 0,
+            (_, TakeReason::Waited) => skips,
+            (Self::Cooldown, TakeReason::GaveUp) => 3,
+            (Self::Adaptive, TakeReason::GaveUp) => ADAPTIVE_SKIPS,
+            (Self::Once | Self::Retry100, TakeReason::GaveUp) => 0,
         }
     }
 

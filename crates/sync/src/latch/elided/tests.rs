@@ -3,13 +3,13 @@
 //! hardware and without.
 
 use super::Elided;
-use super::model::{Modelled, Script, World};
-use super::policy::{Next, Policy, REST, Why};
-use crate::htm::backend::{BUSY, Engine, SECOND};
+use super::model::{ModelElided, ModelTransactions, Script};
+use super::policy::{ADAPTIVE_SKIPS, AfterAbort, ElisionPolicy, TakeReason};
+use crate::htm::backend::{BUSY, NESTED_LATCH, TransactionBackend};
 use crate::htm::{Abort, Cause, Elisions};
 use crate::latch::Kind;
 use crate::latch::parking::Parking;
-use crate::latch::queue::Node;
+use crate::latch::queue::QueueNode;
 use crate::shim::{Arc, Mutex};
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Workers;
@@ -18,12 +18,16 @@ use std::collections::VecDeque;
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "told");
 
 /// Those that try from the first pass on.
-const POLICIES: [Policy; 3] = [Policy::Once, Policy::Retry100, Policy::Cooldown];
-const ALL: [Policy; 4] = [
-    Policy::Once,
-    Policy::Retry100,
-    Policy::Cooldown,
-    Policy::Adaptive,
+const POLICIES: [ElisionPolicy; 3] = [
+    ElisionPolicy::Once,
+    ElisionPolicy::Retry100,
+    ElisionPolicy::Cooldown,
+];
+const ALL: [ElisionPolicy; 4] = [
+    ElisionPolicy::Once,
+    ElisionPolicy::Retry100,
+    ElisionPolicy::Cooldown,
+    ElisionPolicy::Adaptive,
 ];
 
 /// Every cause, with and without hope.
@@ -33,10 +37,10 @@ fn aborts() -> impl Iterator<Item = Abort> {
 }
 
 /// What `passes` passes come to with `script`.
-fn played(policy: Policy, script: Script, passes: u64) -> Elisions {
+fn played(policy: ElisionPolicy, script: Script, passes: u64) -> Elisions {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    let value = Modelled::new(policy.kind(), &World::new(script), 0);
+    let value = ModelElided::new(policy.kind(), &ModelTransactions::new(script), 0);
     for _ in 0..passes {
         value.with(&worker, |value| *value += 1);
     }
@@ -45,34 +49,40 @@ fn played(policy: Policy, script: Script, passes: u64) -> Elisions {
 }
 
 #[test]
-fn a_latch_found_held_is_waited_for_and_not_taken() {
+fn a_pass_waits_for_a_held_latch_instead_of_taking_it() {
     for policy in POLICIES {
         for failures in [0, 1, 1_000] {
             let after = |abort| policy.after(abort, failures);
-            assert_eq!(after(Abort::explicit(BUSY)), Next::WhenFree);
-            assert_eq!(after(Abort::explicit(SECOND)), Next::Take);
-            assert_eq!(after(Abort::explicit(BUSY).inside_another()), Next::Take);
-            assert_eq!(after(Abort::explicit(7).that_may_succeed()), Next::Take);
+            assert_eq!(after(Abort::explicit(BUSY)), AfterAbort::WhenFree);
+            assert_eq!(after(Abort::explicit(NESTED_LATCH)), AfterAbort::Take);
+            assert_eq!(
+                after(Abort::explicit(BUSY).inside_another()),
+                AfterAbort::Take
+            );
+            assert_eq!(
+                after(Abort::explicit(7).that_may_succeed()),
+                AfterAbort::Take
+            );
         }
     }
 }
 
 #[test]
-fn what_has_hope_is_tried_again_as_often_as_the_policy_says() {
+fn a_hopeful_abort_is_retried_as_often_as_the_policy_says() {
     for (policy, retries) in POLICIES.into_iter().zip([0, 100, 2]) {
         let hopeful = Abort::because(Cause::Conflict).that_may_succeed();
-        let again = (0..).find(|&failures| policy.after(hopeful, failures) != Next::Again);
+        let again = (0..).find(|&failures| policy.after(hopeful, failures) != AfterAbort::Again);
         assert_eq!(again, Some(retries), "{policy:?}");
         let hopeless = Abort::because(Cause::Capacity);
-        assert_eq!(policy.after(hopeless, 0), Next::Take, "{policy:?}");
+        assert_eq!(policy.after(hopeless, 0), AfterAbort::Take, "{policy:?}");
     }
 }
 
 #[test]
-fn where_everything_commits_nobody_takes_the_latch() {
+fn where_all_commit_no_pass_takes_the_latch() {
     for policy in POLICIES {
         let done = played(policy, Script::Commit, 10);
-        assert_eq!((done.committed, done.real), (10, 0), "{policy:?}");
+        assert_eq!((done.committed, done.latched), (10, 0), "{policy:?}");
         assert_eq!((done.attempts(), done.busy), (10, 0), "{policy:?}");
         assert_eq!(
             (done.elided_share(), done.aborted_share()),
@@ -82,17 +92,25 @@ fn where_everything_commits_nobody_takes_the_latch() {
 }
 
 #[test]
-fn where_everything_aborts_everybody_takes_the_latch() {
+fn where_all_abort_every_pass_takes_the_latch() {
     for policy in POLICIES {
         for abort in aborts() {
             let done = played(policy, Script::Abort(abort), 10);
-            assert_eq!((done.committed, done.real), (0, 10), "{policy:?}: {abort}");
+            assert_eq!(
+                (done.committed, done.latched),
+                (0, 10),
+                "{policy:?}: {abort}"
+            );
             // The cool-down leaves one pass of four to try.
-            let tries = if policy == Policy::Cooldown { 3 } else { 10 };
+            let tries = if policy == ElisionPolicy::Cooldown {
+                3
+            } else {
+                10
+            };
             let hope = abort.may_succeed() && abort.code().is_none();
             let each = match policy {
-                Policy::Retry100 if hope => 101,
-                Policy::Cooldown if hope => 3,
+                ElisionPolicy::Retry100 if hope => 101,
+                ElisionPolicy::Cooldown if hope => 3,
                 _ => 1,
             };
             assert_eq!(done.attempts(), tries * each, "{policy:?}: {abort}");
@@ -109,23 +127,23 @@ fn where_everything_aborts_everybody_takes_the_latch() {
 #[test]
 fn a_cool_down_ends_after_three_passes() {
     let script = Script::These(VecDeque::from([Abort::because(Cause::Other)]));
-    let done = played(Policy::Cooldown, script, 4);
-    assert_eq!((done.committed, done.real, done.attempts()), (0, 4, 1));
+    let done = played(ElisionPolicy::Cooldown, script, 4);
+    assert_eq!((done.committed, done.latched, done.attempts()), (0, 4, 1));
     let script = Script::These(VecDeque::from([Abort::because(Cause::Other)]));
-    let done = played(Policy::Cooldown, script, 6);
-    assert_eq!((done.committed, done.real, done.attempts()), (2, 4, 3));
+    let done = played(ElisionPolicy::Cooldown, script, 6);
+    assert_eq!((done.committed, done.latched, done.attempts()), (2, 4, 3));
 }
 
 #[test]
-fn an_abort_with_hope_is_tried_again_and_commits() {
+fn a_hopeful_abort_is_retried_and_commits() {
     let twice = VecDeque::from([Abort::because(Cause::Conflict).that_may_succeed(); 2]);
-    for policy in [Policy::Retry100, Policy::Cooldown] {
+    for policy in [ElisionPolicy::Retry100, ElisionPolicy::Cooldown] {
         let done = played(policy, Script::These(twice.clone()), 1);
-        assert_eq!((done.committed, done.real), (1, 0), "{policy:?}");
+        assert_eq!((done.committed, done.latched), (1, 0), "{policy:?}");
         assert_eq!(done.aborted(Cause::Conflict), 2, "{policy:?}");
     }
-    let done = played(Policy::Once, Script::These(twice), 1);
-    assert_eq!((done.committed, done.real, done.attempts()), (0, 1, 1));
+    let done = played(ElisionPolicy::Once, Script::These(twice), 1);
+    assert_eq!((done.committed, done.latched, done.attempts()), (0, 1, 1));
 }
 
 /// Against the lemmings: who found the latch held elides once it is free.
@@ -134,26 +152,26 @@ fn a_latch_that_was_held_is_elided_again() {
     for policy in POLICIES {
         let workers = Workers::with_seed(1);
         let worker = workers.worker();
-        let value = Modelled::new(policy.kind(), &World::default(), 0);
+        let value = ModelElided::new(policy.kind(), &ModelTransactions::default(), 0);
         value.with_taken(|_| {
             assert_eq!(value.try_with(&worker, |value| *value), None);
         });
         let done = workers.elisions();
         assert_eq!((done.busy, done.aborted(Cause::Explicit)), (1, 1));
-        assert_eq!((done.committed, done.real), (0, 0));
+        assert_eq!((done.committed, done.latched), (0, 0));
         value.with(&worker, |value| *value += 1);
         let done = workers.elisions().since(&done);
-        assert_eq!((done.committed, done.attempts(), done.real), (1, 1, 0));
+        assert_eq!((done.committed, done.attempts(), done.latched), (1, 1, 0));
         assert_eq!(value.into_inner(), 1);
     }
 }
 
 /// Against the lemmings: who slept for the latch has it, and nobody after him is made to take it as well.
 #[test]
-fn who_slept_for_a_latch_makes_nobody_rest() {
-    let world = World::default();
+fn sleeping_for_a_latch_adds_no_skipped_passes() {
+    let world = ModelTransactions::default();
     let workers = Workers::with_seed(1);
-    let value = Modelled::new(Kind::ElidedCooldown, &world, 0);
+    let value = ModelElided::new(Kind::ElidedCooldown, &world, 0);
     std::thread::scope(|scope| {
         value.with_taken(|_| {
             let (value, worker) = (&value, workers.worker());
@@ -165,49 +183,56 @@ fn who_slept_for_a_latch_makes_nobody_rest() {
         });
     });
     let slept = workers.elisions();
-    assert_eq!((slept.real, slept.committed, slept.busy), (1, 0, 1));
+    assert_eq!((slept.latched, slept.committed, slept.busy), (1, 0, 1));
     let worker = workers.worker();
     for _ in 0..10 {
         value.with(&worker, |value| *value += 1);
     }
     let done = workers.elisions().since(&slept);
-    assert_eq!((done.committed, done.real), (10, 0), "{done:?}");
+    assert_eq!((done.committed, done.latched), (10, 0), "{done:?}");
     assert_eq!(value.into_inner(), 11);
 }
 
 /// A rest that others have asked for goes on while somebody sleeps.
 #[test]
-fn who_slept_for_a_latch_ends_no_rest() {
-    for policy in [Policy::Cooldown, Policy::Adaptive] {
-        for rest in 0..=REST {
-            assert_eq!(policy.rest(rest, Why::Waited), rest);
+fn sleeping_for_a_latch_ends_no_skipped_passes() {
+    for policy in [ElisionPolicy::Cooldown, ElisionPolicy::Adaptive] {
+        for skips in 0..=ADAPTIVE_SKIPS {
+            assert_eq!(policy.skips(skips, TakeReason::Waited), skips);
         }
     }
-    assert_eq!(Policy::Cooldown.rest(0, Why::GaveUp), 3);
-    assert_eq!(Policy::Adaptive.rest(0, Why::GaveUp), REST);
+    assert_eq!(ElisionPolicy::Cooldown.skips(0, TakeReason::GaveUp), 3);
+    assert_eq!(
+        ElisionPolicy::Adaptive.skips(0, TakeReason::GaveUp),
+        ADAPTIVE_SKIPS
+    );
 }
 
 /// Held for a short while, free, and held by somebody else when the transaction looks, five times: patience for
 /// one wait would not do for all of them.
 #[test]
-fn each_wait_for_a_latch_has_patience_of_its_own() {
-    for policy in [Policy::Cooldown, Policy::Adaptive] {
+fn each_wait_for_a_latch_spins_anew() {
+    for policy in [ElisionPolicy::Cooldown, ElisionPolicy::Adaptive] {
         let (held, free) = (false, true);
         let late = [held, held, held, held, free, held];
         let looks = late.repeat(5).into_iter().chain([free, free]).collect();
-        let mut latch = Elided::over(World::default(), policy, &SITE);
-        latch.told = Some(Mutex::new(looks));
+        let mut latch = Elided::with_backend(ModelTransactions::default(), policy, &SITE);
+        latch.scripted = Some(Mutex::new(looks));
         let front = Parking::new(false);
-        let (workers, node) = (Workers::with_seed(1), Node::new());
+        let (workers, node) = (Workers::with_seed(1), QueueNode::new());
         let worker = workers.worker();
-        worker.tally().grant(latch.site(), -2); // So that the one that adapts tries.
+        worker.elision_stats().begin_turn(latch.site(), -2); // So that the one that adapts tries.
         // SAFETY: the node stays here until the release below.
         unsafe { latch.acquire(&front, &worker, &node) };
         let done = workers.elisions();
-        assert_eq!((done.committed, done.real), (1, 0), "{policy:?}: {done:?}");
+        assert_eq!(
+            (done.committed, done.latched),
+            (1, 0),
+            "{policy:?}: {done:?}"
+        );
         assert_eq!(done.busy, 5, "{policy:?}");
         // SAFETY: acquired above with this node.
-        unsafe { latch.release(&front, worker.watch(), &node) };
+        unsafe { latch.release(&front, worker.attempt_timer(), &node) };
     }
 }
 
@@ -216,8 +241,8 @@ fn each_wait_for_a_latch_has_patience_of_its_own() {
 fn adapts(script: Script, passes: u64, (taken, tried): (u64, u64), waits: u64) -> Elisions {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    let world = World::costing(script, taken, tried);
-    let value = Modelled::new(Kind::ElidedAdaptive, &world, 0);
+    let world = ModelTransactions::costing(script, taken, tried);
+    let value = ModelElided::new(Kind::ElidedAdaptive, &world, 0);
     let mut counted = 0;
     for pass in 0..passes {
         let loud = !value.is_calm();
@@ -227,7 +252,7 @@ fn adapts(script: Script, passes: u64, (taken, tried): (u64, u64), waits: u64) -
         }
         counted += u64::from(loud);
         let done = workers.elisions();
-        assert_eq!(done.committed + done.real, counted, "{pass}");
+        assert_eq!(done.committed + done.latched, counted, "{pass}");
     }
     assert_eq!(value.into_inner(), passes);
     workers.elisions()
@@ -237,33 +262,33 @@ const PASSES: u64 = 1_000_000;
 const OFTEN: u64 = 8;
 
 #[test]
-fn the_latch_that_adapts_is_taken_where_that_is_faster() {
+fn an_adaptive_latch_is_taken_where_that_is_faster() {
     let done = adapts(Script::Commit, PASSES, (1_500, 2_000), OFTEN);
     assert!(
         done.committed > 0 && done.committed * 25 < PASSES,
         "{done:?}"
     );
     // And is hardly ever anything but the latch underneath.
-    assert!(done.real * 25 < PASSES, "{done:?}");
+    assert!(done.latched * 25 < PASSES, "{done:?}");
 }
 
 #[test]
-fn the_latch_that_adapts_is_elided_where_that_is_faster() {
+fn an_adaptive_latch_is_elided_where_that_is_faster() {
     let done = adapts(Script::Commit, PASSES, (9_000, 2_000), OFTEN);
-    assert!(done.real > 0 && done.real * 20 < PASSES, "{done:?}");
+    assert!(done.latched > 0 && done.latched * 20 < PASSES, "{done:?}");
     assert!(done.committed * 20 > PASSES * 19, "{done:?}");
 }
 
 /// As long as nobody waits there is nothing that elision could spare him.
 #[test]
-fn the_latch_that_adapts_is_not_tried_where_nobody_waits() {
+fn an_adaptive_latch_is_not_tried_where_no_thread_waits() {
     let done = adapts(Script::Commit, PASSES, (9_000, 2_000), PASSES / 10);
-    assert_eq!((done.attempts(), done.real), (0, 0), "{done:?}");
+    assert_eq!((done.attempts(), done.latched), (0, 0), "{done:?}");
 }
 
 /// Each attempt takes less than a pass that takes the latch, but none commits.
 #[test]
-fn the_latch_that_adapts_leaves_off_where_transactions_abort() {
+fn an_adaptive_latch_stops_eliding_where_transactions_abort() {
     for abort in aborts() {
         let done = adapts(Script::Abort(abort), PASSES, (3_000, 2_000), OFTEN);
         assert_eq!(done.committed, 0, "{abort}: {done:?}");
@@ -272,17 +297,17 @@ fn the_latch_that_adapts_leaves_off_where_transactions_abort() {
             done.attempts() > 0 && done.attempts() * 100 < PASSES,
             "{abort}: {done:?}"
         );
-        assert!(done.real * 15 < PASSES, "{abort}: {done:?}");
+        assert!(done.latched * 15 < PASSES, "{abort}: {done:?}");
     }
 }
 
 /// One that is not let through is no pass, and whoever then waits for it counts once.
 #[test]
-fn a_try_that_fails_is_not_counted_as_a_pass() {
+fn a_failed_try_is_not_counted_as_a_pass() {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    let world = World::costing(Script::Commit, 9_000, 2_000);
-    let value = Modelled::new(Kind::ElidedAdaptive, &world, 0);
+    let world = ModelTransactions::costing(Script::Commit, 9_000, 2_000);
+    let value = ModelElided::new(Kind::ElidedAdaptive, &world, 0);
     let mut counted = 0;
     for _ in 0..20_000 {
         value.with_taken(|_| {
@@ -291,7 +316,7 @@ fn a_try_that_fails_is_not_counted_as_a_pass() {
         counted += u64::from(!value.is_calm());
         value.with_late(&worker, |value| *value += 1);
         let done = workers.elisions();
-        assert_eq!(done.committed + done.real, counted, "{done:?}");
+        assert_eq!(done.committed + done.latched, counted, "{done:?}");
     }
     assert!(counted * 10 > 20_000 * 9, "{counted}");
 }
@@ -299,7 +324,7 @@ fn a_try_that_fails_is_not_counted_as_a_pass() {
 /// A processor on which a holder comes and makes the latch calm each time that somebody begins.
 struct Calmed(Arc<Parking>);
 
-impl Engine for Calmed {
+impl TransactionBackend for Calmed {
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
         assert!(
             !self.0.is_plain(),
@@ -314,22 +339,22 @@ impl Engine for Calmed {
         unreachable!("nothing commits");
     }
 
-    fn leave_others(&self) {}
+    fn abort_enclosing(&self) {}
 }
 
 /// Who finds in his transaction that the latch has become calm takes it.
 #[test]
-fn a_latch_that_becomes_calm_while_somebody_tries_is_taken() {
+fn a_latch_that_becomes_calm_during_an_attempt_is_taken() {
     let front = Arc::new(Parking::new(false));
-    let latch = Elided::over(Calmed(front.clone()), Policy::Adaptive, &SITE);
-    let (workers, node) = (Workers::with_seed(1), Node::new());
+    let latch = Elided::with_backend(Calmed(front.clone()), ElisionPolicy::Adaptive, &SITE);
+    let (workers, node) = (Workers::with_seed(1), QueueNode::new());
     let worker = workers.worker();
-    worker.tally().grant(latch.site(), -2);
+    worker.elision_stats().begin_turn(latch.site(), -2);
     // SAFETY: the node stays here until the release below.
     unsafe { latch.acquire(&front, &worker, &node) };
     assert!(!front.is_free() && front.is_plain());
     // SAFETY: acquired above with this node.
-    unsafe { latch.release(&front, worker.watch(), &node) };
+    unsafe { latch.release(&front, worker.attempt_timer(), &node) };
     assert!(front.is_free());
 }
 
@@ -344,8 +369,8 @@ fn elided_passes_and_holders_exclude_each_other() {
         let random = workers.worker();
         let all: Vec<Abort> = aborts().collect();
         let draw = |_| all[random.random_below(all.len() as u64) as usize];
-        let world = World::new(Script::These((0..ABORTS).map(draw).collect()));
-        let pair = Modelled::new(policy.kind(), &world, (0u64, 0u64));
+        let world = ModelTransactions::new(Script::These((0..ABORTS).map(draw).collect()));
+        let pair = ModelElided::new(policy.kind(), &world, (0u64, 0u64));
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (pair, worker) = (&pair, workers.worker());
@@ -369,10 +394,10 @@ fn elided_passes_and_holders_exclude_each_other() {
         });
         assert_eq!(pair.into_inner(), (THREADS * PASSES, THREADS * PASSES));
         let done = workers.elisions();
-        let counted = done.committed + done.real;
+        let counted = done.committed + done.latched;
         match policy {
             // While it is calm it counts nothing.
-            Policy::Adaptive => assert!(counted > 0 && counted <= THREADS * PASSES * 3 / 4),
+            ElisionPolicy::Adaptive => assert!(counted > 0 && counted <= THREADS * PASSES * 3 / 4),
             _ => assert_eq!(counted, THREADS * PASSES * 3 / 4),
         }
         let scripted = done.attempts() - done.committed - done.busy;

@@ -1,29 +1,29 @@
 //! The protocol over sleepers that a model checker can see.
 
-use super::lot::{Found, Lot, Spin};
-use super::word::Word;
+use super::sleeper_table::{SleeperTable, SpinPhase, WakeState};
+use super::word::ParkingWord;
 use crate::shim::{Arc, AtomicUsize, Condvar, Mutex, UnsafeCell, lock};
 use std::collections::VecDeque;
 
 /// Sleepers of one latch, in the order in which they came.
 #[derive(Debug)]
-struct Line {
-    sleepers: Mutex<VecDeque<Arc<Sleeper>>>,
+struct ModelSleepers {
+    sleepers: Mutex<VecDeque<Arc<ModelSleeper>>>,
     is_fair: bool,
     others: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Sleeper {
-    told: Mutex<Option<bool>>,
+struct ModelSleeper {
+    handed_over: Mutex<Option<bool>>,
     woken: Condvar,
 }
 
 /// There is no time to pass in a model.
 #[derive(Debug, Default)]
-struct Never;
+struct NoSpin;
 
-impl Spin for Never {
+impl SpinPhase for NoSpin {
     fn spin(&mut self) -> bool {
         false
     }
@@ -31,16 +31,16 @@ impl Spin for Never {
     fn reset(&mut self) {}
 }
 
-impl Lot for Line {
-    type Spin = Never;
+impl SleeperTable for ModelSleepers {
+    type Spin = NoSpin;
 
-    fn others(&self) -> &AtomicUsize {
+    fn extended_latches(&self) -> &AtomicUsize {
         &self.others
     }
 
     fn sleep(&self, _address: usize, validate: impl Fn() -> bool) -> bool {
-        let me = Arc::new(Sleeper {
-            told: Mutex::new(None),
+        let me = Arc::new(ModelSleeper {
+            handed_over: Mutex::new(None),
             woken: Condvar::new(),
         });
         {
@@ -50,26 +50,26 @@ impl Lot for Line {
             }
             sleepers.push_back(me.clone());
         }
-        let mut told = lock(&me.told);
+        let mut handed_over = lock(&me.handed_over);
         loop {
-            match *told {
+            match *handed_over {
                 Some(yours) => return yours,
-                None => told = me.woken.wait(told).expect("nobody panics"),
+                None => handed_over = me.woken.wait(handed_over).expect("nobody panics"),
             }
         }
     }
 
-    fn wake(&self, _address: usize, decide: impl FnOnce(Found) -> bool) {
+    fn wake(&self, _address: usize, decide: impl FnOnce(WakeState) -> bool) {
         let mut sleepers = lock(&self.sleepers);
         let first = sleepers.pop_front();
-        let yours = decide(Found {
+        let yours = decide(WakeState {
             sleeper: first.is_some(),
             others: !sleepers.is_empty(),
             is_fair: self.is_fair,
         });
         drop(sleepers);
         if let Some(first) = first {
-            *lock(&first.told) = Some(yours);
+            *lock(&first.handed_over) = Some(yours);
             first.woken.notify_one();
         }
     }
@@ -77,40 +77,40 @@ impl Lot for Line {
 
 /// A value behind it.
 #[derive(Debug)]
-pub struct Modelled<T> {
-    word: Word<Line>,
+pub struct ModelParking<T> {
+    word: ParkingWord<ModelSleepers>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: as for `Latched`: one holder after the other reaches the value.
-unsafe impl<T: Send> Sync for Modelled<T> {}
+unsafe impl<T: Send> Sync for ModelParking<T> {}
 
-impl<T> Modelled<T> {
+impl<T> ModelParking<T> {
     /// `value` behind a plain latch. Where it `is_fair`, whoever sleeps is handed it.
     pub fn new(value: T, is_fair: bool) -> Self {
-        let line = Line {
+        let line = ModelSleepers {
             sleepers: Mutex::new(VecDeque::new()),
             is_fair,
             others: AtomicUsize::new(0),
         };
         Self {
-            word: Word::over(line, false),
+            word: ParkingWord::over(line, false),
             value: UnsafeCell::new(value),
         }
     }
 
     /// Calls `body` with the value, once nobody else has it. `plain` is what the latch is to be from then on, if anything.
     pub fn with<R>(&self, plain: Option<bool>, body: impl FnOnce(&mut T) -> R) -> R {
-        if !self.word.take_plain() {
-            self.word.take();
+        if !self.word.try_acquire_plain() {
+            self.word.acquire();
         }
         self.held(plain, body)
     }
 
     /// As [`with`](Self::with); `before` is called first, by the holder.
     pub fn with_after<R>(&self, before: impl FnOnce(), body: impl FnOnce(&mut T) -> R) -> R {
-        if !self.word.take_plain() {
-            self.word.take();
+        if !self.word.try_acquire_plain() {
+            self.word.acquire();
         }
         before();
         self.held(None, body)
@@ -118,7 +118,7 @@ impl<T> Modelled<T> {
 
     /// Calls `body` with the value if nobody else has it.
     pub fn try_with<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
-        (self.word.take_plain() || self.word.try_take()).then(|| self.held(None, body))
+        (self.word.try_acquire_plain() || self.word.try_acquire()).then(|| self.held(None, body))
     }
 
     fn held<R>(&self, plain: Option<bool>, body: impl FnOnce(&mut T) -> R) -> R {
@@ -127,8 +127,8 @@ impl<T> Modelled<T> {
         if let Some(plain) = plain {
             self.word.set_plain(plain);
         }
-        if !self.word.give_back_plain() {
-            self.word.give_back();
+        if !self.word.try_release_plain() {
+            self.word.release();
         }
         result
     }

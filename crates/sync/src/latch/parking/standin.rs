@@ -4,7 +4,7 @@ use crate::shim::{Condvar, Mutex, lock};
 
 struct State {
     held: bool,
-    more: bool,
+    extended: bool,
 }
 
 pub(super) struct Standin {
@@ -13,24 +13,24 @@ pub(super) struct Standin {
 }
 
 impl Standin {
-    pub(super) fn new(more: bool) -> Self {
+    pub(super) fn new(extended: bool) -> Self {
         let held = false;
         Self {
-            state: Mutex::new(State { held, more }),
+            state: Mutex::new(State { held, extended }),
             freed: Condvar::new(),
         }
     }
 
-    pub(super) fn take_plain(&self) -> bool {
+    pub(super) fn try_acquire_plain(&self) -> bool {
         let mut state = lock(&self.state);
-        let free = !state.held && !state.more;
+        let free = !state.held && !state.extended;
         state.held |= free;
         free
     }
 
-    pub(super) fn give_back_plain(&self) -> bool {
+    pub(super) fn try_release_plain(&self) -> bool {
         let mut state = lock(&self.state);
-        let plain = state.held && !state.more;
+        let plain = state.held && !state.extended;
         state.held &= !plain;
         drop(state);
         if plain {
@@ -39,11 +39,11 @@ impl Standin {
         plain
     }
 
-    pub(super) fn try_take(&self) -> bool {
+    pub(super) fn try_acquire(&self) -> bool {
         !std::mem::replace(&mut lock(&self.state).held, true)
     }
 
-    pub(super) fn take(&self) {
+    pub(super) fn acquire(&self) {
         let mut state = lock(&self.state);
         while state.held {
             state = self.freed.wait(state).expect("nobody panics holding it");
@@ -51,7 +51,7 @@ impl Standin {
         state.held = true;
     }
 
-    pub(super) fn give_back(&self) {
+    pub(super) fn release(&self) {
         lock(&self.state).held = false;
         self.freed.notify_one();
     }
@@ -61,10 +61,10 @@ impl Standin {
     }
 
     pub(super) fn is_plain(&self) -> bool {
-        !lock(&self.state).more
+        !lock(&self.state).extended
     }
 
     pub(super) fn set_plain(&self, plain: bool) {
-        lock(&self.state).more = !plain;
+        lock(&self.state).extended = !plain;
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Who is handed the latch is woken by its holder, which orders the two.
 
-use super::lot::{Lot, Spin};
+use super::sleeper_table::{SleeperTable, SpinPhase};
 use crate::shim::{AtomicBool, AtomicU8, Ordering};
 use std::ptr;
 
@@ -15,30 +15,30 @@ const HELD: u8 = 1;
 const SLEEPERS: u8 = 2;
 
 #[derive(Debug)]
-pub(super) struct Word<L: Lot> {
-    more: AtomicBool,
+pub(super) struct ParkingWord<L: SleeperTable> {
+    extended: AtomicBool,
     state: AtomicU8,
-    lot: L,
+    sleepers: L,
 }
 
-impl<L: Lot + Default> Word<L> {
+impl<L: SleeperTable + Default> ParkingWord<L> {
     #[cfg_attr(loom, expect(dead_code, reason = "models have a lot"))]
-    pub(super) fn new(more: bool) -> Self {
-        Self::over(L::default(), more)
+    pub(super) fn new(extended: bool) -> Self {
+        Self::over(L::default(), extended)
     }
 }
 
-impl<L: Lot> Word<L> {
-    pub(super) fn over(lot: L, more: bool) -> Self {
-        if more {
+impl<L: SleeperTable> ParkingWord<L> {
+    pub(super) fn over(sleepers: L, extended: bool) -> Self {
+        if extended {
             // Before anybody else has it (I4).
             // Site: "trial of elision".
-            lot.others().fetch_add(1, Ordering::Relaxed);
+            sleepers.extended_latches().fetch_add(1, Ordering::Relaxed);
         }
         Self {
-            more: AtomicBool::new(more),
+            extended: AtomicBool::new(extended),
             state: AtomicU8::new(0),
-            lot,
+            sleepers,
         }
     }
 
@@ -46,7 +46,7 @@ impl<L: Lot> Word<L> {
     #[inline(always)]
     fn is_surely_plain(&self) -> bool {
         // Relaxed: I4.
-        self.lot.others().load(Ordering::Relaxed) == 0 || self.is_plain()
+        self.sleepers.extended_latches().load(Ordering::Relaxed) == 0 || self.is_plain()
     }
 
     #[inline(always)]
@@ -57,30 +57,30 @@ impl<L: Lot> Word<L> {
 
     /// Tries to hold what was in the state `from`, in which nobody did. Returns what it was if it fails.
     #[inline(always)]
-    fn hold(&self, from: u8) -> Result<u8, u8> {
+    fn try_hold(&self, from: u8) -> Result<u8, u8> {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed); // O1
         (self.state).compare_exchange_weak(from, from | HELD, acquire, relaxed)
     }
 
     #[inline(always)]
-    pub(super) fn take_plain(&self) -> bool {
+    pub(super) fn try_acquire_plain(&self) -> bool {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed); // O1
         let exchange = || self.state.compare_exchange(0, HELD, acquire, relaxed);
         self.is_surely_plain() && exchange().is_ok()
     }
 
     #[inline(always)]
-    pub(super) fn give_back_plain(&self) -> bool {
+    pub(super) fn try_release_plain(&self) -> bool {
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed); // O1
         let exchange = || self.state.compare_exchange(HELD, 0, release, relaxed);
         self.is_surely_plain() && exchange().is_ok()
     }
 
     #[inline]
-    pub(super) fn try_take(&self) -> bool {
+    pub(super) fn try_acquire(&self) -> bool {
         let mut state = self.state();
         while state & HELD == 0 {
-            match self.hold(state) {
+            match self.try_hold(state) {
                 Ok(_) => return true,
                 Err(now) => state = now,
             }
@@ -89,12 +89,12 @@ impl<L: Lot> Word<L> {
     }
 
     #[cold]
-    pub(super) fn take(&self) {
+    pub(super) fn acquire(&self) {
         let mut wait = L::Spin::default();
         let mut state = self.state();
         loop {
             if state & HELD == 0 {
-                match self.hold(state) {
+                match self.try_hold(state) {
                     Ok(_) => return,
                     Err(now) => state = now,
                 }
@@ -105,13 +105,13 @@ impl<L: Lot> Word<L> {
                     state = self.state();
                     continue;
                 }
-                if let Err(now) = self.announce(state) {
+                if let Err(now) = self.announce_sleeper(state) {
                     state = now;
                     continue;
                 }
             }
             let both = || self.state() & (HELD | SLEEPERS) == HELD | SLEEPERS;
-            if self.lot.sleep(self.address(), both) {
+            if self.sleepers.sleep(self.address(), both) {
                 return;
             }
             wait.reset();
@@ -120,7 +120,7 @@ impl<L: Lot> Word<L> {
     }
 
     /// Says that somebody is about to sleep (I3).
-    fn announce(&self, state: u8) -> Result<u8, u8> {
+    fn announce_sleeper(&self, state: u8) -> Result<u8, u8> {
         let relaxed = Ordering::Relaxed; // What the holder does with it is ordered by the lot.
         (self.state).compare_exchange_weak(state, state | SLEEPERS, relaxed, relaxed)
     }
@@ -131,7 +131,7 @@ impl<L: Lot> Word<L> {
 
     /// For the holder.
     #[inline]
-    pub(super) fn give_back(&self) {
+    pub(super) fn release(&self) {
         let mut state = self.state();
         while state & SLEEPERS == 0 {
             let (release, relaxed) = (Ordering::Release, Ordering::Relaxed); // O1
@@ -146,7 +146,7 @@ impl<L: Lot> Word<L> {
 
     #[cold]
     fn wake(&self) {
-        self.lot.wake(self.address(), |found| {
+        self.sleepers.wake(self.address(), |found| {
             // Nobody else changes it: it is held, and sleepers are announced (I1, I3).
             let sleepers = if found.others { SLEEPERS } else { 0 };
             let hand_over = found.sleeper && found.is_fair;
@@ -168,7 +168,7 @@ impl<L: Lot> Word<L> {
     pub(super) fn is_plain(&self) -> bool {
         // Relaxed: who passes what is plain holds it, and then nobody else changes that (I2); who passes what is not has
         // found it free (O1) in a transaction, and looks there.
-        !self.more.load(Ordering::Relaxed)
+        !self.extended.load(Ordering::Relaxed)
     }
 
     /// For the holder.
@@ -178,28 +178,34 @@ impl<L: Lot> Word<L> {
         }
         if !plain {
             // Site: "trial of elision".
-            self.lot.others().fetch_add(1, Ordering::Relaxed);
+            self.sleepers
+                .extended_latches()
+                .fetch_add(1, Ordering::Relaxed);
         }
-        self.more.store(!plain, Ordering::Relaxed); // Relaxed: see `is_plain`.
+        self.extended.store(!plain, Ordering::Relaxed); // Relaxed: see `is_plain`.
         if plain {
             // Site: "trial of elision".
-            self.lot.others().fetch_sub(1, Ordering::Relaxed);
+            self.sleepers
+                .extended_latches()
+                .fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-impl<L: Lot> Drop for Word<L> {
+impl<L: SleeperTable> Drop for ParkingWord<L> {
     fn drop(&mut self) {
         if !self.is_plain() {
             // Site: "trial of elision".
-            self.lot.others().fetch_sub(1, Ordering::Relaxed);
+            self.sleepers
+                .extended_latches()
+                .fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::lot::Found;
+    use super::super::sleeper_table::WakeState;
     use super::*;
     use crate::shim::AtomicUsize;
 
@@ -210,7 +216,7 @@ mod tests {
     #[derive(Default)]
     struct Never;
 
-    impl Spin for Never {
+    impl SpinPhase for Never {
         fn spin(&mut self) -> bool {
             unreachable!("nobody waits")
         }
@@ -218,10 +224,10 @@ mod tests {
         fn reset(&mut self) {}
     }
 
-    impl Lot for Counted<'_> {
+    impl SleeperTable for Counted<'_> {
         type Spin = Never;
 
-        fn others(&self) -> &AtomicUsize {
+        fn extended_latches(&self) -> &AtomicUsize {
             self.0.expect("it has one")
         }
 
@@ -229,24 +235,24 @@ mod tests {
             unreachable!("nobody sleeps")
         }
 
-        fn wake(&self, _address: usize, _decide: impl FnOnce(Found) -> bool) {
+        fn wake(&self, _address: usize, _decide: impl FnOnce(WakeState) -> bool) {
             unreachable!("nobody sleeps")
         }
     }
 
     #[test]
-    fn i4_whatever_has_more_to_it_is_counted_as_long_as_it_has() {
+    fn i4_an_extended_latch_is_counted_as_long_as_it_is_extended() {
         let others = AtomicUsize::new(0);
         let count = || others.load(Ordering::Relaxed);
-        let word = |more| Word::over(Counted(Some(&others)), more);
+        let word = |extended| ParkingWord::over(Counted(Some(&others)), extended);
         let (plain, front) = (word(false), word(true));
         assert_eq!(count(), 1);
-        plain.take();
+        plain.acquire();
         for (is_plain, counted) in [(true, 1), (false, 2), (false, 2), (true, 1), (false, 2)] {
             plain.set_plain(is_plain);
             assert_eq!((plain.is_plain(), count()), (is_plain, counted));
         }
-        plain.give_back();
+        plain.release();
         drop(front);
         assert_eq!(count(), 1);
         drop(plain);
@@ -254,15 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn i4_a_mere_front_is_never_taken_nor_given_back_as_plain() {
+    fn i4_a_front_is_never_acquired_or_released_as_plain() {
         let others = AtomicUsize::new(0);
-        let front = Word::over(Counted(Some(&others)), true);
-        assert!(!front.take_plain() && !front.give_back_plain() && front.is_free());
+        let front = ParkingWord::over(Counted(Some(&others)), true);
+        assert!(!front.try_acquire_plain() && !front.try_release_plain() && front.is_free());
         // One to which there was more, and that is held by who made it plain.
-        front.take();
+        front.acquire();
         front.set_plain(true);
-        assert!(!front.take_plain());
-        assert!(front.give_back_plain() && front.take_plain());
-        front.give_back();
+        assert!(!front.try_acquire_plain());
+        assert!(front.try_release_plain() && front.try_acquire_plain());
+        front.release();
     }
 }

@@ -5,24 +5,24 @@ use crate::htm::Abort;
 use crate::htm::backend::BUSY;
 use crate::latch::Latch;
 use crate::latch::parking::Parking;
-use crate::latch::queue::Node;
+use crate::latch::queue::QueueNode;
 
 /// Whoever is inside is alone there.
 #[derive(Debug, Default)]
-pub(super) struct Alone(Parking);
+pub(super) struct Exclusion(Parking);
 
-impl Alone {
+impl Exclusion {
     /// Enters, once nobody else is inside.
     pub(super) fn enter(&self) {
         // SAFETY: this latch keeps nothing in its node, here and below.
-        unsafe { self.0.acquire(&Node::new()) }
+        unsafe { self.0.acquire(&QueueNode::new()) }
     }
 
     /// Enters if nobody is inside.
     #[cfg(feature = "emulated")]
-    pub(super) fn enter_now(&self) -> bool {
+    pub(super) fn try_enter(&self) -> bool {
         // SAFETY: as above.
-        unsafe { self.0.try_acquire(&Node::new()) }
+        unsafe { self.0.try_acquire(&QueueNode::new()) }
     }
 
     /// # Safety
@@ -30,7 +30,7 @@ impl Alone {
     /// The caller has entered.
     pub(super) unsafe fn leave(&self) {
         // SAFETY: passed on to the caller.
-        unsafe { self.0.release(&Node::new()) }
+        unsafe { self.0.release(&QueueNode::new()) }
     }
 
     /// Stays inside if `free`.

@@ -10,7 +10,7 @@
 //! None of its own. What is given out may be overwritten by what [`Ring::released`] orders; what is
 //! complete is told by completing it.
 
-use super::{ALIGNMENT, LEAST, Place, Ring};
+use super::{ALIGNMENT, MIN_RESERVATION, Reservation, Ring};
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU32, AtomicU64, Ordering};
 
@@ -20,12 +20,12 @@ const CLOSED: u64 = 1 << 63;
 /// A part of the stream that does not go through the ring.
 #[derive(Debug)]
 #[must_use = "nothing behind a gap is taken until it is met and skipped"]
-pub struct Gap {
+pub struct Bypass {
     at: u64,
     length: u64,
 }
 
-impl Gap {
+impl Bypass {
     /// Where it begins in the stream.
     pub fn at(&self) -> u64 {
         self.at
@@ -39,25 +39,25 @@ impl Gap {
 
 fn check_length(length: u64, capacity: u64) {
     assert!(
-        length >= LEAST && length.is_multiple_of(ALIGNMENT) && length <= capacity,
+        length >= MIN_RESERVATION && length.is_multiple_of(ALIGNMENT) && length <= capacity,
         "a place of {length} bytes in a ring of {capacity}"
     );
 }
 
 /// The right to give out places, for one thread at a time.
 #[derive(Debug)]
-pub struct Front {
+pub struct RingAllocator {
     ring: Arc<Ring>,
     next: u64,
     /// What is known to be released, and the capacity behind it.
     limit: u64,
 }
 
-impl Front {
+impl RingAllocator {
     /// The front of a new ring whose stream begins at `start`.
     pub(super) fn new(ring: Arc<Ring>, start: u64) -> Self {
         let limit = start + ring.capacity();
-        Front {
+        RingAllocator {
             ring,
             next: start,
             limit,
@@ -73,10 +73,10 @@ impl Front {
     ///
     /// # Panics
     ///
-    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity, or `ring` is
+    /// If the length is not a multiple of [`ALIGNMENT`] from [`MIN_RESERVATION`] to the capacity, or `ring` is
     /// another.
     #[inline]
-    pub fn allocate<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Place<'r>> {
+    pub fn reserve<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Reservation<'r>> {
         assert!(std::ptr::eq(&*self.ring, ring), "the front of another ring");
         check_length(length, ring.capacity());
         let end = self.next + length;
@@ -86,22 +86,22 @@ impl Front {
                 return None;
             }
         }
-        let place = ring.place(self.next, length);
+        let reservation = ring.reservation(self.next, length);
         self.next = end;
-        Some(place)
+        Some(reservation)
     }
 
     /// Gives `length` bytes of the stream a place outside the ring.
-    pub fn skip(&mut self, length: u64) -> Gap {
+    pub fn skip(&mut self, length: u64) -> Bypass {
         let at = self.next;
         self.next += length;
-        Gap { at, length }
+        Bypass { at, length }
     }
 }
 
 /// Why a shared front gave no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied {
+pub enum AllocationRefused {
     /// There is no room until the taker releases some.
     Full,
     /// It was closed.
@@ -116,97 +116,101 @@ pub enum Denied {
 /// Beside the word, in its line, stands whose turn it is: a hint, for those who would rather take turns
 /// than have the line go from core to core with each place.
 #[derive(Debug)]
-pub struct SharedFront {
+pub struct SharedAllocator {
     ring: Arc<Ring>,
-    line: CachePadded<Line>,
+    shared: CachePadded<SharedWord>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct SharedWord {
     /// Where the next place begins, and [`CLOSED`].
     next: AtomicU64,
     /// A number of the callers' own.
     turn: AtomicU32,
 }
 
-impl From<Front> for SharedFront {
-    fn from(front: Front) -> Self {
-        let line = Line {
-            next: AtomicU64::new(front.next),
+impl From<RingAllocator> for SharedAllocator {
+    fn from(allocator: RingAllocator) -> Self {
+        let shared = SharedWord {
+            next: AtomicU64::new(allocator.next),
             turn: AtomicU32::new(0),
         };
-        SharedFront {
-            line: CachePadded::new(line),
-            ring: front.ring,
+        SharedAllocator {
+            shared: CachePadded::new(shared),
+            ring: allocator.ring,
         }
     }
 }
 
-impl SharedFront {
+impl SharedAllocator {
     /// Where the next place begins.
     pub fn next(&self) -> u64 {
-        self.line.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
+        self.shared.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
     }
 
     /// The next `length` bytes. Tries so many times to be the first to ask.
     ///
     /// # Panics
     ///
-    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity.
+    /// If the length is not a multiple of [`ALIGNMENT`] from [`MIN_RESERVATION`] to the capacity.
     #[inline]
-    pub fn allocate(&self, length: u64, attempts: u32) -> Result<Place<'_>, Denied> {
+    pub fn reserve(
+        &self,
+        length: u64,
+        attempts: u32,
+    ) -> Result<Reservation<'_>, AllocationRefused> {
         let ring = &*self.ring;
         check_length(length, ring.capacity());
-        let mut next = self.line.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
+        let mut next = self.shared.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
         for _ in 0..attempts {
             if next & CLOSED != 0 {
-                return Err(Denied::Closed);
+                return Err(AllocationRefused::Closed);
             }
             if next + length > ring.released() + ring.capacity() {
-                return Err(Denied::Full);
+                return Err(AllocationRefused::Full);
             }
             // Relaxed: the word hands out numbers. What was released is known by O1, and what is
             // complete, by O2 and O3.
-            match self.line.next.compare_exchange(
+            match self.shared.next.compare_exchange(
                 next,
                 next + length,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Ok(ring.place(next, length)),
+                Ok(_) => return Ok(ring.reservation(next, length)),
                 Err(newer) => next = newer,
             }
         }
-        Err(Denied::Contended)
+        Err(AllocationRefused::Contended)
     }
 
     /// Gives `length` bytes of the stream a place outside the ring, or `None` if it was closed.
-    pub fn skip(&self, length: u64) -> Option<Gap> {
+    pub fn skip(&self, length: u64) -> Option<Bypass> {
         // Relaxed: as in `allocate`.
         let moved = self
-            .line
+            .shared
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
                 (next & CLOSED == 0).then_some(next + length)
             });
-        moved.ok().map(|at| Gap { at, length })
+        moved.ok().map(|at| Bypass { at, length })
     }
 
     /// Whose turn it is to ask: who called [`take_turn`](Self::take_turn) last. A hint; nobody is bound.
     #[inline]
     pub fn turn(&self) -> u32 {
-        self.line.turn.load(Ordering::Relaxed) // Relaxed: a hint.
+        self.shared.turn.load(Ordering::Relaxed) // Relaxed: a hint.
     }
 
     /// Makes it the turn of `who`.
     #[inline]
     pub fn take_turn(&self, who: u32) {
-        self.line.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
+        self.shared.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
     }
 
     /// Gives out nothing more.
     pub fn close(&self) {
         // Relaxed: what is told by it is told by whoever closes.
-        self.line.next.fetch_or(CLOSED, Ordering::Relaxed);
+        self.shared.next.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::latch::Latch;
 use crate::latch::parking::Parking;
-use crate::latch::queue::Node;
-use crate::latch::spin::Spin;
+use crate::latch::queue::QueueNode;
+use crate::latch::spin::SpinLatch;
 #[cfg(all(test, not(loom)))]
 use crate::shim::{Mutex, lock};
 #[cfg(all(test, not(loom)))]
@@ -16,17 +16,17 @@ use std::collections::VecDeque;
 
 /// One of those latches that can be asked whether they are held.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Raw<'a> {
+pub(super) enum RealLatch<'a> {
     /// The document's [001 §2.4].
-    Spin(&'a Spin),
+    Spin(&'a SpinLatch),
     /// As under the elision of the C library.
     Parking(&'a Parking),
     /// For tests: each look finds it free or not, by script, and then free. Waiters would sleep.
     #[cfg(all(test, not(loom)))]
-    Told(&'a Mutex<VecDeque<bool>>),
+    Scripted(&'a Mutex<VecDeque<bool>>),
 }
 
-impl Raw<'_> {
+impl RealLatch<'_> {
     /// Whether nobody holds it.
     #[inline(always)]
     pub(super) fn is_free(self) -> bool {
@@ -34,7 +34,7 @@ impl Raw<'_> {
             Self::Spin(latch) => latch.is_free(),
             Self::Parking(latch) => latch.is_free(),
             #[cfg(all(test, not(loom)))]
-            Self::Told(looks) => lock(looks).pop_front().unwrap_or(true),
+            Self::Scripted(looks) => lock(looks).pop_front().unwrap_or(true),
         }
     }
 
@@ -44,26 +44,26 @@ impl Raw<'_> {
     }
 
     #[inline(always)]
-    pub(super) fn try_acquire(self, node: &Node) -> bool {
+    pub(super) fn try_acquire(self, node: &QueueNode) -> bool {
         match self {
             // SAFETY: neither keeps anything in the node, here and below.
             Self::Spin(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.try_acquire(node) },
             #[cfg(all(test, not(loom)))]
-            Self::Told(_) => true,
+            Self::Scripted(_) => true,
         }
     }
 
     #[inline(always)]
-    pub(super) fn acquire(self, node: &Node) {
+    pub(super) fn acquire(self, node: &QueueNode) {
         match self {
             // SAFETY: as in `try_acquire`.
             Self::Spin(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.acquire(node) },
             #[cfg(all(test, not(loom)))]
-            Self::Told(_) => {}
+            Self::Scripted(_) => {}
         }
     }
 
@@ -71,14 +71,14 @@ impl Raw<'_> {
     ///
     /// The caller holds it.
     #[inline(always)]
-    pub(super) unsafe fn release(self, node: &Node) {
+    pub(super) unsafe fn release(self, node: &QueueNode) {
         match self {
             // SAFETY: passed on to the caller.
             Self::Spin(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.release(node) },
             #[cfg(all(test, not(loom)))]
-            Self::Told(_) => {}
+            Self::Scripted(_) => {}
         }
     }
 }

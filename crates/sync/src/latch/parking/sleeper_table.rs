@@ -8,7 +8,7 @@ use parking_lot_core as core;
 
 /// What is found when somebody is to be woken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct WakeState {
     /// Whether somebody slept.
     pub(super) sleeper: bool,
     /// Whether others still do.
@@ -18,13 +18,13 @@ pub(super) struct Found {
 }
 
 /// Sleepers, by address.
-pub(super) trait Lot {
+pub(super) trait SleeperTable {
     /// How a thread passes its time before it sleeps.
-    type Spin: Spin;
+    type Spin: SpinPhase;
 
     /// How many latches over it have more to them. While none has, no pass looks at its latch before the exchange: a line that
     /// somebody else has written is then fetched once, to be written, and not twice.
-    fn others(&self) -> &AtomicUsize;
+    fn extended_latches(&self) -> &AtomicUsize;
 
     /// Sleeps by `address`, if `validate` still says so once nobody can be woken there, until woken. Says whether it was handed what
     /// it sleeps for.
@@ -32,11 +32,11 @@ pub(super) trait Lot {
 
     /// Wakes one, if there is one. `decide` is called while nobody goes to sleep there, and says whether he is handed what he
     /// sleeps for.
-    fn wake(&self, address: usize, decide: impl FnOnce(Found) -> bool);
+    fn wake(&self, address: usize, decide: impl FnOnce(WakeState) -> bool);
 }
 
 /// Passes time.
-pub(super) trait Spin: Default {
+pub(super) trait SpinPhase: Default {
     /// Waits a little. Returns false if it was enough.
     fn spin(&mut self) -> bool;
 
@@ -47,15 +47,15 @@ pub(super) trait Spin: Default {
 /// The table of the process.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug, Default)]
-pub(super) struct Table;
+pub(super) struct ProcessTable;
 
 #[cfg(not(any(loom, shuttle)))]
 const FREE: core::UnparkToken = core::UnparkToken(0);
 #[cfg(not(any(loom, shuttle)))]
-const YOURS: core::UnparkToken = core::UnparkToken(1);
+const HANDED_OVER: core::UnparkToken = core::UnparkToken(1);
 
 #[cfg(not(any(loom, shuttle)))]
-impl Spin for core::SpinWait {
+impl SpinPhase for core::SpinWait {
     fn spin(&mut self) -> bool {
         core::SpinWait::spin(self)
     }
@@ -66,15 +66,15 @@ impl Spin for core::SpinWait {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-static OTHERS: CachePadded<AtomicUsize> = CachePadded::new(AtomicUsize::new(0));
+static EXTENDED_LATCHES: CachePadded<AtomicUsize> = CachePadded::new(AtomicUsize::new(0));
 
 #[cfg(not(any(loom, shuttle)))]
-impl Lot for Table {
+impl SleeperTable for ProcessTable {
     type Spin = core::SpinWait;
 
     #[inline(always)]
-    fn others(&self) -> &AtomicUsize {
-        &OTHERS
+    fn extended_latches(&self) -> &AtomicUsize {
+        &EXTENDED_LATCHES
     }
 
     fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool {
@@ -82,17 +82,17 @@ impl Lot for Table {
         // SAFETY: the address is that of a latch, which nobody else sleeps by; nothing that is called here panics or parks, and
         // nobody is woken by a timeout.
         let woken = unsafe { core::park(address, validate, || {}, |_, _| {}, token, None) };
-        woken == core::ParkResult::Unparked(YOURS)
+        woken == core::ParkResult::Unparked(HANDED_OVER)
     }
 
-    fn wake(&self, address: usize, decide: impl FnOnce(Found) -> bool) {
+    fn wake(&self, address: usize, decide: impl FnOnce(WakeState) -> bool) {
         let decide = |result: core::UnparkResult| {
-            let found = Found {
+            let found = WakeState {
                 sleeper: result.unparked_threads > 0,
                 others: result.have_more_threads,
                 is_fair: result.be_fair,
             };
-            if decide(found) { YOURS } else { FREE }
+            if decide(found) { HANDED_OVER } else { FREE }
         };
         // SAFETY: as in `sleep`.
         unsafe { core::unpark_one(address, decide) };
