@@ -1,29 +1,32 @@
-//! A fence that costs one side nothing.
+//! Asymmetric fence, which costs one side nothing.
 //!
-//! Two threads each write one word and then read the other's: at least one must see what the other
-//! wrote. With ordinary fences both pay. Where one side runs a million times for each time of the
-//! other, the cheap side only keeps the compiler from reordering ([`light`](crate::asymmetric::Asymmetric::light)), and
-//! the dear side has the system run a full barrier on every processor that runs a thread of this
-//! process ([`heavy`](crate::asymmetric::Asymmetric::heavy)). The system call is `membarrier`, private and expedited; it
-//! costs a few microseconds. Where it is missing both sides are full fences, and the rest of the argument is
-//! the same. To the model checker, which knows no such call, the pair is always expedited, by full fences.
+//! Two threads each write one word and then read the other's: at least one must see the other's
+//! write. With ordinary fences both pay. Suppose one side runs a million times for each time of the
+//! other. Then the cheap side only keeps the compiler from reordering
+//! ([`light`](crate::asymmetric::Asymmetric::light)). The expensive side has the system run a full
+//! barrier on every processor that runs a thread of this process
+//! ([`heavy`](crate::asymmetric::Asymmetric::heavy)).
+//!
+//! The system call is `membarrier`, private and expedited; it costs a few microseconds. Where it is
+//! missing both sides are full fences, and the rest of the argument is the same. The model checker
+//! knows no such call, so under it the pair is always expedited, by full fences.
 //!
 //! # Why that is enough
 //!
 //! While `heavy` runs, every thread of the process passes a full barrier at some point: by the
-//! interrupt if it runs, by the switch if it does not. For a thread with `W(a); light; R(b)` and
-//! another with `W(b); heavy; R(a)` that point lies before `W(a)`, then `R(b)` comes after the barrier
-//! and sees `b`; or after it, then `W(a)` comes before the barrier and `R(a)` sees it. The light fence
-//! is what lets "before" and "after" be read off the program.
+//! interrupt if it runs, by the switch if it does not. Take a thread with `W(a); light; R(b)` and
+//! another with `W(b); heavy; R(a)`. If that point lies before `W(a)`, then `R(b)` comes after the
+//! barrier and sees `b`. If it lies after `W(a)`, then `W(a)` comes before the barrier and `R(a)`
+//! sees it. The light fence is why "before" and "after" can be read off the program.
 //!
 //! # Orderings
 //!
-//! * O1  the fences of both sides, `SeqCst` where they are fences: store, then load, on either side;
-//!   no acquire or release orders these.
+//! * O1  the fences of both sides, `SeqCst` where they are fences: store, then load, on either
+//!   side; no acquire or release orders these.
 
 use crate::shim::{Ordering, fence};
 
-/// A pair of fences for two sides of which one is far more frequent.
+/// A pair of fences for two sides, one of which is far more frequent.
 ///
 /// ```
 /// use foxton_sync::asymmetric::Asymmetric;
@@ -44,19 +47,19 @@ impl Default for Asymmetric {
 }
 
 impl Asymmetric {
-    /// The best pair the system has.
+    /// Returns the best pair that the system has.
     pub fn new() -> Self {
         Self {
             expedited: system::register(),
         }
     }
 
-    /// Full fences on both sides, whatever the system has.
+    /// Returns full fences on both sides, whatever the system has.
     pub const fn symmetric() -> Self {
         Self { expedited: false }
     }
 
-    /// Whether the light side is free.
+    /// True if the light side is free.
     pub fn is_expedited(&self) -> bool {
         self.expedited
     }
@@ -71,8 +74,8 @@ impl Asymmetric {
         }
     }
 
-    /// The frequent side, for whoever knows that it [`is_expedited`](Self::is_expedited): without asking
-    /// again each time.
+    /// The frequent side, for a caller that knows that it [`is_expedited`](Self::is_expedited) and
+    /// so need not check again.
     #[inline(always)]
     pub fn light_expedited(&self) {
         debug_assert!(self.expedited, "a fence is needed here");
@@ -98,7 +101,7 @@ mod system {
     use crate::shim::compiler_barrier;
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Tells the system that this process will ask for barriers; once is enough, more is harmless.
+    /// Registers this process for barriers; once is enough, more is harmless.
     pub(super) fn register() -> bool {
         membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
     }
@@ -155,15 +158,16 @@ mod tests {
     use crate::shim::{AtomicBool, AtomicU64, thread};
     use std::sync::Arc;
 
-    /// The litmus of the first page on the processor at hand: rounds in which both sides miss the
-    /// other are what must not happen. Without the fences it happens within the first thousands.
+    /// The litmus test of the first page on this processor: counts rounds in which each side misses
+    /// the other's write, which must not happen. Without the fences it happens within the first
+    /// thousands.
     #[test]
     fn one_of_two_sides_sees_the_other() {
         for pair in [Asymmetric::new(), Asymmetric::symmetric()] {
             let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false)));
-            // The frequent side counts its rounds in the first word and notes what it saw last of
-            // the second. Having written n, whoever then reads less than what the rare side had
-            // written before it read less than n has missed it, and was missed.
+            // The frequent side counts its rounds in the first word and records its last read of
+            // the second. Say that after writing n it reads a value below x, and that the rare
+            // side, having written x, reads a value below n. Then each side has missed the other.
             let frequent = {
                 let shared = shared.clone();
                 thread::spawn(move || {
@@ -189,7 +193,7 @@ mod tests {
             shared.2.store(true, Ordering::Relaxed);
             let seen = frequent.join().unwrap();
             for (round, &of_other) in saw.iter().enumerate() {
-                // Round `of_other + 1` of the frequent side was written after this side had looked.
+                // Round `of_other + 1` of the frequent side was written after this side had read.
                 if let Some(&later) = seen.get(of_other as usize + 1) {
                     assert!(later >= round as u64, "both sides missed each other");
                 }

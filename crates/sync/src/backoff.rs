@@ -1,16 +1,16 @@
-//! Waiting without burning a time slice.
+//! Waiting that does not burn a time slice.
 //!
-//! Whoever waits for a thread that runs on another core should spin: the wait is over within a
-//! few hundred nanoseconds. Whoever waits for a thread that does not run should give up the core,
-//! since it may be the very core the other needs. Nobody can tell which case it is, so every wait
-//! here spins a bounded while, twice as long each time, and then yields for ever.
+//! A thread that waits for one that runs on another core should spin: the wait is over within a few
+//! hundred nanoseconds. A thread that waits for one that does not run should give up its core,
+//! because that may be the very core the other needs. No thread can tell which case it is in, so
+//! every wait here spins a bounded while, twice as long each time, and then yields for ever.
 
 use crate::shim::thread;
 
 /// Steps that spin before the first yield: 1 + 2 + .. + 64 pauses, about two microseconds.
 const SPIN_STEPS: u32 = 7;
 
-/// One wait's patience, used up step by step.
+/// State of one wait.
 ///
 /// ```
 /// use foxton_sync::backoff::Backoff;
@@ -29,7 +29,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A wait that has not begun.
+    /// Returns a wait that has not begun.
     #[inline]
     pub const fn new() -> Self {
         Self { step: 0 }
@@ -49,7 +49,7 @@ impl Backoff {
         self.step += 1;
     }
 
-    /// Whether spinning is over and every further step yields.
+    /// True if spinning is over and every further step yields.
     #[inline]
     pub const fn is_yielding(&self) -> bool {
         self.step >= SPIN_STEPS

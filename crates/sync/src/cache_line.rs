@@ -1,4 +1,4 @@
-//! Values kept from sharing a cache line, and lines asked for before they are needed.
+//! Padding to cache lines, and prefetching.
 //!
 //! Two threads that write two words of one line pay as if they wrote one word. Processors that
 //! fetch lines in pairs (x86-64, and many of the 64-bit ARM) make the unit 128 bytes.
@@ -28,7 +28,7 @@ impl<T> CachePadded<T> {
         Self(value)
     }
 
-    /// The value without its padding.
+    /// Returns the value without its padding.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -64,8 +64,8 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// Asks the processor to fetch two cache lines at `address`, whatever that is, and does not wait. Nothing where there is
-/// no such instruction.
+/// Asks the processor to fetch two cache lines at `address`, which may be any, and does not wait.
+/// Does nothing where there is no such instruction.
 ///
 /// ```
 /// use foxton_sync::cache_line::prefetch;
@@ -92,8 +92,8 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the processor to fetch the one cache line at `address`, whatever that is, as one that is about to be written, and
-/// does not wait. Nothing where there is no such instruction.
+/// Asks the processor to fetch the one cache line at `address`, which may be any, for writing, and
+/// does not wait. Does nothing where there is no such instruction.
 ///
 /// ```
 /// use foxton_sync::cache_line::prefetch_to_write;
@@ -101,14 +101,14 @@ pub fn prefetch(address: *const u8) {
 /// let mut counts = vec![0_u8; 1 << 20];
 /// let next = 77_777;
 /// prefetch_to_write(&raw const counts[next]);
-/// // What is to be done before the count is needed.
+/// // Other work, before the count is needed.
 /// counts[next] += 1;
 /// ```
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    // SAFETY: prefetching has no effect that a program can see, whatever the address; processors that do not know
-    // the instruction take it for none.
+    // SAFETY: prefetching has no effect that a program can see, whatever the address; processors
+    // that do not know the instruction treat it as a no-op.
     unsafe {
         core::arch::asm!(
             "prefetchw [{}]",

@@ -1,10 +1,11 @@
-//! CRC-32C, of short bytes in few instructions and of long ones many at a time.
+//! CRC-32C: few instructions for short inputs, many bytes at a time for long ones.
 //!
-//! The library `crc32c` has the processor's instruction, and makes of long bytes three sums side by side. Before it
-//! comes to short ones it looks for their alignment and cuts them into thirds of two sizes: for the two sums of a log record
-//! of 120 bytes callgrind counted 297 instructions there, and counts 120 here (`foxton bench log-insert --bare`). The library
-//! `crc-fast` folds long bytes by multiplication without carry, twice as fast as three sums where the processor has wide
-//! registers for that.
+//! The library `crc32c` uses the processor's instruction, and computes three sums side by side over
+//! long inputs. Before it handles short ones it checks their alignment and cuts them into thirds of
+//! two sizes. For the two sums of a short log record that takes more than twice the instructions of
+//! the loop here (`foxton bench log-insert --bare`). The library `crc-fast` folds long inputs by
+//! carry-less multiplication, twice as fast as three sums where the processor has wide registers
+//! for that.
 //!
 //! ```
 //! use foxton_sync::checksum::crc32c;
@@ -15,10 +16,10 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Bytes that are folded. With fewer the instruction is as fast.
+/// Bytes from which folding is used. Below this the instruction is as fast.
 const LONG: usize = 512;
 
-/// The CRC-32C of `bytes` behind bytes whose CRC-32C is `before`: zero, if there are none.
+/// Returns the CRC-32C of `bytes` appended to bytes whose CRC-32C is `before`: 0 if there are none.
 #[inline]
 pub fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     if bytes.len() >= LONG {
@@ -26,7 +27,7 @@ pub fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     }
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the processor has the instruction, as was just looked up.
+        // SAFETY: the processor has the instruction, as was just checked.
         return unsafe { short(before, bytes) };
     }
     crc32c::crc32c_append(before, bytes)
@@ -61,7 +62,8 @@ unsafe fn short(before: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Every length around the words and around `LONG`, and some long ones, from every alignment, in one piece and in two.
+    /// Every length around the words and around `LONG`, and some long ones, from every alignment,
+    /// in one piece and in two.
     #[test]
     fn it_agrees_with_the_library() {
         let bytes: Vec<u8> = (0..70_000_u32)

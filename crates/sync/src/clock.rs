@@ -1,32 +1,32 @@
-//! Time: exact, or cheap.
+//! Clocks: exact, or cheap.
 //!
-//! `now` asks the processor's counter and costs some 20 ns. `coarse_now` reads what the kernel
-//! noted at its last tick: a few nanoseconds, and up to a tick (1 to 10 ms) behind. Waits that
-//! are to be measured take the exact clock, since waiting is expensive anyway; ages and
-//! rare-enough checks take the cheap one.
+//! `now` reads the processor's counter and costs some 20 ns. `coarse_now` reads the kernel's time
+//! of its last tick: a few nanoseconds, and up to a tick (1 to 10 ms) behind. Measured waits use
+//! the exact clock, because waiting is expensive anyway; ages and rare checks use the cheap one.
 //!
-//! What waits for a time asks the [`Clock`](crate::clock::Clock) of its database instead, which a test can set forward (with
-//! the feature `hooks`): an hour's interval then passes at once, and does not pass before.
+//! Code that waits for a time asks the [`Clock`](crate::clock::Clock) of its database instead,
+//! which a test can set forward (with the feature `hooks`): an hour's interval then passes at once,
+//! and does not pass before.
 
 use std::time::{Duration, Instant};
 
-/// The time of one database. Cheap to clone; all clones are one.
+/// The clock of one database. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
 pub struct Clock(#[cfg(feature = "hooks")] offset::Offset);
 
-// Off, it takes no room in whoever carries it.
+// Without the feature it takes no space.
 #[cfg(not(feature = "hooks"))]
 const _: () = assert!(size_of::<Clock>() == 0);
 
 #[cfg(not(feature = "hooks"))]
 impl Clock {
-    /// The time.
+    /// Returns the time.
     #[inline(always)]
     pub fn now(&self) -> Instant {
         now()
     }
 
-    /// How long to sleep at once to be awake when `left` has passed.
+    /// Returns how long to sleep now to be awake when `left` has passed.
     #[inline(always)]
     pub fn sleep_time(&self, left: Duration) -> Duration {
         left
@@ -39,20 +39,20 @@ mod offset {
     use crate::shim::{Arc, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    /// By how many nanoseconds the clock is ahead.
+    /// Nanoseconds by which the clock is ahead.
     pub(super) type Offset = Arc<AtomicU64>;
 
-    /// Who sleeps looks at the clock this often: it may have been set.
+    /// A sleeping thread wakes this often to read the clock, which a test may have set.
     const MAX_SLEEP: Duration = Duration::from_millis(1);
 
     impl Clock {
-        /// The time.
+        /// Returns the time.
         pub fn now(&self) -> Instant {
             // Relaxed: a number, which leads to no memory.
             now() + Duration::from_nanos(self.0.load(Ordering::Relaxed))
         }
 
-        /// How long to sleep at once to be awake when `left` has passed.
+        /// Returns how long to sleep now to be awake when `left` has passed.
         pub fn sleep_time(&self, left: Duration) -> Duration {
             left.min(MAX_SLEEP)
         }
@@ -65,13 +65,13 @@ mod offset {
     }
 }
 
-/// The exact time.
+/// Returns the exact time.
 #[inline]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The time of the last tick, at most some 10 ms ago.
+/// Returns the time of the last tick, at most some 10 ms ago.
 ///
 /// ```
 /// use foxton_sync::clock::coarse_now;
@@ -100,7 +100,7 @@ impl CoarseInstant {
         Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// How long after `earlier` this was; zero if it was before.
+    /// Returns the time from `earlier` to this; zero if this was before.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -119,7 +119,7 @@ impl CoarseInstant {
         Self(Instant::now())
     }
 
-    /// How long after `earlier` this was; zero if it was before.
+    /// Returns the time from `earlier` to this; zero if this was before.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_duration_since(earlier.0)

@@ -1,9 +1,9 @@
-//! Counters that nobody shares until they are read.
+//! Counters per worker, summed when read.
 //!
 //! A counter that every thread increments is the most expensive line of a program on a large
-//! machine. Here each worker counts in a block of its own, and whoever wants the total sums the
-//! blocks. The sum is exact once the workers are still, and otherwise somewhere between the totals
-//! at the beginning and at the end of the summing.
+//! machine. Here each worker counts in a block of its own, and a reader sums the blocks. The sum is
+//! exact once the workers are still, and otherwise somewhere between the totals at the beginning
+//! and at the end of the summing.
 //!
 //! # State
 //!
@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! * I1  Of workers that share an id at most one lives, and an id passes from one to the next
-//!   through a mutex. So a block has one writer, and adding needs no read-modify-write.
+//! * I1  Of workers that share an id at most one exists at a time, and an id passes from one to the
+//!   next through a mutex. So a block has one writer, and adding needs no read-modify-write.
 
 use crate::cache_line::CachePadded;
 use crate::shim::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::worker::Worker;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Chunks for every id a u32 can be.
+/// Chunks for every u32 id.
 const CHUNKS: usize = 32;
 
 type CounterBlock<const N: usize> = CachePadded<[AtomicU64; N]>;
@@ -77,19 +77,19 @@ impl<const N: usize> WorkerCounters<N> {
     #[inline]
     pub fn add(&self, worker: &Worker, index: usize, amount: u64) {
         let counter = &self.block(worker.id())[index];
-        // Relaxed: nobody else writes it (I1).
+        // Relaxed: no other thread writes it (I1).
         let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
         counter.store(sum, Ordering::Relaxed);
     }
 
-    /// The sum of counter `index` over all workers.
+    /// Returns the sum of counter `index` over all workers.
     pub fn sum(&self, index: usize) -> u64 {
         self.blocks().fold(0, |sum, block| {
             sum.wrapping_add(block[index].load(Ordering::Relaxed))
         })
     }
 
-    /// The sums of all counters.
+    /// Returns the sums of all counters.
     pub fn sums(&self) -> [u64; N] {
         std::array::from_fn(|index| self.sum(index))
     }

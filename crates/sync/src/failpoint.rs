@@ -1,30 +1,32 @@
-//! Named points in the engine where a test can step in.
+//! Failpoints: named points in the engine where a test can intervene.
 //!
-//! The engine passes its points by name: `worker.failpoints().pass(&SCANNED)`. Without the feature `hooks`
-//! that is nothing: the type is empty and the calls are empty functions. With it, a test can have a
-//! closure run there, an error come back, or a thread stop until it is let go. So a race that needs
-//! one instruction between two others is played, not waited for.
+//! The engine passes its points by name: `worker.failpoints().pass(&SCANNED)`. Without the feature
+//! `hooks` that does nothing: the type is empty and the calls are empty functions. With it, a test
+//! can run a closure there, return an error, or stop a thread until the test releases it. So a race
+//! that needs one instruction between two others is played, not waited for.
 //!
 //! # State
 //!
-//! One registry for each [`Workers`](crate::worker::Workers), since two databases in one process share
-//! nothing: for each name, how often it was passed, and what to do there.
+//! One registry for each [`Workers`](crate::worker::Workers), because two databases in one process
+//! share nothing: for each name, the number of passages, and an action.
 //!
 //! # Invariants
 //!
-//! * I1  An action runs without the registry's mutex: it may pass points itself, take locks, or stop.
-//! * I2  At a point that cannot fail an error is a panic: the test asked for what is not there.
+//! * I1  An action runs without the registry's mutex: it may pass points itself, take locks, or
+//!   stop.
+//! * I2  An error at a point that cannot fail is a panic, because the test asked for the
+//!   impossible.
 //!
 //! # Why not the crate `fail`
 //!
-//! Its registry is one for the process, filled from strings and an environment variable. Tests that run
-//! side by side would meet in it, and two databases could not differ. Its actions are a list to choose
-//! from; what is needed most here is a closure that runs a whole other transaction at the point, with
-//! the types of the test. What is left to own is this page.
+//! It has one registry for the process, filled from strings and an environment variable. Tests that
+//! run side by side would meet in it, and two databases could not differ. Its actions are a list to
+//! choose from; these tests mostly need a closure that runs a whole other transaction at the point,
+//! with the types of the test. The rest of the work is this page.
 
 use std::fmt;
 
-/// A place in the engine, by name.
+/// A named place in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Failpoint {
     name: &'static str,
@@ -32,22 +34,22 @@ pub struct Failpoint {
 }
 
 impl Failpoint {
-    /// A point that is only passed.
+    /// Returns a point that is only passed.
     pub const fn passing(name: &'static str) -> Self {
         Self { name, fails: false }
     }
 
-    /// A point where an error may come back, as from a device.
+    /// Returns a point where an error may be returned, as from a device.
     pub const fn failing(name: &'static str) -> Self {
         Self { name, fails: true }
     }
 
-    /// Its name: `crate/what`.
+    /// Returns its name: `crate/what`.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether an error may come back.
+    /// True if an error may be returned.
     pub const fn fails(&self) -> bool {
         self.fails
     }
@@ -59,11 +61,11 @@ impl fmt::Display for Failpoint {
     }
 }
 
-/// What tests have asked for at the points of one database. Cheap to clone; all clones are one.
+/// Actions of tests at the points of one database. Cheap to clone; all clones are one.
 #[derive(Clone, Default)]
 pub struct Failpoints(#[cfg(feature = "hooks")] enabled::Entries);
 
-// Off, it takes no room in whoever carries it.
+// Without the feature it takes no space.
 #[cfg(not(feature = "hooks"))]
 const _: () = assert!(size_of::<Failpoints>() == 0);
 
@@ -79,10 +81,10 @@ impl Failpoints {
     #[inline(always)]
     pub fn pass(&self, _point: &Failpoint) {}
 
-    /// Passes `point`, where an error may come back.
+    /// Passes `point`, where an error may be returned.
     ///
     /// # Errors
-    /// What a test asked for.
+    /// The error that a test asked for.
     #[inline(always)]
     pub fn try_pass(&self, _point: &Failpoint) -> std::io::Result<()> {
         Ok(())
@@ -103,7 +105,7 @@ mod enabled {
 
     pub(super) type Entries = Arc<Mutex<HashMap<&'static str, PointEntry>>>;
 
-    /// Runs at a point; the number says which passage it is, from 1 on.
+    /// Runs at a point; the number is that of the passage, from 1 on.
     type PointAction = dyn Fn(u64) -> io::Result<()> + Send + Sync;
 
     #[derive(Default)]
@@ -112,7 +114,7 @@ mod enabled {
         action: Option<Arc<PointAction>>,
     }
 
-    /// A test that waits longer for a thread to come to a point waits for nothing.
+    /// A test that waits longer for a thread to reach a point waits in vain.
     const MAX_WAIT: Duration = Duration::from_secs(120);
 
     impl Failpoints {
@@ -124,10 +126,10 @@ mod enabled {
             }
         }
 
-        /// Passes `point`, where an error may come back.
+        /// Passes `point`, where an error may be returned.
         ///
         /// # Errors
-        /// What a test asked for.
+        /// The error that a test asked for.
         pub fn try_pass(&self, point: &Failpoint) -> io::Result<()> {
             debug_assert!(point.fails, "{point} cannot fail by its name");
             self.run_action(point)
@@ -143,8 +145,8 @@ mod enabled {
             action.map_or(Ok(()), |action| action(passed)) // I1
         }
 
-        /// From now on `action` runs at each passage of `point`, with its number, instead of what was
-        /// asked for before.
+        /// Makes `action` run at each passage of `point`, with its number, instead of the previous
+        /// action.
         pub fn set(
             &self,
             point: &Failpoint,
@@ -153,7 +155,7 @@ mod enabled {
             lock(&self.0).entry(point.name).or_default().action = Some(Arc::new(action));
         }
 
-        /// As [`at`](Self::set), at the next passage only.
+        /// As [`set`](Self::set), at the next passage only.
         pub fn once(&self, point: &Failpoint, action: impl FnOnce() + Send + 'static) {
             let action = Mutex::new(Some(action));
             self.set(point, move |_| {
@@ -166,8 +168,8 @@ mod enabled {
             });
         }
 
-        /// The next thread that comes to `point` stops there until the [`FailpointStop`] is released or
-        /// dropped.
+        /// Makes the next thread that reaches `point` stop there until the [`FailpointStop`] is
+        /// released or dropped.
         pub fn stop(&self, point: &Failpoint) -> FailpointStop {
             let stop = FailpointStop(Arc::default());
             let there = FailpointStop(stop.0.clone());
@@ -175,12 +177,12 @@ mod enabled {
             stop
         }
 
-        /// Nothing is done at `point` any more.
+        /// Removes the action at `point`.
         pub fn clear(&self, point: &Failpoint) {
             lock(&self.0).entry(point.name).or_default().action = None;
         }
 
-        /// How often `point` was passed.
+        /// Number of passages of `point`.
         pub fn passages(&self, point: &Failpoint) -> u64 {
             lock(&self.0)
                 .get(point.name)
@@ -188,7 +190,7 @@ mod enabled {
         }
     }
 
-    /// A thread that is to stop at a point.
+    /// A thread that stops at a point.
     #[derive(Debug)]
     pub struct FailpointStop(Arc<(Mutex<StopState>, Condvar)>);
 
@@ -199,15 +201,15 @@ mod enabled {
     }
 
     impl FailpointStop {
-        /// Waits until the thread is there.
+        /// Waits until the thread has stopped.
         ///
         /// # Panics
-        /// If none comes for two minutes.
+        /// If no thread comes for two minutes.
         pub fn reached(&self) {
             self.wait("nobody came to the point", |state| state.reached);
         }
 
-        /// Lets the thread go on, now or when it comes.
+        /// Lets the thread continue, now or when it comes.
         pub fn release(&self) {
             lock(&self.0.0).released = true;
             self.0.1.notify_all();

@@ -1,25 +1,25 @@
 //! Large pages for memory that has filled up and stays.
 //!
-//! A table larger than the caches is read by jumping through it, and with pages of four kibibytes nearly
-//! every jump misses the translation buffer as well as the cache. Systems back memory with pages of two
-//! mebibytes where they are asked to, but an allocator's memory grows in small steps and asks for
-//! nothing. So whoever has filled a stretch of memory says so here, and the system moves what lies in it
-//! into one large page (`MADV_COLLAPSE`, Linux 6.1).
+//! A table larger than the caches is read at random, and with pages of four kibibytes nearly every
+//! read misses the translation buffer as well as the cache. Systems back memory with pages of two
+//! mebibytes on request, but an allocator's memory grows in small steps and requests nothing. So a
+//! caller that has filled a region of memory promotes it here: the system moves its content into
+//! one large page (`MADV_COLLAPSE`, Linux 6.1).
 //!
-//! It changes no content and no address, so it needs no care from anybody else who has memory there; it
-//! costs a copy, and should be done by a thread that nobody waits for.
+//! Promotion changes no content and no address, so other users of that memory need no care. It
+//! costs a copy, and should run in a thread that no other waits for.
 
 /// Bytes of a large page.
 pub const PAGE_BYTES: usize = 2 << 20;
 
-/// The number of the large page that `address` lies in, or would.
+/// Returns the number of the large page that contains `address`, or would.
 #[inline]
 pub const fn page_of(address: usize) -> usize {
     address / PAGE_BYTES
 }
 
-/// Asks the system to back the page numbered `page` by one large page, and says whether it did. It does
-/// not where it cannot, where part of the page is not in use, or where it is told not to.
+/// Asks the system to back the page numbered `page` by one large page; returns whether it did. It
+/// does not where it cannot, where part of the page is unused, or where it is configured not to.
 pub fn promote(page: usize) -> bool {
     page.checked_mul(PAGE_BYTES).is_some_and(system::collapse)
 }
@@ -30,8 +30,8 @@ mod system {
 
     pub(super) fn collapse(start: usize) -> bool {
         let start = std::ptr::without_provenance_mut(start);
-        // SAFETY: this advice changes neither content nor mapping of any address, in use or not; what
-        // is not mapped is an error.
+        // SAFETY: this advice changes neither content nor mapping of any address, in use or not; an
+        // unmapped page is an error.
         unsafe { libc::madvise(start, PAGE_BYTES, libc::MADV_COLLAPSE) == 0 }
     }
 }
@@ -43,10 +43,11 @@ mod system {
     }
 }
 
-/// Notices when a stretch of memory has filled up, for one who allocates from it.
+/// Notices when a region of memory has filled up, for one caller that allocates from it.
 ///
-/// Allocators give memory to a thread from one place for a while. When it comes from another page than
-/// before, and much of the page before was filled, that page is full, as far as this thread can know.
+/// Allocators give a thread memory from one region for a while. When memory comes from another page
+/// than before, and much of the page before was filled, that page is full, as far as this thread
+/// can know.
 ///
 /// ```
 /// use foxton_sync::huge_pages::{RegionTracker, PAGE_BYTES, page_of};
@@ -64,8 +65,8 @@ pub struct RegionTracker {
 }
 
 impl RegionTracker {
-    /// Notes that `bytes` at `address` came to be used and will be for long. Returns the page that is
-    /// full, if this was the first beyond it.
+    /// Records that `bytes` at `address` are used now and will be for long. Returns the page that
+    /// is full, if this is the first address beyond it.
     #[inline]
     pub fn record(&mut self, address: usize, bytes: usize) -> Option<usize> {
         let before = *self;
@@ -91,7 +92,7 @@ mod tests {
             .enumerate()
             .for_each(|(at, byte)| *byte = at as u8);
         let first = page_of(bytes.as_ptr().addr() + PAGE_BYTES - 1);
-        // Whether the system does it is not for us to say.
+        // The system may or may not do it.
         println!("gathered: {}", promote(first));
         assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     }

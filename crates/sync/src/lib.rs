@@ -1,8 +1,7 @@
-//! How threads meet.
+//! Concurrency primitives: latches, parking, epochs, and the account of critical sections.
 //!
-//! Floor 0 of Foxton: latches, parking, epochs, the account of critical sections, and the only
-//! door to atomics. Nothing here is global: two databases in one process share no state, and
-//! everything a thread needs is handed to it as a [`Worker`](worker::Worker).
+//! Floor 0 of Foxton, and the only door to atomics. Nothing here is global: two databases in one
+//! process share no state, and each thread gets all that it needs as a [`Worker`](worker::Worker).
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 //!
@@ -23,59 +22,59 @@
 /// Atomics, cells, mutexes and threads: std's, or the model checker's.
 pub mod shim;
 
-/// Choices that people make by name.
+/// Enums whose members have names.
 pub mod named_enum;
 
-/// A fence that costs one side nothing.
+/// Asymmetric fence, which costs one side nothing.
 pub mod asymmetric;
 
-/// Values kept from sharing a cache line.
+/// Padding to cache lines, and prefetching.
 pub mod cache_line;
 
-/// Transactions of the processor, where it has any.
+/// Hardware transactions, where the processor has any.
 pub mod htm;
 
-/// Checksums of short bytes.
+/// Checksums.
 pub mod checksum;
 
 /// Large pages for memory that has filled up.
 pub mod huge_pages;
 
-/// Waiting without burning a time slice.
+/// Waiting that does not burn a time slice.
 pub mod backoff;
 
-/// Time: exact, or cheap.
+/// Clocks: exact, or cheap.
 pub mod clock;
 
-/// What the machine offers.
+/// Number of cores.
 pub mod topology;
 
 /// Critical sections, and how often each was passed.
 pub mod site;
 
-/// At most so many at work at once.
+/// Admission control: limits how many clients work at once.
 pub mod admission;
 
-/// Points where a test can step in.
+/// Failpoints: named points where a test can intervene.
 pub mod failpoint;
 
-/// Sleeping and waking: a thread or an async task, exactly once.
+/// Parking: a thread or an async task sleeps and is woken exactly once.
 pub mod park;
 
-/// Reclamation by epochs.
+/// Reclamation by epochs and hazard pointers.
 pub mod epoch;
 
-/// Everything that belongs to one thread, passed explicitly.
+/// Worker: everything that belongs to one thread, passed explicitly.
 pub mod worker;
 
-/// Counters that nobody shares until they are read.
+/// Counters per worker, summed when read.
 pub mod counter;
 
-/// Short physical exclusion.
+/// Latches: short physical exclusion.
 pub mod latch;
 
-/// A ring of bytes: places given out in order, filled in any order, taken out in order.
+/// A ring of bytes: reserved in order, filled in any order, drained in order.
 pub mod ring;
 
-/// Threads that want a place at the same time ask for it together.
+/// Consolidation: threads that want space at the same time ask for it together.
 pub mod consolidation;

@@ -1,8 +1,8 @@
-//! Choices that people make by name.
+//! Enums whose members have names.
 //!
-//! Which latch, which lock manager, who gives way: each is an enum without fields whose members have
-//! a name on command lines and in reports. The members and their names stand in one list, so that
-//! nothing can be printed that is not read back, and a refusal says what there is.
+//! Kinds of latch, lock managers, victim policies: each is an enum without fields whose members
+//! have a name on command lines and in reports. One list has the members and their names, so every
+//! printed name can be parsed, and an error lists the choices.
 
 use std::fmt;
 
@@ -30,13 +30,13 @@ use std::fmt;
 ///     "there is no drink called \"beer\"; there are tea, cocoa"
 /// );
 /// ```
-// Not an iterator over a trait's names: `name` is matched in one place, so a member that the list
-// forgets does not compile.
+// Not an iterator over a trait's names: `name` is matched in one place, so a list that lacks a
+// member does not compile.
 #[macro_export]
 macro_rules! named_enum {
     ($type:ident, $what:literal: $($member:ident = $name:literal $(| $old:literal)*),+ $(,)?) => {
         impl $type {
-            /// All of them, in the order in which they are listed to people.
+            /// All members, in the order in which they are listed to people.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$member),+];
 
             const fn name(self) -> &'static str {
@@ -72,7 +72,7 @@ macro_rules! named_enum {
     };
 }
 
-/// A name that nothing has.
+/// A name that no member has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownChoice {
     what: &'static str,
@@ -81,7 +81,7 @@ pub struct UnknownChoice {
 }
 
 impl UnknownChoice {
-    /// There is no `what` called `name`; there are `choices`.
+    /// There is no `what` called `name`; the choices are `choices`.
     pub fn new(what: &'static str, name: &str, choices: &'static [&'static str]) -> Self {
         Self {
             what,

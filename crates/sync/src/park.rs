@@ -1,50 +1,53 @@
-//! Sleeping and waking: a thread or an async task, exactly once.
+//! Parking: a thread or an async task sleeps and is woken exactly once.
 //!
-//! A `Parker` has one sleeper at a time and any number of threads that may end its wait. Which
-//! of them does is decided by one compare-and-exchange, so that of a grant, a timeout, a deadlock
-//! victim and a cancellation arriving together exactly one happens.
+//! A `Parker` has one sleeper at a time and any number of threads that may end its wait. One
+//! compare-and-exchange decides which of them does. So of a grant, a timeout, a deadlock victim and
+//! a cancellation that arrive together exactly one happens.
 //!
 //! # State
 //!
 //! One word and a slot. The word:
 //!
-//! | bits 24..64   | bits 0..24 | meaning                                            |
-//! |---------------|------------|----------------------------------------------------|
-//! | wait sequence | 0          | open: armed, not resolved yet                      |
-//! | wait sequence | all ones   | closed: never armed, or withdrawn                  |
-//! | wait sequence | otherwise  | resolved: the verdict, and whether it is only lent |
+//! | bits 24..64   | bits 0..24 | meaning                                                 |
+//! |---------------|------------|---------------------------------------------------------|
+//! | wait sequence | 0          | open: armed, not resolved yet                           |
+//! | wait sequence | all ones   | closed: never armed, or withdrawn                       |
+//! | wait sequence | otherwise  | resolved: the verdict, and whether it is only revocable |
 //!
-//! The slot, behind a mutex, holds the sleeper (a thread or a waker) and the ticket it sleeps on.
+//! The slot, behind a mutex, holds the sleeper (a thread or a waker) and the ticket of its wait.
 //!
 //! # Invariants
 //!
 //! * I1  The word's sequence only grows, by `arm`, which only the sleeper calls.
-//! * I2  A wait leaves *open* once: `resolve`, `lend` and `disarm` all compare-and-exchange from it. So
-//!   of all callers of `resolve` with one ticket at most one gets a `Wake`, and a ticket of an
-//!   earlier wait gets none.
-//! * I4  A verdict that is *lent* may be taken back, and then the wait is open again, as if it had never been
-//!   resolved. Its sleeper makes it its own by a compare-and-exchange, and so does whoever takes it
-//!   back: one of them does. No other call tells the sleeper's side of a verdict.
+//! * I2  A wait leaves *open* once: `resolve`, `grant_revocable` and `disarm` all
+//!   compare-and-exchange from it. So of all callers of `resolve` with one ticket at most one gets
+//!   a `Wake`, and a ticket of an earlier wait gets none.
 //! * I3  A `Wake` wakes only a sleeper that registered under its own ticket.
+//! * I4  A *revocable* verdict may be revoked, and then the wait is open again, as if it had never
+//!   been resolved. The sleeper makes the verdict final by a compare-and-exchange, and a revoker
+//!   revokes it by one: exactly one of them succeeds. The sleeper's side learns of a verdict by no
+//!   other call.
 //!
 //! # Why no wake-up is lost, and none comes twice
 //!
 //! The sleeper registers in the slot, *then* reads the word, then sleeps. The waker changes the
-//! word, *then* looks into the slot. Both go through the slot's mutex, so one is first. If the
-//! sleeper is, the waker finds it registered and wakes it. If the waker is, the sleeper reads the
-//! word after the waker changed it, sees the verdict, and does not sleep. The slot is emptied by
-//! whoever wakes, and by I2 there is one `Wake` for a wait, so it wakes once. Where verdicts are lent there is one
-//! for each time; a sleeper that was woken and finds the wait open registers anew, reads the word again and sleeps again.
-//! The interleaving to
-//! fear is a `Wake` that is late: the sleeper saw the verdict without sleeping, armed its next
-//! wait and registered again before the old `Wake` looks into the slot. By I3 that sleeper is not
-//! touched. A thread whose wait ended at its deadline may still find a spare token at its next
-//! `park`; every sleep here is a loop.
+//! word, *then* looks into the slot. Both take the slot's mutex, so one is first. If the sleeper
+//! is, the waker finds it registered and wakes it. If the waker is, the sleeper reads the word
+//! after the waker changed it, sees the verdict, and does not sleep.
+//!
+//! The waker empties the slot, and by I2 there is one `Wake` for a wait, so it wakes once. With
+//! revocable verdicts there is one for each grant; a sleeper that was woken and finds the wait open
+//! registers anew, reads the word again and sleeps again.
+//!
+//! The feared interleaving is a late `Wake`: the sleeper saw the verdict without sleeping, armed
+//! its next wait and registered again before the old `Wake` looks into the slot. By I3 that `Wake`
+//! leaves the sleeper alone. A thread whose wait ended at its deadline may still find a spare token
+//! at its next `park`; every sleep here is a loop.
 //!
 //! # Orderings
 //!
-//! * O1  `resolve` and `lend` (Release) to `verdict` (Acquire): who sees the verdict sees everything that was
-//!   written before it was given.
+//! * O1  `resolve` and `grant_revocable` (Release) to `verdict` (Acquire): a thread that sees the
+//!   verdict sees all that was written before it was given.
 
 use crate::clock;
 use crate::shim::{AtomicU64, Mutex, Ordering, lock, thread};
@@ -55,8 +58,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// Ending a wait: sleeper and waker meet at the parker, two at a time. A parker knows no worker, so
-/// whoever calls [`Parker::resolve`] counts it.
+/// Site: ending a wait. Sleeper and waker meet at the parker, two at a time. A parker knows no
+/// worker, so the caller of [`Parker::resolve`] counts the passage.
 ///
 /// ```
 /// use foxton_sync::{park, worker::Workers};
@@ -70,15 +73,15 @@ const CODE_BITS: u32 = 24;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const OPEN: u64 = 0;
 const CLOSED: u64 = CODE_MASK;
-/// Of a verdict that may still be taken back (I4).
+/// Set in a verdict that may still be revoked (I4).
 const REVOCABLE: u64 = 1 << (CODE_BITS - 1);
 
-/// How a wait ended, in the caller's own terms: 1 to 2^23 - 1.
+/// The end of a wait, as a code of the caller: 1 to 2^23 - 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Verdict(NonZeroU32);
 
 impl Verdict {
-    /// The verdict `code`.
+    /// Returns the verdict `code`.
     ///
     /// # Panics
     ///
@@ -91,7 +94,7 @@ impl Verdict {
         }
     }
 
-    /// The code it was made from.
+    /// Returns the code it was made from.
     pub const fn code(self) -> u32 {
         self.0.get()
     }
@@ -102,12 +105,12 @@ impl Verdict {
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// The number of the wait, counted from 1 over the parker's life.
+    /// Number of the wait, counted from 1 since the parker was made.
     pub const fn sequence(self) -> u64 {
         self.0
     }
 
-    /// The ticket of wait number `sequence`, for those who keep it as a number.
+    /// Returns the ticket of wait number `sequence`, for callers that keep it as a number.
     pub const fn from_sequence(sequence: u64) -> Self {
         Self(sequence)
     }
@@ -127,17 +130,17 @@ impl WakeTarget {
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
-            // Foreign code, in the thread of somebody who only ended the wait, and who may have
-            // others to wake. The panic hook has told of it, and that is all it deserves.
+            // Foreign code, in a thread that only ended the wait and may have others to wake. The
+            // panic hook has reported the panic, which is enough.
             Self::Task(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
         }
     }
 }
 
-/// Where one thread or task sleeps, and others wake it.
+/// A place where one thread or task sleeps and others wake it.
 ///
 /// Its sleeper calls [`arm`](Self::arm), [`wait`](Self::wait) or [`poll`](Self::poll), and
-/// [`disarm`](Self::disarm); everybody else calls [`resolve`](Self::resolve).
+/// [`disarm`](Self::disarm); all other threads call [`resolve`](Self::resolve).
 ///
 /// ```
 /// use foxton_sync::park::{Parker, Verdict};
@@ -174,7 +177,7 @@ impl fmt::Debug for Parker {
 }
 
 impl Parker {
-    /// A parker nobody waits at.
+    /// Returns a parker without a sleeper.
     pub fn new() -> Self {
         Self {
             word: AtomicU64::new(Ticket(0).word(CLOSED)),
@@ -182,27 +185,27 @@ impl Parker {
         }
     }
 
-    /// Begins a wait. Until it is resolved or withdrawn, whoever has the ticket may end it.
+    /// Begins a wait. Until it is resolved or withdrawn, any thread that has the ticket may end it.
     ///
     /// # Panics
     ///
     /// If the previous wait is still open: two waits of one sleeper.
     pub fn arm(&self) -> Ticket {
-        // Relaxed: the sequence is written by the sleeper alone (I1), and what is not open is not
-        // changed by anybody else (I2).
+        // Relaxed: only the sleeper writes the sequence (I1), and no other thread changes a word
+        // that is not open (I2).
         let word = self.word.load(Ordering::Relaxed);
         assert!(
             word & CODE_MASK != OPEN,
             "armed while the previous wait is open"
         );
         let ticket = Ticket((word >> CODE_BITS) + 1);
-        // Relaxed: the ticket itself is handed to others by something that synchronizes.
+        // Relaxed: the ticket itself reaches other threads by something that synchronizes.
         self.word.store(ticket.word(OPEN), Ordering::Relaxed);
         ticket
     }
 
-    /// How the wait was resolved, if it was. Never waits. For the sleeper: a verdict that was lent is its own
-    /// from now on (I4).
+    /// Returns how the wait was resolved, if it was. Never waits. For the sleeper: a revocable
+    /// verdict becomes final by this call (I4).
     #[inline]
     pub fn verdict(&self, ticket: Ticket) -> Option<Verdict> {
         let mut word = self.word.load(Ordering::Acquire); // O1
@@ -215,7 +218,7 @@ impl Parker {
                 word,
                 word & !REVOCABLE,
                 Ordering::Acquire, // O1
-                Ordering::Acquire, // O1: it was taken back, and perhaps lent again
+                Ordering::Acquire, // O1: it was revoked, and perhaps granted again
             );
             match kept {
                 Ok(_) => return Some(verdict),
@@ -224,10 +227,10 @@ impl Parker {
         }
     }
 
-    /// Whether the wait is neither resolved nor withdrawn, at this moment.
+    /// True if the wait is neither resolved nor withdrawn now.
     #[inline]
     pub fn is_open(&self, ticket: Ticket) -> bool {
-        // Relaxed: a hint, outdated when it arrives.
+        // Relaxed: a hint, which may be outdated on return.
         self.word.load(Ordering::Relaxed) == ticket.word(OPEN)
     }
 
@@ -236,13 +239,13 @@ impl Parker {
     ///
     /// # Panics
     ///
-    /// If the wait was withdrawn, or is not this parker's latest: nobody would ever end it.
+    /// If the wait was withdrawn, or is not this parker's latest: no thread would ever end it.
     pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Option<Verdict> {
         if let Some(verdict) = self.verdict(ticket) {
             return Some(verdict);
         }
         loop {
-            // Each time: who woke us emptied the slot.
+            // Each time, because the waker emptied the slot.
             self.register(ticket, WakeTarget::Thread(thread::current()));
             if let Some(verdict) = self.verdict(ticket) {
                 return Some(verdict);
@@ -261,7 +264,7 @@ impl Parker {
         }
     }
 
-    /// The verdict, or `Pending` with the task registered to be woken for it.
+    /// Returns the verdict, or `Pending` with the task registered to be woken for it.
     ///
     /// # Panics
     ///
@@ -280,9 +283,9 @@ impl Parker {
         }
     }
 
-    /// Ends the wait with `verdict`, for the one caller who comes first while it is open; everybody
-    /// else gets `None`. The sleeper may go on at once; it is woken by [`Wake::wake`], which is
-    /// best called once no latch is held.
+    /// Ends the wait with `verdict`, for the first caller while it is open; all others get `None`.
+    /// The sleeper may continue at once; [`Wake::wake`] wakes it, and is best called once no latch
+    /// is held.
     #[must_use = "the sleeper sleeps until it is woken"]
     pub fn resolve(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
         let won = self.word.compare_exchange(
@@ -297,8 +300,8 @@ impl Parker {
         })
     }
 
-    /// As [`resolve`](Self::resolve), but until the sleeper has seen it the verdict can be [taken
-    /// back](Self::revoke): to it the sleeper is bound only once it is awake.
+    /// As [`resolve`](Self::resolve), but until the sleeper has seen the verdict it can be
+    /// [revoked](Self::revoke): it binds the sleeper only once that is awake.
     #[must_use = "the sleeper sleeps until it is woken"]
     pub fn grant_revocable(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
         let won = self.word.compare_exchange(
@@ -313,10 +316,11 @@ impl Parker {
         })
     }
 
-    /// Opens a wait again whose verdict was lent and that its sleeper has not seen, and says whether it was so.
-    /// Whoever does so resolves it anew some day.
+    /// Opens a wait again whose verdict is revocable and that its sleeper has not seen; returns
+    /// whether it did. The caller must resolve the wait anew later.
     pub fn revoke(&self, ticket: Ticket, verdict: Verdict) -> bool {
-        // Relaxed: nothing is told by it; what the next verdict tells comes with that (O1).
+        // Relaxed: revoking makes nothing visible; the next verdict makes visible what it has to
+        // (O1).
         let taken = self.word.compare_exchange(
             ticket.word(u64::from(verdict.code()) | REVOCABLE),
             ticket.word(OPEN),
@@ -326,22 +330,22 @@ impl Parker {
         taken.is_ok()
     }
 
-    /// Withdraws the wait. `None`: nobody had resolved it, and nobody will. `Some`: it was resolved
-    /// before, and whoever did so believes it.
+    /// Withdraws the wait. `None`: no thread had resolved it, and none will. `Some`: it was
+    /// resolved before, and its resolver relies on that.
     pub fn disarm(&self, ticket: Ticket) -> Option<Verdict> {
-        // Relaxed: withdrawing tells others nothing but that they are too late. What a verdict tells us is read
-        // by `verdict` (O1).
+        // Relaxed: withdrawing makes nothing visible to others except that they are too late.
+        // `verdict` reads what a verdict makes visible (O1).
         let (open, closed) = (ticket.word(OPEN), ticket.word(CLOSED));
         while let Err(word) =
             (self.word).compare_exchange(open, closed, Ordering::Relaxed, Ordering::Relaxed)
         {
             match self.verdict(ticket) {
-                // Lent, and taken back between the two looks: it is open again.
+                // Granted, and revoked between the two reads: it is open again.
                 None if verdict_in(word, ticket).is_some() => {}
                 verdict => return verdict,
             }
         }
-        // Nobody will come for the sleeper (I2). A task's waker should not outlive its wait.
+        // No thread will come for the sleeper (I2). A task's waker should not outlive its wait.
         let sleeper = lock(&self.slot).take();
         drop(sleeper);
         None
@@ -371,8 +375,8 @@ fn verdict_in(word: u64, ticket: Ticket) -> Option<Verdict> {
     }
 }
 
-/// The duty to wake the sleeper of one wait. Dropping it wakes, too. A panic in a task's waker goes
-/// no further.
+/// The duty to wake the sleeper of one wait. Dropping it wakes, too. A panic in a task's waker does
+/// not propagate.
 #[derive(Debug)]
 #[must_use = "the sleeper sleeps until it is woken; dropping this wakes it"]
 pub struct Wake<'p> {

@@ -1,24 +1,24 @@
 //! The only door to atomics, cells, mutexes and threads.
 //!
 //! Built normally, everything here is std's. Built with `--cfg loom`, everything is the model
-//! checker's, so that one source is both the program and its model. Whoever writes concurrent
-//! code in this workspace imports from here and nowhere else; a test reads the sources and says
-//! so. Built with `--cfg shuttle`, everything belongs to a scheduler that runs one thread at a time
-//! and picks the next at random: no ordering is looked at, but histories may be long.
+//! checker's, so that one source is both the program and its model. Concurrent code in this
+//! workspace imports from here and nowhere else; `tidy` reads the sources and checks that. Built
+//! with `--cfg shuttle`, everything belongs to a scheduler that runs one thread at a time and picks
+//! the next at random. That scheduler ignores orderings, but histories may be long.
 //!
-//! Differences between the worlds are hidden here: `UnsafeCell` has the closure form of the model
-//! checker, and under both `thread::park_timeout` is a yield, since neither has time.
+//! This module hides the differences between the three. `UnsafeCell` has the closure form of the
+//! model checker. Under both checkers `thread::park_timeout` is a yield, because neither has time.
 
 #[cfg(not(loom))]
 mod cell {
-    /// A cell whose content may be changed through a shared reference, by whoever can show that
-    /// nobody else looks.
+    /// A cell whose content may be changed through a shared reference, by a caller that has
+    /// exclusive access.
     ///
     /// ```
     /// use foxton_sync::shim::UnsafeCell;
     ///
     /// let cell = UnsafeCell::new(1);
-    /// // SAFETY: nobody else has the cell.
+    /// // SAFETY: the cell is not shared.
     /// cell.with_mut(|value| unsafe { *value += 1 });
     /// assert_eq!(cell.into_inner(), 2);
     /// ```
@@ -26,25 +26,25 @@ mod cell {
     pub struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        /// A cell holding `value`.
+        /// Returns a cell with `value`.
         pub const fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// The content.
+        /// Returns the content.
         pub fn into_inner(self) -> T {
             self.0.into_inner()
         }
     }
 
     impl<T: ?Sized> UnsafeCell<T> {
-        /// Calls `read` with a pointer to the content; it may read while nobody writes.
+        /// Calls `read` with a pointer to the content; it may read while no thread writes.
         #[inline(always)]
         pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
             read(self.0.get())
         }
 
-        /// Calls `write` with a pointer to the content; it may write while nobody else reads or
+        /// Calls `write` with a pointer to the content; it may write while no other thread reads or
         /// writes.
         #[inline(always)]
         pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
@@ -53,8 +53,9 @@ mod cell {
     }
 }
 
-/// What no model checker is told of. Atomics: for hints and counts that nothing depends on, whatever is read of them. A cell: for bytes
-/// of which there are so many as somebody asked for, which the checker's cell cannot hold.
+/// Types that the model checker does not see. The atomics are for hints and counts whose values
+/// decide nothing. The cell is for byte ranges of arbitrary size, which the checker's cell cannot
+/// hold.
 pub mod unmodelled {
     pub use std::cell::UnsafeCell;
     pub use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -68,7 +69,7 @@ mod real {
     };
     pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-    /// Keeps the compiler from moving anything across; the processor may.
+    /// Keeps the compiler from moving accesses across; the processor may move them.
     #[inline(always)]
     pub fn compiler_barrier() {
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -96,7 +97,7 @@ mod real {
     };
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-    /// A model has no compiler to be kept from anything: a fence.
+    /// A model has no compiler that moves accesses: a fence.
     pub fn compiler_barrier() {
         fence(Ordering::SeqCst);
     }
@@ -108,8 +109,8 @@ mod real {
 
     /// Threads.
     ///
-    /// The checker's own `unpark` ends whatever its thread waits for, a mutex or a join included,
-    /// which no real one does. So a thread here parks at a notification of its own.
+    /// The checker's own `unpark` ends any wait of its thread, also for a mutex or a join, which no
+    /// real `unpark` does. So a thread here parks at a notification of its own.
     pub mod thread {
         use loom::sync::{Arc, Notify};
         pub use loom::thread::{JoinHandle, spawn, yield_now};
@@ -129,7 +130,7 @@ mod real {
             }
         }
 
-        /// The calling thread.
+        /// Returns the calling thread.
         pub fn current() -> Thread {
             HERE.with(Thread::clone)
         }
@@ -156,7 +157,7 @@ mod real {
 
     pub use super::cell::UnsafeCell;
 
-    /// One thread runs at a time, and nothing is moved across a switch.
+    /// One thread runs at a time, and no access is moved across a switch.
     pub fn compiler_barrier() {}
 
     /// Hints to the processor: here, to the scheduler.
@@ -177,17 +178,16 @@ mod real {
 
 pub use real::*;
 
-/// Locks `mutex`, whether or not somebody panicked holding it.
+/// Locks `mutex`, whether or not a thread panicked while it held it.
 ///
-/// For state that is whole after every statement, which is the only kind kept behind a mutex
-/// here.
+/// For state that is whole after every statement, which is the only kind that mutexes protect here.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Locks `mutex` if nobody holds it. Never waits.
+/// Locks `mutex` if it is free. Never waits.
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -1,20 +1,20 @@
 //! Critical sections, and how often each was passed.
 //!
 //! Every place where two threads can meet (a latch, a read-modify-write on a shared cache line, a
-//! queue of messages) is a static `Site`. What it is part of is its `Component`; how many
-//! threads can meet there is its `Pattern`. Johnson, Pandis and Ailamaki showed that scaling is
-//! lost where the pattern is unbounded, whatever the latch: so the number of passages by component
-//! and pattern predicts machines larger than the one at hand. The account must be complete. A
-//! shared counter that no site declares is a defect.
+//! queue of messages) is a static `Site`. Its `Component` says what it belongs to; its `Pattern`
+//! says how many threads can meet there. Johnson, Pandis and Ailamaki showed that scaling is lost
+//! where the pattern is unbounded, whatever the latch. So the number of passages by component and
+//! pattern predicts larger machines than the one at hand. The account must be complete: a shared
+//! counter that no site declares is a defect.
 //!
-//! With the feature `account` each worker counts its own passages in an `Account`; without it an
+//! With the feature `account` each worker counts its own passages in an `Account`. Without it an
 //! account has no size and counting is an empty function.
 //!
 //! # State
 //!
-//! An account is an open-addressed table of 256 rows, each a site and a count, written by one
-//! worker and read by anybody. Sites that find the table full are counted in `rest`, by component
-//! and pattern only.
+//! An account is an open-addressed table of 256 rows, each a site and a count. One worker writes it
+//! and any thread reads it. Sites that find the table full are counted in `rest`, by component and
+//! pattern only.
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@
 use std::fmt;
 use std::ptr;
 
-/// What a critical section is part of.
+/// Part of the engine that a critical section belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
     /// The lock manager.
@@ -33,7 +33,7 @@ pub enum Component {
     Latch,
     /// The log and its buffers.
     Log,
-    /// Frames, and who has which page.
+    /// Frames, and which owner has which page.
     BufferPool,
     /// Catalog, workers, epochs.
     Metadata,
@@ -74,14 +74,15 @@ impl fmt::Display for Component {
     }
 }
 
-/// How many threads can meet in a critical section.
+/// Number of threads that can meet in a critical section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
     /// Any number: more cores, more contention.
     Unbounded,
     /// A number that does not grow with the machine: producer and consumer, a pair of neighbours.
     Fixed,
-    /// Any number, but those who wait combine their work, so that it grows slower than they do.
+    /// Any number, but waiting threads combine their work, so that contention grows more slowly
+    /// than their number.
     Cooperative,
 }
 
@@ -110,16 +111,16 @@ impl fmt::Display for Pattern {
 /// ```
 #[derive(Debug)]
 pub struct Site {
-    /// What the critical section is part of.
+    /// The part of the engine that it belongs to.
     pub component: Component,
-    /// How many threads can meet in it.
+    /// Number of threads that can meet in it.
     pub pattern: Pattern,
-    /// What a person would call it.
+    /// Name for people.
     pub name: &'static str,
 }
 
 impl Site {
-    /// A site; made for statics.
+    /// Returns a site; made for statics.
     pub const fn new(component: Component, pattern: Pattern, name: &'static str) -> Self {
         Self {
             component,
@@ -128,7 +129,8 @@ impl Site {
         }
     }
 
-    /// A number below `most`, drawn from its name: others may have the same (Fowler, Noll and Vo's hash).
+    /// Returns a number below `most`, drawn from its name: other sites may have the same (Fowler,
+    /// Noll and Vo's hash).
     pub(crate) fn number(&self, most: usize) -> usize {
         let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
         self.name.bytes().fold(2_166_136_261, step) as usize % most
@@ -141,16 +143,16 @@ impl fmt::Display for Site {
     }
 }
 
-/// How often a site was passed.
+/// Number of passages of one site.
 #[derive(Debug, Clone, Copy)]
 pub struct Passages {
-    /// Where.
+    /// The site.
     pub site: &'static Site,
-    /// How often.
+    /// Number of its passages.
     pub count: u64,
 }
 
-/// Whether passages are counted: the feature `account`.
+/// True if passages are counted: the feature `account`.
 pub const COUNTING: bool = cfg!(feature = "account");
 
 /// Passages summed over workers: one entry for each site, the most passed first.
@@ -177,7 +179,7 @@ impl AccountSummary {
             + self.rest[component as usize][pattern as usize]
     }
 
-    /// What was passed since `before`, of the same workers.
+    /// Returns the passages since `before`, of the same workers.
     ///
     /// ```
     /// use foxton_sync::site::{COUNTING, Component, Pattern, Site};
@@ -212,7 +214,7 @@ impl AccountSummary {
         since
     }
 
-    /// Adds what `account` counted.
+    /// Adds the passages in `account`.
     pub(crate) fn add(&mut self, account: &Account) {
         account.add_to(self);
     }
@@ -228,11 +230,11 @@ pub use silent::Account;
 mod silent {
     use super::{AccountSummary, Site};
 
-    /// What one worker passed: nothing is counted, the feature `account` is off.
+    /// Passages of one worker: none are counted, because the feature `account` is off.
     #[derive(Debug, Default)]
     pub struct Account(());
 
-    // Absent, the account costs nothing: no memory here, no code in `passed`.
+    // Without the feature, the account costs nothing: no memory here, no code in `passed`.
     const _: () = assert!(size_of::<Account>() == 0);
 
     impl Account {
@@ -258,7 +260,7 @@ mod counting {
     /// Rows of an account; a power of two. The engine has some dozens of sites.
     const ROWS: usize = if cfg!(loom) { 4 } else { 256 };
 
-    /// What one worker passed.
+    /// Passages of one worker.
     ///
     /// ```
     /// use foxton_sync::site::{Component, Pattern, Site};
@@ -306,7 +308,7 @@ mod counting {
         #[inline]
         pub fn passed_many(&self, site: &'static Site, count: u64) {
             let counter = self.counter(site);
-            // Relaxed: nobody else writes it (I1).
+            // Relaxed: no other thread writes it (I1).
             let sum = counter.load(Ordering::Relaxed).wrapping_add(count);
             counter.store(sum, Ordering::Relaxed);
         }
@@ -314,7 +316,7 @@ mod counting {
         #[inline]
         fn counter(&self, site: &'static Site) -> &AtomicU64 {
             let address = ptr::from_ref(site).addr() as u64;
-            // Fibonacci hashing: statics lie side by side, the upper bits of the product do not.
+            // Fibonacci hashing: statics are adjacent, the upper bits of the product are not.
             let first = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
             for step in 0..ROWS {
                 let row = &self.rows[(first + step) % ROWS];

@@ -1,6 +1,6 @@
-//! Everything that belongs to one thread, passed explicitly.
+//! Worker: everything that belongs to one thread, passed explicitly.
 //!
-//! A `Worker` is what other engines keep in thread-locals and globals: an identity, a random
+//! A `Worker` has what other engines keep in thread-locals and globals: an identity, a random
 //! number generator, an epoch participant, an account. Here it is a value with an owner. A
 //! transaction that moves to another thread takes its worker along or borrows another; two
 //! databases in one process share nothing.
@@ -18,24 +18,25 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-/// Taking a worker, and giving it back.
+/// Site: taking a worker, and returning it.
 static REGISTRY: Site = Site::new(Component::Metadata, Pattern::Unbounded, "worker registry");
 
-/// For whom a worker works.
+/// The side that a worker works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerRole {
-    /// Whoever called.
+    /// The caller.
     Caller,
-    /// Nobody who waits for each step of it: threads of the engine's own, and those who look in.
+    /// No caller that waits for each of its steps: background threads of the engine, and
+    /// inspection.
     Background,
 }
 
 #[derive(Debug, Default)]
 struct WorkerRegistry {
-    // What others may read of a worker, for each side. It stays when the worker goes, and serves the next
-    // of its id on that side.
+    // Per worker and role, the part that others may read. It stays when the worker is dropped, and
+    // serves the next worker of its id and role.
     accounts: Vec<[Arc<Account>; 2]>,
-    // Likewise, of both sides.
+    // Likewise, for both roles together.
     elision_stats: Vec<Arc<CachePadded<ElisionStats>>>,
     // The smallest free id goes first, so that ids stay dense.
     free: BinaryHeap<Reverse<u32>>,
@@ -52,7 +53,7 @@ struct WorkersInner {
     seed: u64,
 }
 
-/// Hands out the workers of one database. Cheap to clone; all clones are one.
+/// Makes the workers of one database. Cheap to clone; all clones are one.
 ///
 /// ```
 /// use foxton_sync::worker::Workers;
@@ -82,12 +83,13 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// No workers yet; their random numbers differ from run to run.
+    /// Returns a set without workers; their random numbers differ from run to run.
     pub fn new() -> Self {
         Self::with_seed(RandomState::new().hash_one(0))
     }
 
-    /// No workers yet; worker `id` draws the same random numbers whenever `seed` is the same.
+    /// Returns a set without workers; worker `id` draws the same random numbers whenever `seed` is
+    /// the same.
     pub fn with_seed(seed: u64) -> Self {
         Self(Arc::new(WorkersInner {
             domain: Domain::new(),
@@ -100,13 +102,13 @@ impl Workers {
         }))
     }
 
-    /// A worker of its own for the caller, with the smallest id that is free.
+    /// Returns a new worker for the caller, with the smallest free id.
     pub fn worker(&self) -> Worker {
         self.worker_for(WorkerRole::Caller)
     }
 
-    /// As [`worker`](Self::worker), for a thread that works for the engine and not for one caller, or
-    /// for who only looks in. What it passes is counted apart, so that what a caller passes can be told
+    /// As [`worker`](Self::worker), for a thread that works for the engine and not for one caller,
+    /// or that only inspects. Its passages are counted apart, so that those of callers can be read
     /// while others work.
     ///
     /// ```
@@ -152,7 +154,7 @@ impl Workers {
         }
     }
 
-    /// The most workers that ever lived at once: every id is below it.
+    /// Maximum number of workers that existed at once: every id is below it.
     pub fn capacity(&self) -> usize {
         lock(&self.0.registry).accounts.len()
     }
@@ -162,35 +164,36 @@ impl Workers {
         &self.0.domain
     }
 
-    /// Another domain, for what is looked at in short walks only; see [`Worker::short_participant`].
+    /// Another domain, for short reads only; see [`Worker::short_participant`].
     pub fn short_domain(&self) -> &Domain {
         &self.0.short_domain
     }
 
-    /// The time by which these workers wait for intervals and alarms.
+    /// The clock by which these workers wait for intervals and timers.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// What tests have asked for at the points that these workers pass.
+    /// Actions of tests at the points that these workers pass.
     pub fn failpoints(&self) -> &Failpoints {
         &self.0.failpoints
     }
 
-    /// What all workers of callers passed so far, those that are gone included. Empty without the
-    /// feature `account`.
+    /// Returns the passages of all callers' workers so far, dropped ones included. Empty without
+    /// the feature `account`.
     pub fn account(&self) -> AccountSummary {
         self.account_of(WorkerRole::Caller)
     }
 
-    /// The same of all [background workers](Self::background_worker).
+    /// The same for all [background workers](Self::background_worker).
     pub fn background_account(&self) -> AccountSummary {
         self.account_of(WorkerRole::Background)
     }
 
-    /// What came of elision in all latches that these workers passed, those that are gone included.
+    /// Returns the results of elision in all latches that these workers passed, dropped ones
+    /// included.
     ///
-    /// Reading aborts transactions that are counting meanwhile: not for every millisecond.
+    /// Reading aborts transactions that are counting meanwhile, so it is not for every millisecond.
     pub fn elisions(&self) -> Elisions {
         let mut sum = Elisions::default();
         for one in self.elisions_by_worker() {
@@ -255,31 +258,31 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Its number: below [`Workers::capacity`], and no other living worker of the same
+    /// Returns its number: below [`Workers::capacity`], and no other present worker of the same
     /// [`Workers`] has it.
     #[inline]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Where its passages are counted.
+    /// The account of its passages.
     #[inline]
     pub fn account(&self) -> &Account {
         self.participant.account()
     }
 
-    /// What tests have asked for at the points that it passes.
+    /// Actions of tests at the points that it passes.
     #[inline]
     pub fn failpoints(&self) -> &Failpoints {
         self.participant.failpoints()
     }
 
-    /// Where it comes from.
+    /// The set that it belongs to.
     pub fn workers(&self) -> &Workers {
         &self.workers
     }
 
-    /// A random number, good enough for picking and jitter, in about a nanosecond.
+    /// Returns a random number, good enough for picking and jitter, in about a nanosecond.
     #[inline]
     pub fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(GOLDEN);
@@ -287,44 +290,45 @@ impl Worker {
         mix(state)
     }
 
-    /// A random number below `bound`, which must not be 0. The bias is below `bound` / 2^64.
+    /// Returns a random number below `bound`, which must not be 0. The bias is below `bound` /
+    /// 2^64.
     #[inline]
     pub fn random_below(&self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "nothing is below 0");
         ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// How often it found somebody else inside where one at a time may be. What this grows by during
-    /// a call tells whether the call met anybody: contention that was seen, not guessed.
+    /// Number of times that it found another thread in a place for one. Its growth during a call
+    /// shows whether the call met another thread: contention that was seen, not guessed.
     #[inline]
     pub fn contentions(&self) -> u64 {
         self.contentions.get()
     }
 
-    /// Notes that it found somebody else inside. For latches, and for whatever else makes a thread
-    /// wait or try again because of another.
+    /// Records that it found another thread in a place for one. For latches, and for all else that
+    /// makes a thread wait or retry because of another.
     #[cold]
     pub fn record_contention(&self) {
         self.contentions.set(self.contentions.get().wrapping_add(1));
     }
 
-    /// Where elided latches count what came of it.
+    /// Its counters for elided latches.
     #[inline]
     pub(crate) fn elision_stats(&self) -> &ElisionStats {
         &self.elision_stats
     }
 
-    /// Where it stands in the trials of elision.
+    /// Its position in the trials of elision.
     pub(crate) fn worker_turns(&self) -> &WorkerTurns {
         &self.worker_turns
     }
 
-    /// What is known of elision by all of these workers.
+    /// Findings of all workers of the set about elision.
     pub(crate) fn elision_trials(&self) -> &ElisionTrials {
         &self.workers.0.elision_trials
     }
 
-    /// What its attempts at elision are timed by, if they are.
+    /// Timer of its attempts at elision, if they are timed.
     #[inline(always)]
     pub(crate) fn attempt_timer(&self) -> AttemptTimer<'_> {
         AttemptTimer::of(&self.elision_stats)
@@ -336,17 +340,18 @@ impl Worker {
         self.participant.pin()
     }
 
-    /// Whether a guard of this worker lives.
+    /// True if a guard of this worker exists.
     pub fn is_pinned(&self) -> bool {
         self.participant.is_pinned()
     }
 
-    /// Frees `garbage` once nobody can look at it any more; see [`Participant::retire`].
+    /// Frees `garbage` once no thread can look at it any more; see [`Participant::retire`].
     pub fn retire<T: Send + 'static>(&self, garbage: Box<T>) {
         self.participant.retire(garbage);
     }
 
-    /// Calls `free(address)` once nobody can look at it any more; it is a matter of some `bytes`.
+    /// Calls `free(address)` once no thread can look at it any more; `bytes` is its approximate
+    /// size.
     ///
     /// # Safety
     ///
@@ -366,12 +371,13 @@ impl Worker {
         &self.participant
     }
 
-    /// Its participant in the domain of short walks ([`Workers::short_domain`]).
+    /// Its participant in the domain of short reads ([`Workers::short_domain`]).
     ///
-    /// A thread that loses its processor while it is pinned holds up its whole domain until its next
-    /// turn. Who reads rows is pinned most of the time, so that with more threads than processors
-    /// somebody nearly always sleeps pinned. What is used again thousands of times a second cannot wait
-    /// for that, and is kept in this domain, where a pin is for a walk past a few cache lines.
+    /// A thread that is descheduled while pinned holds up its whole domain until it runs again.
+    /// Threads that read rows are pinned most of the time, so with more threads than processors
+    /// nearly always one sleeps pinned. Memory that is reused thousands of times a second cannot
+    /// wait for that. It is reclaimed in this domain, where a pin covers a walk over a few cache
+    /// lines.
     ///
     /// ```
     /// use foxton_sync::worker::Workers;
