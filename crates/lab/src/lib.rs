@@ -44,3 +44,6 @@ pub mod figure;
 
 /// All figures in one run, and one report.
 pub mod reproduce;
+
+/// Published numbers as records, and the documents rendered from them.
+pub mod results;

@@ -89,7 +89,7 @@ pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, Ben
         expect: "One latch over everything keeps only a few processors busy, however many there are. Where \
                  nothing is shared for writing, throughput grows with the processors until something \
                  limits it that few processors cannot show. These are projections, not measurements; \
-                 docs/lab.md lists what the law does not model."
+                 docs/benchmarks.md lists what the law does not model."
             .to_owned(),
         shape: claims(&laws, held.as_ref(), machine.cores),
         notes,
