@@ -280,7 +280,7 @@ impl LogCore {
 
     /// Writes what is complete, and publishes how far that is.
     fn write_ready(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
-        state.taker.look();
+        state.taker.poll();
         self.write_complete(worker, state)
     }
 
