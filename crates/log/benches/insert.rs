@@ -1,14 +1,14 @@
-//! What does it cost to insert a record, and to commit it?
+//! Cost of inserting a record, and of committing it.
 //!
 //! * `log/insert`: nanoseconds of a core for one record of 120 bytes, by buffer and number of
-//!   threads. The device forgets what it is given, so this is the cost of the buffer;
-//!   `foxton bench log-insert` tells more.
-//! * `log/commit`: commits in a second, *sync* and *buffered*, by number of threads, on a real
+//!   threads. The device forgets everything, so this is the cost of the buffer; `foxton bench
+//!   log-insert` shows more.
+//! * `log/commit`: commits per second, *sync* and *buffered*, by number of threads, in a real
 //!   directory below `target/`.
 //!
-//! Each line is one measurement: median, least and most over the repetitions. `cargo bench -p
-//! foxton-log` measures; as a test (`cargo test -p foxton-log --benches`) all of it runs once,
-//! tiny.
+//! Each line is one measurement: median, least and most of the repetitions. `cargo bench -p
+//! foxton-log` measures. As a test (`cargo test -p foxton-log --benches`) all of it runs once, with
+//! tiny numbers.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ fn open(device: Arc<dyn Device>, kind: BufferKind) -> Log {
         .0
 }
 
-/// Wall time, times the cores that were busy, divided by the records.
+/// Returns wall time, times the number of busy cores, divided by the number of records.
 fn nanoseconds_per_insert(kind: BufferKind, threads: u32, inserts: u32) -> f64 {
     let cores = foxton_sync::topology::cores() as u32;
     let workers = Workers::new();
@@ -106,7 +106,7 @@ fn nanoseconds_per_insert(kind: BufferKind, threads: u32, inserts: u32) -> f64 {
     nanoseconds * f64::from(cores.min(threads)) / f64::from(each * threads)
 }
 
-/// Commits in a second, and commits for each sync.
+/// Returns commits per second, and commits per sync.
 fn commits(is_sync: bool, threads: usize, time: Duration) -> (f64, f64) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench-commits");
     // Left by a run that was stopped.

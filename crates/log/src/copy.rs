@@ -1,18 +1,19 @@
 //! Copying a log, or the beginning of one, to another directory.
 //!
-//! What is copied is read record by record, and each is checked; the copy has the same bytes at the
-//! same places of the stream, cut into segments of its own, and is closed. So any copy is a log as it
-//! was at one moment, and damage to it is noticed later.
+//! The log is read record by record, and each record is checked. The copy has the same bytes at the
+//! same positions of the stream, is cut into segments of its own, and is closed. So a copy is the
+//! log as it was at one moment, and later damage to the copy is noticed.
 //!
-//! The log may be written meanwhile, by somebody who knows nothing of this: what is not whole yet is
-//! where the copy ends. Nobody waits for it. What it must have, the caller says, and so does the
-//! [`clean_shutdown`](crate::format::clean_shutdown) of the last close: a log that has lost its end is no log to be copied.
+//! The log may be written meanwhile by a process that knows nothing of the copy. The copy ends
+//! before the first record that is not whole yet; it does not wait for it. The caller says how far
+//! the copy must reach. The file [`clean_shutdown`](crate::format::clean_shutdown) of the last
+//! close says it too, because a log that has lost its end must not be copied.
 //!
 //! # Invariants
 //!
-//! * I1 Every record in the copy was read as a good one, and they follow each other without gaps from
-//!   `from` on.
-//! * I2 The copy is durable when [`copy`] returns, but for the name of the directory itself.
+//! * I1 Every record in the copy was read as a good one, and the records follow each other without
+//!   gaps from `from` on.
+//! * I2 The copy is durable when [`copy`] returns, except for the name of the directory itself.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,36 +28,36 @@ use crate::format::segment;
 use crate::read::stream::{Remainder, Stream, damaged};
 use crate::write::segment_writer::{SegmentWriter, WriteStopped, create_segment};
 
-/// Bytes handed to the target at once.
+/// Number of bytes written to the target at once.
 const CHUNK: usize = 256 << 10;
 
-/// The largest segments of a copy, in bytes of stream.
+/// Largest segment of a copy, in bytes of stream.
 const SEGMENT: u64 = (64 << 20) - segment::HEADER_BYTES;
 
-/// What is to be copied.
+/// The range of a log to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyRange {
     /// Where the first record begins.
     pub from: Lsn,
-    /// The log goes on to here at least; if it does not, it is damaged.
+    /// The log reaches this position; if it does not, it is damaged.
     pub at_least: Lsn,
-    /// No record that ends later is copied.
+    /// No record is copied that ends later.
     pub at_most: Lsn,
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopySummary {
     /// Where the last record ends.
     pub end: Lsn,
-    /// Records, not counting the log's own.
+    /// Number of records, without the log's own.
     pub records: u64,
-    /// Bytes of stream.
+    /// Number of bytes of stream.
     pub bytes: u64,
 }
 
-/// Why a log was not copied, told by whose fault it was.
+/// Reason why a log was not copied.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CopyError {
@@ -90,8 +91,8 @@ impl From<Failure> for CopyError {
     }
 }
 
-/// Copies a range of the log of the database `identity` to `target`, which has no log, calling
-/// `advance` with the bytes of stream done since the last call.
+/// Copies a range of the log of the database `identity` to `target`, which has no log. Calls
+/// `advance` with the number of bytes of stream that were read since the last call.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -104,7 +105,9 @@ impl From<Failure> for CopyError {
 ///
 /// let (source, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
 /// let identity = *b"an identity of16";
-/// let (log, _) = Log::open(source.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let (log, _) = Log::open(source.clone(), LogOptions::tiny(), identity, &mut |_| {
+///     Ok::<_, Infallible>(())
+/// })?;
 /// let first = log.insert(&worker, 1, &[b"first"])?;
 /// let second = log.insert(&worker, 1, &[b"second"])?;
 /// log.wait_durable(&worker, second)?;
@@ -118,7 +121,7 @@ impl From<Failure> for CopyError {
 ///
 /// # Errors
 ///
-/// If a device fails, or the log is damaged. What is in the target then is no log.
+/// If a device fails, or the log is damaged. The files in the target are no log then.
 pub fn copy(
     source: &dyn Device,
     identity: &[u8; 16],
@@ -126,7 +129,7 @@ pub fn copy(
     target: &Arc<dyn Device>,
     advance: &mut dyn FnMut(u64),
 ) -> Result<CopySummary, CopyError> {
-    // Before the log is looked at: whoever has it open may close it at any time.
+    // Before the log is read, because the process that has it open may close it at any time.
     let closed = clean_shutdown::read(source, identity)?;
     let range = CopyRange {
         at_least: range.at_least.max(closed),
@@ -142,7 +145,7 @@ pub fn copy(
     let codec = HeaderCodec::new(identity);
     let mut written = CopyWriter::begin(&stream, identity, range, target)?;
     let (mut at, mut records, mut closed_at) = (range.from, 0, None);
-    // What lies behind the last record that is wanted is not looked at: it may be half written.
+    // Bytes behind the last wanted record are not read: they may be half written.
     while at < range.at_most {
         let (kind, end) = match stream.record(codec, at)? {
             Ok(record) => (record.kind, record.end),
@@ -150,7 +153,7 @@ pub fn copy(
                 let known = range.at_least.min(range.at_most);
                 let damaged = at < known
                     || matches!(stream.search(codec, at, flaw, known)?, Remainder::Damaged) && {
-                        // It may have been written since it was read, by somebody who went on.
+                        // The log may have been written further since the bytes were read.
                         stream.forget();
                         stream.record(codec, at)?.is_err()
                     };
@@ -168,7 +171,7 @@ pub fn copy(
             break;
         }
         if let Some(closed) = closed_at.take() {
-            // The log went on behind it, so it is a record like others.
+            // The log was written further after this closing record, so it is a record like others.
             written.put(&mut stream, closed, at)?;
         }
         match kind {
@@ -188,7 +191,7 @@ pub fn copy(
     if at == range.at_most
         && let Some(closed) = closed_at.take()
     {
-        // Up to here, it was said: the record that once closed the log is a part of that.
+        // The range ends here, and the record that once closed the log is a part of it.
         written.put(&mut stream, closed, at)?;
     }
     let end = closed_at.unwrap_or(at);
@@ -200,7 +203,7 @@ pub fn copy(
     })
 }
 
-/// The copy.
+/// Writes the copy.
 struct CopyWriter {
     output: SegmentWriter,
     chunk: Vec<u8>,
@@ -213,7 +216,7 @@ impl CopyWriter {
         range: CopyRange,
         target: &Arc<dyn Device>,
     ) -> Result<CopyWriter, CopyError> {
-        // Room for all of it and the closing record; more would be reserved for nothing.
+        // Space for all of it and the closing record; more would be reserved in vain.
         let room = stream.end().min(range.at_most).since(range.from) + HEADER_BYTES as u64;
         let capacity = room
             .next_multiple_of(segment::HEADER_BYTES)
@@ -233,7 +236,7 @@ impl CopyWriter {
         })
     }
 
-    /// Adds the bytes from `at` to `end`, where the last ones ended.
+    /// Appends the bytes from `at` to `end`; the last ones ended at `at`.
     fn put(&mut self, stream: &mut Stream<'_>, at: Lsn, end: Lsn) -> Result<(), CopyError> {
         let bytes = stream.view(at, end.since(at))?;
         let bytes = bytes.expect("it was read as a record just now");
@@ -257,7 +260,7 @@ impl CopyWriter {
     }
 }
 
-/// Does something with the output, syncing each full segment, and says what failed.
+/// Writes with `write`, syncs each full segment, and returns what failed.
 fn write_synced(
     write: impl FnOnce(
         &mut dyn FnMut(&segment::SegmentFile, Lsn) -> Result<(), LogError>,

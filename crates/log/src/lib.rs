@@ -1,16 +1,16 @@
 #![forbid(unsafe_code)]
-//! What happened: one stream of records, durable as far as asked.
+//! The log: one stream of records, written and synced on request.
 //!
-//! Floor 1 of Foxton. It knows nothing of locks, pages or transactions: a record is a kind and
-//! some bytes. Whoever builds an engine of their own can use it as it is: [`Log`] over a
-//! [`device::file::FileDevice`] is a write-ahead log with group commit, and
-//! [`device::fault::FaultDevice`] is a disk for tests that loses, tears and reorders.
+//! Floor 1 of Foxton. It knows nothing of locks, pages or transactions: a record is a kind and some
+//! bytes. It is useful alone in another engine: [`Log`] over a [`device::file::FileDevice`] is a
+//! write-ahead log with group commit, and [`device::fault::FaultDevice`] is a disk for tests that
+//! loses, tears and reorders.
 //!
 //! `docs/format.md` draws every byte that is written.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
-/// What the log is written to.
+/// Directories of files that a log is written to.
 pub mod device;
 
 /// Bytes of a log.
@@ -19,13 +19,13 @@ pub mod format;
 /// Reading a log.
 pub mod read;
 
-/// Memory in which records wait to be written.
+/// Log buffers: memory for records that are not written yet.
 mod buffer;
 
-/// How an open log behaves.
+/// Options of an open log.
 pub mod options;
 
-/// Where tests can step in.
+/// Points where tests can make the log stop or fail.
 pub mod failpoint;
 
 /// Writing a log.
@@ -34,7 +34,7 @@ mod write;
 /// Copying a log to another directory.
 pub mod copy;
 
-/// The log as its users see it.
+/// The public interface of an open log.
 mod log;
 
 pub use buffer::BufferKind;

@@ -1,4 +1,4 @@
-//! The log as its users see it.
+//! The public interface of an open log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::write::tail_repair;
 use crate::write::waiters::{Milestone, REACHED};
 use crate::write::writer_lock::PendingWakeups;
 
-/// What opening a log found and did.
+/// Result of opening a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
-    /// What was in the log, and how it ended.
+    /// Records of the log, and how it ended.
     pub summary: LogSummary,
-    /// Bytes at the end that were written and synced again, since nobody could know that they
-    /// were durable.
+    /// Number of bytes at the end that were written and synced again, because they may not have
+    /// been durable.
     pub rewritten_bytes: u64,
 }
 
@@ -42,35 +42,34 @@ impl fmt::Display for OpenReport {
     }
 }
 
-/// What a log has done since it was opened.
+/// Counts since the log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Records inserted, by workers of one [`Workers`].
+    /// Number of records inserted, by workers of one [`Workers`].
     pub records: u64,
-    /// Bytes of stream inserted, headers included.
+    /// Number of bytes of stream inserted, headers included.
     pub bytes: u64,
-    /// Writes to the device.
+    /// Number of writes to the device.
     pub writes: u64,
-    /// Syncs of segment files.
+    /// Number of syncs of segment files.
     pub syncs: u64,
 }
 
 /// A log that is open for writing.
 ///
-/// Records go into a buffer in memory, in an order that is the order of the log. Two further
-/// steps follow, and a committer chooses which to wait for:
+/// Records go into a buffer in memory; their order there is the order of the log. Two further steps
+/// follow, and a committer chooses one to wait for:
 ///
-/// * *written*: handed to the operating system. It survives the end of this process, not of the
-///   machine. Whoever waits for it writes the buffer out itself if nobody else is doing so. Within
-///   [`LogOptions::sync_interval`] it is synced, too.
-/// * *durable*: synced. It survives a power cut. The flusher syncs, for all who wait together.
+/// * *written*: handed to the operating system. It survives the end of this process, but not of the
+///   machine. A thread that waits for it writes the buffer out itself, unless another thread is
+///   doing so. Within [`LogOptions::sync_interval`] it is synced, too.
+/// * *durable*: synced. It survives a power cut. One thread, the flusher, syncs for all that wait.
 ///
-/// A record nobody waits for is written when the buffer has filled by a quarter, and synced when its segment
-/// is full or the log is closed.
+/// Without a waiting thread, a record is written when another quarter of the buffer has filled, and
+/// synced when its segment is full or the log is closed.
 ///
-/// Dropping the log closes it, and cannot tell whether that went well; [`close`](Self::close)
-/// can.
+/// Dropping the log closes it, but cannot report an error; [`close`](Self::close) can.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -83,7 +82,9 @@ pub struct LogStats {
 /// let worker = Workers::new().worker();
 /// let identity = *b"an identity of16";
 ///
-/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| {
+///     Ok::<_, Infallible>(())
+/// })?;
 /// let end = log.insert(&worker, 1, &[b"hello ", b"world"])?;
 /// log.wait_durable(&worker, end)?;
 /// log.close(&worker)?;
@@ -115,11 +116,11 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Takes the directory for itself, reads the log of the database `identity` from its
-    /// beginning, calling `visit` for each record, and makes its end fit to be written on. A
+    /// Locks the directory, reads the log of the database `identity` from its beginning, and calls
+    /// `visit` for each record. Repairs the end of the log so that it can be written further. A
     /// directory without a log gets an empty one.
     ///
-    /// An error leaves what was in the log as it was.
+    /// After an error the log is as it was.
     pub fn open<E>(
         device: Arc<dyn Device>,
         options: LogOptions,
@@ -130,10 +131,9 @@ impl Log {
         Log::open_from(device, options, identity, start, visit, &mut || Ok(()))
     }
 
-    /// As [`open`](Self::open), reading from `start` on. For whoever keeps elsewhere what the
-    /// records before it said, in a checkpoint that is durable. `taken_in` is called when the last record
-    /// was visited and nothing has been changed yet; an error of it leaves everything as it was, as one of
-    /// `visit` does.
+    /// As [`open`](Self::open), but reads from `start` on: a durable checkpoint holds what the
+    /// records before it said. `taken_in` is called after the last record was visited and before
+    /// anything is changed. After an error of it, as after one of `visit`, everything is as it was.
     pub fn open_from<E>(
         device: Arc<dyn Device>,
         options: LogOptions,
@@ -171,11 +171,12 @@ impl Log {
         ))
     }
 
-    /// Appends a record made of `parts` and returns where it ends. Waits for nothing but room in
-    /// the buffer.
+    /// Appends a record made of `parts` and returns where it ends. Waits only for space in the
+    /// buffer.
     ///
-    /// `kind` is the caller's, from 1 to 239. A record may have up to [`MAX_PAYLOAD`] bytes; one
-    /// that takes more than a quarter of the buffer is written at once, without being copied.
+    /// `kind` is the caller's, from 1 to 239. A record may have up to [`MAX_PAYLOAD`] bytes. A
+    /// record that takes more than a quarter of the buffer is written at once, without being
+    /// copied.
     pub fn insert(&self, worker: &Worker, kind: u8, parts: &[&[u8]]) -> Result<Lsn, LogError> {
         if kind == 0 || kind >= FIRST_OWN_KIND {
             return Err(LogError::Kind(kind));
@@ -198,17 +199,19 @@ impl Log {
         )
     }
 
-    /// Asks for the log to be made durable up to `lsn`, or up to where it ends now if that is less, and does not wait.
+    /// Requests that the log is made durable up to `lsn`, or up to its present end if that is less.
+    /// Does not wait.
     pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {
         if self.durable() < lsn {
-            // What is asked for stays so: with more than there is, all that comes later would be synced at once.
+            // A request stays: one for more than the end would make the flusher sync all later
+            // records at once.
             let lsn = lsn.min(self.end(worker));
             self.core.request(worker, Milestone::Durable, lsn);
         }
     }
 
-    /// Waits until the log is durable up to `lsn`; what nobody has inserted yet is waited for until whoever inserts it has
-    /// it made durable, or the log ends.
+    /// Waits until the log is durable up to `lsn`. If `lsn` is not inserted yet, it waits until
+    /// that is inserted and made durable, or the log ends.
     pub fn wait_durable(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
         let mut pending = LogWait::default();
         let Some(wait) = self.begin(worker, Milestone::Durable, lsn, &mut pending)? else {
@@ -220,8 +223,8 @@ impl Log {
         waiters.wait_result(worker, verdict == REACHED)
     }
 
-    /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
-    /// between polls; dropping it withdraws the wait.
+    /// As [`wait_durable`](Self::wait_durable), for an async task. `pending` keeps the wait between
+    /// polls; dropping it cancels the wait.
     pub fn poll_durable(
         &self,
         worker: &Worker,
@@ -232,9 +235,9 @@ impl Log {
         self.poll(worker, Milestone::Durable, pending, lsn, context)
     }
 
-    /// Sees to it that the log is handed to the operating system up to `lsn`, or up to where it ends now if that is
-    /// less, and will be synced within the interval of the options. Writes it in this thread if nobody else is doing so,
-    /// and else waits for who is.
+    /// Returns once the log is handed to the operating system up to `lsn`, or up to its present end
+    /// if that is less. It will be synced within the interval of the options. This thread writes,
+    /// unless another thread is writing; then it waits for that thread.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
         self.core.write_to(worker, lsn)?;
         if self.durable() < lsn {
@@ -243,17 +246,20 @@ impl Log {
         Ok(())
     }
 
-    /// As [`wait_written`](Self::wait_written), unless it would have to wait for another thread: `None` then, and
-    /// nothing is promised. Others may wait for what it has written. They are told by [`wake_waiters`](Self::wake_waiters), which wakes
-    /// them, so that the caller can first give back what it holds; without it whoever writes next tells them, or the
-    /// flusher within the interval.
+    /// As [`wait_written`](Self::wait_written), but returns `None` if it would have to wait for
+    /// another thread; nothing is promised then.
+    ///
+    /// Other threads may wait for bytes that this call has written.
+    /// [`wake_waiters`](Self::wake_waiters) wakes them, so that the caller can release its locks
+    /// first. Without it, the next writing thread wakes them, or the flusher within the interval.
     ///
     /// ```
     /// # use std::convert::Infallible;
     /// # use foxton_log::{Log, LogOptions, device::memory::MemoryDevice};
     /// # let worker = foxton_sync::worker::Workers::new().worker();
     /// # let device = std::sync::Arc::new(MemoryDevice::new());
-    /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], &mut |_| Ok::<_, Infallible>(()))?;
+    /// # let nothing = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
+    /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], nothing)?;
     /// let end = log.insert(&worker, 1, &[b"hello"])?;
     /// match log.try_written(&worker, end)? {
     ///     Some(wakeups) => log.wake_waiters(&worker, wakeups),
@@ -274,12 +280,12 @@ impl Log {
         Ok(wakeups)
     }
 
-    /// Wakes those who waited for what [`try_written`](Self::try_written) has written.
+    /// Wakes the threads that wait for what [`try_written`](Self::try_written) has written.
     pub fn wake_waiters(&self, worker: &Worker, wakeups: PendingWakeups) {
         self.core.wake_waiters(worker, wakeups);
     }
 
-    /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
+    /// As [`wait_written`](Self::wait_written), for an async task; the flusher writes.
     pub fn poll_written(
         &self,
         worker: &Worker,
@@ -294,23 +300,23 @@ impl Log {
         polled
     }
 
-    /// How far the log is safe from a power cut.
+    /// Returns how far the log is durable: safe from a power cut.
     #[inline]
     pub fn durable(&self) -> Lsn {
         self.core.durable()
     }
 
-    /// How far the log has been handed to the operating system.
+    /// Returns how far the log is written: handed to the operating system.
     pub fn written(&self) -> Lsn {
         self.core.written()
     }
 
-    /// Where the last record inserted ends.
+    /// Returns where the last record ends.
     pub fn end(&self, worker: &Worker) -> Lsn {
         self.core.buffer.end(worker).0
     }
 
-    /// Counts since the log was opened, each exact, but not all of one moment.
+    /// Returns counts since the log was opened. Each is exact, but they are not of one moment.
     pub fn stats(&self, worker: &Worker) -> LogStats {
         let (end, records) = self.core.buffer.end(worker);
         let (writes, syncs) = self.core.calls(worker);
@@ -322,18 +328,19 @@ impl Log {
         }
     }
 
-    /// The error that all further commits get, if something has failed.
+    /// Returns the error that all further commits get, if something has failed.
     pub fn check(&self) -> Result<(), LogError> {
         self.core.writer.waiters.failure()
     }
 
-    /// Ends the log as a failed write does: it accepts nothing more, and says why. For whoever keeps
-    /// other files in the log's directory and has been told that what the directory holds is unknown.
+    /// Ends the log as a failed write does: it accepts nothing more and returns the reason. For a
+    /// program that keeps other files in the log's directory and no longer knows what the directory
+    /// holds.
     pub fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
         self.core.fail(worker, failure)
     }
 
-    /// Takes no more records, makes everything durable, and marks the log as closed. Calling it
+    /// Refuses further records, makes everything durable, and marks the log as closed. Calling it
     /// again does nothing.
     pub fn close(&self, worker: &Worker) -> Result<(), LogError> {
         let mut flusher = shim::lock(&self.flusher);
@@ -341,7 +348,7 @@ impl Log {
             return self.core.writer.waiters.failure();
         };
         self.core.stop_flusher(worker);
-        // A flusher that panicked has left its mark in what `close` checks.
+        // If the flusher panicked, it has set the failure that `close` checks.
         let _ = thread.join();
         self.core.close(worker)
     }
@@ -363,7 +370,8 @@ impl Log {
         Poll::Ready(waiters.wait_result(worker, verdict == REACHED))
     }
 
-    /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
+    /// Returns the wait kept in `pending`, begun if need be, or `None` if there is nothing to wait
+    /// for.
     fn begin<'p>(
         &self,
         worker: &Worker,
@@ -391,13 +399,13 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         if shim::lock(&self.flusher).is_some() {
-            // An error stays where it is: whoever cares closes the log first.
+            // An error is dropped: a program that wants it closes the log first.
             let _ = self.close(&self.workers.worker());
         }
     }
 }
 
-/// A wait of an async task for the log. Dropping it withdraws the wait.
+/// A wait of an async task for the log. Dropping it cancels the wait.
 #[derive(Debug, Default)]
 pub struct LogWait(Option<(shim::Arc<Parker>, Ticket)>);
 
@@ -416,9 +424,9 @@ mod tests {
     use std::convert::Infallible;
     use std::task::Waker;
 
-    /// Whoever has the output may go on to wait for others with it, or to write for long.
+    /// A holder of the writer lock may wait for other threads meanwhile, or write for long.
     #[test]
-    fn who_waits_for_what_is_written_hears_of_it_while_the_output_is_taken() {
+    fn a_wait_for_written_bytes_ends_while_the_writer_lock_is_held() {
         let device = Arc::new(MemoryDevice::new());
         let visit = &mut |_: RecordView<'_>| Ok::<_, Infallible>(());
         let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], visit).unwrap();

@@ -1,4 +1,4 @@
-//! How an open log behaves.
+//! Options of an open log.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use foxton_sync::worker::Workers;
 use crate::buffer::BufferKind;
 use crate::format::segment::{HEADER_BYTES, MAX_BYTES};
 
-/// How an open log behaves. Each segment says its own size, so none of this need be the same the
-/// next time.
+/// Options of an open log. Each segment states its own size, so every option may differ the next
+/// time.
 ///
 /// ```
 /// use foxton_log::LogOptions;
@@ -20,23 +20,23 @@ use crate::format::segment::{HEADER_BYTES, MAX_BYTES};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// Bytes of a segment file. Default 64 MiB, at least 8 KiB, at most 64 GiB; rounded up to a multiple of 4 KiB.
-    /// The space is reserved when the segment is made, and what is left is given back at `close`.
+    /// Size of a segment file in bytes. Default 64 MiB, at least 8 KiB, at most 64 GiB; rounded up
+    /// to a multiple of 4 KiB. The space is reserved when the segment is created, and `close` gives
+    /// back the rest.
     pub segment_bytes: u64,
-    /// Bytes of memory for records that are not written yet: a power of two, or what is left of one.
-    /// Default 16 MiB, at least 8 KiB. Buffers that delegate completion take a sixteenth more for
-    /// the marks. Writing begins whenever another quarter has filled.
+    /// Bytes of memory for records that are not written yet; rounded down to a power of two.
+    /// Default 16 MiB, at least 8 KiB. Buffers with delegated completion take a sixteenth more for
+    /// their marks. Writing begins whenever another quarter has filled.
     pub buffer_bytes: usize,
-    /// How threads come by their places in the buffer. Default: hybrid.
+    /// How threads allocate in the buffer. Default: hybrid.
     pub buffer: BufferKind,
-    /// How long what was committed *buffered* may stay in the hands of the operating system.
-    /// Default 1 s.
+    /// How long a record committed *buffered* may stay unsynced. Default 1 s.
     pub sync_interval: Duration,
-    /// The latch of buffers that have one, and of the list of committers. Default parking, which stays fair to the machine when
-    /// threads outnumber cores.
+    /// Latch of buffers that have one, and of the list of waiters. Default parking, which sleeps
+    /// instead of spinning when threads outnumber cores.
     pub latch: latch::Kind,
-    /// Where the log's own thread takes its worker from, so that what it passes is counted with
-    /// everything else in the database. Default: workers of its own.
+    /// Where the log's own thread gets its worker, so that its passages are counted with all others
+    /// of the database. Default: workers of its own.
     pub workers: Option<Workers>,
 }
 
@@ -54,7 +54,7 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Everything as small as it may be, so that the buffer fills and segments end all the time.
+    /// Returns the smallest values, so that the buffer fills and segments end all the time.
     pub fn tiny() -> Self {
         LogOptions {
             segment_bytes: 2 * HEADER_BYTES,
@@ -64,13 +64,13 @@ impl LogOptions {
         }
     }
 
-    /// Bytes of stream in a segment.
+    /// Returns the number of bytes of stream in a segment.
     pub(crate) fn segment_capacity(&self) -> u64 {
         let bytes = self.segment_bytes.clamp(2 * HEADER_BYTES, MAX_BYTES);
         bytes.next_multiple_of(HEADER_BYTES) - HEADER_BYTES
     }
 
-    /// Bytes of the ring.
+    /// Returns the number of bytes in the ring.
     pub(crate) fn buffer_capacity(&self) -> usize {
         1 << self.buffer_bytes.max(8 << 10).ilog2()
     }

@@ -1,5 +1,6 @@
-//! The contract of the log buffers (`buffer.rs`), a test for each clause, run on every buffer; and
-//! storms over all of them, after which the stream is read back.
+//! Contract of the log buffers (`buffer/mod.rs`): a test for each clause, run on every buffer.
+//!
+//! The tests insert from many threads and read the stream back afterwards.
 
 mod support;
 
@@ -21,15 +22,16 @@ fn options(buffer: BufferKind) -> LogOptions {
     options
 }
 
-/// What thread `thread` inserts as its number `number`: it says whose it is, and can be checked.
+/// Returns payload `number` of thread `thread`; it names both, and can be checked.
 fn payload(thread: u32, number: u32, length: usize) -> Vec<u8> {
     let mut payload = [thread.to_le_bytes(), number.to_le_bytes()].concat();
     payload.extend((0..length).map(|at| (at as u32 ^ thread ^ number) as u8));
     payload
 }
 
-/// Inserts from many threads at once, with a size drawn for each record, reads the stream back, and
-/// wants every record once, whole, at its place, each thread's in its order, and no hole.
+/// Inserts from many threads at once, with a random size for each record, and reads the stream
+/// back. Every record must be found once, whole, at its position, in the order of its thread,
+/// without holes.
 fn storm(
     options: LogOptions,
     threads: u32,
@@ -97,7 +99,7 @@ fn storm(
 #[test]
 fn b1_records_of_all_sizes_follow_each_other_whole_and_in_order() {
     for buffer in BufferKind::ALL {
-        // As small as it may be: it is full all the time, and wraps at every few records.
+        // The smallest buffer is full all the time, and wraps after every few records.
         let mut options = options(buffer);
         options.buffer_bytes = 8 << 10;
         let size = |random: &mut Random| match random.below(40) {
@@ -114,7 +116,8 @@ fn b1_records_of_all_sizes_follow_each_other_whole_and_in_order() {
     }
 }
 
-/// Long ones tell their length in another way, and leave more behind to be cleared before the next lap.
+/// Long records store their length in another way, and leave more to be cleared before the next
+/// lap.
 #[test]
 fn b1_long_records_among_short_ones() {
     for buffer in BufferKind::ALL {
@@ -130,7 +133,7 @@ fn b1_long_records_among_short_ones() {
 }
 
 #[test]
-fn b1_many_threads_in_a_buffer_with_room() {
+fn b1_many_threads_in_a_buffer_with_space() {
     for buffer in BufferKind::ALL {
         let mut options = options(buffer);
         options.buffer_bytes = 256 << 10;
@@ -145,7 +148,7 @@ fn b1_many_threads_in_a_buffer_with_room() {
 }
 
 #[test]
-fn b2_what_was_inserted_is_written_without_its_thread() {
+fn b2_an_inserted_record_is_written_without_its_thread() {
     for buffer in BufferKind::ALL {
         let device = Arc::new(MemoryDevice::new());
         let workers = Workers::new();
@@ -177,9 +180,9 @@ fn b3_a_refused_insert_leaves_no_trace() {
     }
 }
 
-/// Threads insert until they are refused; what was accepted is in the log, and nothing else.
+/// Threads insert until they are refused; exactly the accepted records are in the log.
 #[test]
-fn b4_a_log_that_closes_takes_what_it_accepted_and_no_more() {
+fn b4_a_log_that_closes_has_the_records_it_accepted_and_no_more() {
     for buffer in BufferKind::ALL {
         let device = Arc::new(MemoryDevice::new());
         let workers = Workers::new();
@@ -206,9 +209,9 @@ fn b4_a_log_that_closes_takes_what_it_accepted_and_no_more() {
     }
 }
 
-/// Everybody who waits for room, or is about to, is told; nobody hangs.
+/// Every thread that waits for space, or is about to, gets the error; no thread hangs.
 #[test]
-fn b4_a_log_that_fails_tells_everybody_who_waits() {
+fn b4_a_log_that_fails_ends_every_wait_with_the_error() {
     for buffer in BufferKind::ALL {
         let device = FaultDevice::new();
         let workers = Workers::new();
@@ -239,12 +242,12 @@ fn b4_a_log_that_fails_tells_everybody_who_waits() {
 }
 
 #[test]
-fn b5_small_records_go_on_beside_large_ones() {
+fn b5_small_records_are_inserted_beside_large_ones() {
     for buffer in BufferKind::ALL {
         let mut options = options(buffer);
         options.buffer_bytes = 32 << 10;
         let large = AtomicBool::new(false);
-        // One thread in four draws a record larger than the whole buffer now and then.
+        // Now and then, one thread in four chooses a record larger than the whole buffer.
         let size = |random: &mut Random| match random.below(30) {
             0 => {
                 large.store(true, Relaxed);
@@ -257,8 +260,8 @@ fn b5_small_records_go_on_beside_large_ones() {
     }
 }
 
-/// More threads than a machine has cores for, all at a buffer that is full: minutes if they only
-/// spun.
+/// More threads than a machine has cores, all at a buffer that is full. If they only spun, this
+/// would take minutes.
 #[test]
 fn five_hundred_threads_at_a_full_buffer() {
     for buffer in [

@@ -1,4 +1,4 @@
-//! Many threads, and many tasks, in one log.
+//! Many threads, and many tasks, use one log.
 
 mod support;
 
@@ -19,13 +19,14 @@ use foxton_sync::worker::Workers;
 
 use support::{IDENTITY, Random, open, open_as, read};
 
-/// Every record is found once, whole, at the place it was told, and each thread's in its order.
+/// Every record is found once, whole, at the position that `insert` returned, in the order of its
+/// thread.
 #[test]
 fn sixty_four_threads_insert_records_of_all_sizes_and_each_is_found() {
     for kind in Kind::ALL {
         let mut options = LogOptions::tiny();
         options.latch = kind;
-        // Large enough for some segments only, small enough for the buffer to be full always.
+        // Large enough for a few segments only, small enough for the buffer to be full always.
         options.segment_bytes = 256 << 10;
         let device = Arc::new(MemoryDevice::new());
         let workers = Workers::new();
@@ -86,7 +87,7 @@ fn committers_share_syncs() {
     const THREADS: u64 = 16;
     const COMMITS: u64 = 6;
     let device = FaultDevice::new();
-    // Far longer than a thread takes to come back with its next commit, however busy the machine.
+    // Far longer than a thread needs to return with its next commit, however busy the machine is.
     device.slow_sync(Duration::from_millis(50));
     let workers = Workers::new();
     let mut options = support::options();
@@ -113,9 +114,9 @@ fn committers_share_syncs() {
     assert!(log.stats(&workers.worker()).syncs >= syncs);
 }
 
-/// Nobody waits for what was never inserted, and nobody is asked for it.
+/// A record that was never inserted is not waited for, and the flusher is not asked for it.
 #[test]
-fn whoever_asks_for_more_than_there_is_has_all_there_is_written() {
+fn a_request_beyond_the_end_writes_up_to_the_end() {
     for kind in BufferKind::ALL {
         let mut options = support::options();
         options.buffer = kind;
@@ -137,7 +138,7 @@ fn whoever_asks_for_more_than_there_is_has_all_there_is_written() {
 }
 
 #[test]
-fn what_was_committed_buffered_is_synced_within_the_interval() {
+fn a_buffered_commit_is_synced_within_the_interval() {
     let device = FaultDevice::new();
     let worker = Workers::new().worker();
     let mut options = support::options();
@@ -156,7 +157,7 @@ fn what_was_committed_buffered_is_synced_within_the_interval() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_written_when_the_buffer_is_half_full() {
+fn without_waiting_threads_records_are_written_when_the_buffer_is_half_full() {
     let device = FaultDevice::new();
     let worker = Workers::new().worker();
     let (log, ..) = open(Arc::new(device.clone())).unwrap();
@@ -207,7 +208,7 @@ fn a_record_larger_than_buffer_and_segment_is_whole_and_in_its_place() {
 fn a_record_over_the_limit_or_of_a_kind_of_the_logs_own_is_refused_and_leaves_no_trace() {
     let worker = Workers::new().worker();
     let (log, ..) = open(Arc::new(MemoryDevice::new())).unwrap();
-    // The same bytes twice: no need to have so many.
+    // The same bytes twice: fewer are enough.
     let half = vec![0; MAX_PAYLOAD / 2 + 1];
     let error = log.insert(&worker, 1, &[&half, &half]).unwrap_err();
     assert!(matches!(error, LogError::TooLarge { bytes } if bytes == MAX_PAYLOAD + 2));
@@ -296,7 +297,7 @@ impl DeviceFile for PanickingFile {
         self.0.write_at(bytes, offset)
     }
     fn sync(&self) -> io::Result<()> {
-        // While it is opened, the mark and the first segment are made.
+        // Opening creates the file `closed` and the first segment.
         assert!(
             self.1.calls(Call::SyncDir) < 2,
             "this panic is part of the test"

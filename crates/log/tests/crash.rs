@@ -1,10 +1,10 @@
-//! A power cut at every call, in every way that a disk may take it.
+//! Power cuts: one at every call, with every damage that a disk may do.
 //!
-//! A small run is recorded on a fault device, together with what it was told to be durable, and
-//! when. Then for every change it made, every kind of damage and several seeds, the directory
-//! that a power cut there could leave is built and opened. What is found must be a prefix of what
-//! was inserted, with everything in it that had been acknowledged; and the log must go on from
-//! there, as often as it is opened again.
+//! A small run is recorded on a fault device, together with the acknowledgements of durability and
+//! their times. Then the directories that a power cut could leave are built and opened: for every
+//! change of the run, every kind of damage and several seeds. Such a log must hold a prefix of what
+//! was inserted, with everything that had been acknowledged. It must accept further records,
+//! however often it is opened again.
 //!
 //! A failure prints the run, the cut, the damage and the seed.
 
@@ -22,13 +22,13 @@ use foxton_sync::worker::{Worker, Workers};
 
 use support::{Entry, IDENTITY, Random, open, read};
 
-/// What a run did.
+/// Record of a run.
 struct Run {
     name: String,
     recording: Recording,
     /// In the order of the log.
     inserted: Vec<Entry>,
-    /// After so many changes, the log was acknowledged to be durable up to there.
+    /// Pairs: after this many changes, the log was acknowledged to be durable up to there.
     acknowledged: Vec<(usize, Lsn)>,
 }
 
@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// Inserts, and sometimes waits, on behalf of a run.
+/// Inserts, and sometimes waits, for a run.
 struct Script<'a> {
     device: &'a FaultDevice,
     worker: Worker,
@@ -84,7 +84,7 @@ impl Script<'_> {
     }
 }
 
-/// `sessions` of `threads` each; all but the last are closed, or just stop.
+/// Runs `sessions` of `threads` each. All but the last session are closed, or just stop.
 fn run(seed: u64, sessions: usize, threads: usize, steps: usize, start: &MemoryDevice) -> Run {
     let device = FaultDevice::holding(start);
     device.record();
@@ -114,8 +114,8 @@ fn run(seed: u64, sessions: usize, threads: usize, steps: usize, start: &MemoryD
                 .unwrap()
                 .push((device.recorded(), log.end(&worker)));
         } else {
-            // The process stops, the machine does not. Once everything is written the log does
-            // nothing more unasked; what is inserted then goes with the process.
+            // The process stops, the machine does not. Once everything is written, the log does
+            // nothing more by itself; records inserted after that are lost with the process.
             let worker = workers.worker();
             log.wait_written(&worker, log.end(&worker)).unwrap();
             log.insert(&worker, 1, &[b"never written"]).unwrap();
@@ -134,7 +134,7 @@ fn run(seed: u64, sessions: usize, threads: usize, steps: usize, start: &MemoryD
     }
 }
 
-/// Opens one image, checks what it holds, goes on, and opens it again.
+/// Opens one image, checks its records, appends to it, and opens it again.
 fn check(run: &Run, cut: usize, disk: &Disk, damage: Damage, seed: u64, worker: &Worker) -> bool {
     let say = || {
         format!(
@@ -145,7 +145,7 @@ fn check(run: &Run, cut: usize, disk: &Disk, damage: Damage, seed: u64, worker: 
     let image = Arc::new(disk.crash(damage, seed));
     let (log, opened, mut found) = match open(image.clone()) {
         Ok(opened) => opened,
-        // Bytes that were durable were overwritten, and it was noticed.
+        // Durable bytes were overwritten, and this was noticed.
         Err(OpenError::Corrupt(_)) if damage.harms_durable() => return false,
         Err(error) => panic!("{error}\n{}", say()),
     };
@@ -169,7 +169,7 @@ fn check(run: &Run, cut: usize, disk: &Disk, damage: Damage, seed: u64, worker: 
             say()
         );
     }
-    // The log goes on, and nothing stale comes back behind what is added.
+    // The log accepts records, and no stale record appears behind them.
     let payload = vec![seed as u8; 100];
     let end = log.insert(worker, 7, &[&payload]).unwrap();
     log.wait_durable(worker, end).unwrap();
@@ -268,8 +268,8 @@ fn a_power_cut_during_restart_changes_nothing() {
     println!("{images} images");
 }
 
-/// The end lies in a segment that has successors: they must be gone for good before the segment of
-/// the end is replaced, or they would show it to be damaged.
+/// The end lies in a segment that has successors. These must be removed durably before the segment
+/// with the end is replaced, or they would show it to be damaged.
 #[test]
 fn a_power_cut_while_segments_behind_the_end_are_removed_changes_nothing() {
     let device = FaultDevice::new();
@@ -296,7 +296,7 @@ fn a_power_cut_while_segments_behind_the_end_are_removed_changes_nothing() {
     }
 }
 
-/// What a restart finds, and every change that it makes.
+/// Restarts, and returns the records found and every change that the restart made.
 fn restart(image: &MemoryDevice) -> (Vec<Entry>, Recording) {
     let device = FaultDevice::holding(image);
     device.record();
@@ -307,7 +307,7 @@ fn restart(image: &MemoryDevice) -> (Vec<Entry>, Recording) {
 }
 
 #[test]
-fn what_was_written_is_seen_by_the_next_process_without_any_sync() {
+fn written_records_are_found_by_the_next_process_without_any_sync() {
     let device = FaultDevice::new();
     let worker = Workers::new().worker();
     let (log, ..) = open(Arc::new(device.clone())).unwrap();

@@ -1,8 +1,9 @@
-//! Damage to a log at rest: flipped bits, lost and swapped pieces, foreign and stale files.
+//! Damage to a log that is not open: flipped bits, lost and swapped pieces, foreign and stale
+//! files.
 //!
 //! A log that was closed is damaged in every byte, one at a time, and in coarser ways. Reading it
-//! must give an error that says where, or all records (where the damage was to nothing that
-//! matters), and never a wrong record, fewer records without a word, or a panic.
+//! must give an error with the position of the damage, or all records, where the damage was to
+//! nothing that matters. It must never give a wrong record, silently fewer records, or a panic.
 
 mod support;
 
@@ -17,7 +18,7 @@ use support::{Entry, IDENTITY, Random, Refused, open, open_as, read};
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// A log of four segments, and what is in it.
+/// Returns a log of four segments, and its records.
 fn log(close: bool) -> (Files, Vec<Entry>) {
     log_of(IDENTITY, 2, close)
 }
@@ -47,7 +48,7 @@ fn log_of(identity: [u8; 16], seed: u64, close: bool) -> (Files, Vec<Entry>) {
     }
 }
 
-/// The segments in order, and then the mark.
+/// Returns the segments in order, and then the file `closed`.
 fn files(device: &MemoryDevice) -> Files {
     let bytes = |contents: Contents| {
         let mut bytes = vec![0; contents.len() as usize];
@@ -67,13 +68,13 @@ fn device(files: Files) -> MemoryDevice {
     MemoryDevice::with_files(files.into_iter().map(|(name, bytes)| (name, bytes.into())))
 }
 
-/// Without the mark that closing left.
+/// Returns the files without the file `closed`.
 fn segments(mut files: Files) -> Files {
     assert_eq!(files.pop().unwrap().0, clean_shutdown::FILE);
     files
 }
 
-/// Reads a damaged log and returns the error; panics if what is found is wrong.
+/// Reads a damaged log and returns the error; panics if the records found are wrong.
 fn read_damaged(files: Files, inserted: &[Entry], what: &str) -> Option<Refused> {
     match read(&device(files)) {
         Ok((summary, found)) => {
@@ -102,7 +103,7 @@ fn a_flipped_bit_anywhere_in_a_closed_log_is_an_error_or_does_no_harm() {
         }
     }
     println!("{errors} errors, {harmless} harmless");
-    // Harmless is damage to the closing record alone, and to the mark alone.
+    // Damage is harmless to the closing record alone, and to the file `closed` alone.
     assert_eq!(harmless, 24 + files.last().unwrap().1.len());
 }
 
@@ -141,12 +142,12 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_never_gives_wrong_records() {
             }
         }
     }
-    // Each record knew the one before it to be durable; nobody knew it of the last.
+    // Each record says that the one before it was durable; no record says it of the last one.
     assert_eq!(shortest, inserted.len() - 1);
 }
 
-/// Nothing was known to be durable when these were inserted, so no record vouches for another;
-/// but a segment is made only when the one before it is durable.
+/// When these were inserted, nothing was known to be durable, so no record vouches for another. But
+/// a segment is created only when the one before it is durable.
 #[test]
 fn a_flipped_bit_in_a_segment_that_has_a_successor_is_damage_whatever_its_records_say() {
     let device = Arc::new(MemoryDevice::new());
@@ -233,7 +234,7 @@ fn sectors_that_changed_places_are_refused() {
         for at in 0..512 {
             bytes.swap(left + at, right + at);
         }
-        // Two sectors of zeros in the header may change places.
+        // Two sectors of zeros in the header may be swapped.
         if bytes == &files[0].1 || bytes == &files[1].1 {
             continue;
         }
@@ -313,8 +314,8 @@ fn a_damaged_log_is_not_touched_by_opening_it() {
     drop(inserted);
 }
 
-/// A forger knows how checks are computed. A length that is a lie is refused before any memory is
-/// asked for, and every search ends.
+/// A forger can compute checksums. A false length is refused before any memory is allocated for it,
+/// and every search ends.
 #[test]
 fn garbage_and_forged_lengths_cost_no_memory_and_end() {
     let (files, inserted) = log(true);
@@ -331,7 +332,7 @@ fn garbage_and_forged_lengths_cost_no_memory_and_end() {
             assert_eq!(found, inserted[..found.len()], "round {round}: {summary}");
         }
     }
-    // A header whose check is right and whose length goes far beyond the file.
+    // A header with a good checksum and a length far beyond the file.
     let mut forged = files.clone();
     let mut header = [0_u8; 24];
     header[4..8].copy_from_slice(&(200_u32 << 20).to_le_bytes());
@@ -361,7 +362,7 @@ fn opening_again_and_again_changes_nothing() {
         let (files_, inserted) = log(close);
         let image = Arc::new(device(files_));
         for _ in 0..3 {
-            // Left without closing.
+            // The log is left without being closed.
             let (log, _, found) = open(image.clone()).unwrap();
             assert_eq!(found, inserted);
             std::mem::forget(log);

@@ -1,7 +1,7 @@
-//! The contract of devices, clause by clause, on every device.
+//! Contract of devices, clause by clause, on every device.
 //!
-//! D1 to D3 speak of power cuts and failures, which only the fault device can show; what can be
-//! seen without them is asked of all.
+//! D1 to D3 are about power cuts and failures, which only the fault device can show. Everything
+//! that shows without them is tested on all devices.
 
 mod support;
 
@@ -54,7 +54,7 @@ fn contents(device: &dyn Device, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn d1_what_is_written_is_read_back_by_anybody() {
+fn d1_written_bytes_are_read_back_by_every_handle() {
     on_every_device(|device| {
         let file = device.create("a").unwrap();
         assert!(file.is_empty().unwrap());
@@ -164,7 +164,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn d6_a_second_instance_is_refused_and_told_who_holds_the_directory() {
+fn d6_a_second_instance_is_refused_and_the_error_names_the_holder() {
     let directory = Directory::new();
     let first = directory.device();
     first.lock().unwrap();
@@ -179,9 +179,9 @@ fn d6_a_second_instance_is_refused_and_told_who_holds_the_directory() {
 }
 
 #[test]
-fn d6_another_process_is_refused_and_told_who_holds_the_directory() {
-    // `flock` the program holds the lock while it runs `sleep`; without it there is no other
-    // process to ask.
+fn d6_another_process_is_refused_and_the_error_names_the_holder() {
+    // The program `flock` holds the lock while it runs `sleep`; without it there is no other
+    // process to test with.
     let directory = Directory::new();
     let device = directory.device();
     let lock = directory.0.join(LOCK_FILE);
@@ -197,7 +197,7 @@ fn d6_another_process_is_refused_and_told_who_holds_the_directory() {
     let mut refused = Ok(());
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(50);
     while std::time::Instant::now() < patience {
-        // Taken by a new instance each time, so that it ends at once.
+        // A new instance each time, so that its lock ends at once.
         refused = directory.device().lock();
         if refused.is_err() {
             break;
@@ -242,7 +242,7 @@ fn a_link_is_not_followed() {
     assert!(opened.is_err());
 }
 
-/// OpenReport to be read, it would wait for somebody who writes.
+/// Opening a pipe to read it would wait for a writer.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
@@ -264,7 +264,7 @@ fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
 
 #[cfg(unix)]
 #[test]
-fn what_lies_in_the_place_of_a_file_is_named() {
+fn the_error_names_what_has_the_place_of_a_file() {
     let directory = Directory::new();
     let device = directory.device();
     std::fs::create_dir(directory.0.join("a")).unwrap();

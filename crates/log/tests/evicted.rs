@@ -1,8 +1,10 @@
-//! A file that reads differently the second time: after a failed sync the system shows what it did not
-//! write, for as long as it keeps the page in memory, and from then on what is on the disk.
+//! A file that reads differently the second time.
 //!
-//! The page goes at the n-th reading, for every n. However that falls, what an opening found is found
-//! by the next one, with whatever was made durable behind it; or opening says that it cannot.
+//! After a failed sync the system shows bytes that it did not write, for as long as it keeps the
+//! page in memory. After that it shows the bytes on the disk.
+//!
+//! The page is evicted at the n-th read, for every n. In every case the next opening finds what
+//! this one found, and whatever was made durable behind it; or opening returns an error.
 
 mod support;
 
@@ -17,13 +19,14 @@ use foxton_sync::worker::Workers;
 
 use support::{Entry, open};
 
-/// Reads of segments that show what is in memory; afterwards, their end is as it is on the disk.
+/// A device whose first `until` reads of segments show what is in memory. Later reads show the end
+/// of the file as it is on the disk.
 #[derive(Debug, Clone)]
 struct Evicted {
     inner: FaultDevice,
     reads: Arc<AtomicU64>,
     until: u64,
-    /// Where the bytes begin that never came to the disk.
+    /// Offset of the bytes that never came to the disk.
     lost_from: u64,
 }
 
@@ -81,7 +84,8 @@ impl DeviceFile for EvictedFile {
     }
 }
 
-/// A log that was not closed, and where its last record but `lost` ends, in its file.
+/// Returns a log that was not closed, and the offset in its file where its last record but `lost`
+/// ends.
 fn unclosed(lost: u64) -> (FaultDevice, u64) {
     let device = FaultDevice::new();
     let (log, ..) = open(Arc::new(device.clone())).unwrap();
@@ -100,7 +104,7 @@ fn unclosed(lost: u64) -> (FaultDevice, u64) {
 }
 
 #[test]
-fn what_one_opening_found_the_next_one_finds() {
+fn the_next_opening_finds_what_this_one_found() {
     let (mut refused, mut found_less, mut found_all) = (0, 0, 0);
     for lost in [1, 5] {
         for until in 0.. {

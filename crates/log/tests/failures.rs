@@ -1,9 +1,12 @@
-//! Every call to the device fails once, at its n-th time, for every n, or from then on.
+//! Failures: every call to the device fails at its n-th time, for every n, once or from then on.
 //!
-//! A small run is repeated with the first call of a kind failing, then the second, and so on until
-//! the run is over before the fault strikes. Whatever fails: nothing panics, the error is typed,
-//! nothing more is accepted after it, what was acknowledged as durable is found again by the next
-//! process and after a power cut, and what is found is a prefix.
+//! A small run is repeated with the first call of a kind failing, then the second, and so on, until
+//! the run is over before the failure. Whatever fails:
+//!
+//! * nothing panics, and the error is typed;
+//! * nothing more is accepted after it;
+//! * everything acknowledged as durable is found by the next process, and after a power cut;
+//! * the records found are a prefix.
 //!
 //! A failure prints the call, its number, and whether it failed for ever.
 
@@ -19,7 +22,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 use support::{Entry, Random, Refused, open, read};
 
-/// What a run was promised before something failed.
+/// Promises that the log has made before something failed.
 #[derive(Default)]
 struct Promised {
     inserted: Vec<Entry>,
@@ -27,7 +30,7 @@ struct Promised {
 }
 
 impl Promised {
-    /// Checks that what was found keeps the promises.
+    /// Checks that the records found keep the promises.
     fn check(&self, found: &[Entry], say: &dyn Fn() -> String) {
         assert!(
             found.len() <= self.inserted.len(),
@@ -68,7 +71,7 @@ fn commit_some(log: &Log, worker: &Worker, promised: &mut Promised) -> Result<()
     }
     log.close(worker)?;
     promised.durable = log.end(worker);
-    // The closing record is not the caller's.
+    // The caller did not insert the closing record.
     promised.durable = promised
         .inserted
         .last()
@@ -76,14 +79,14 @@ fn commit_some(log: &Log, worker: &Worker, promised: &mut Promised) -> Result<()
     Ok(())
 }
 
-/// Two sessions, the first of which is not closed. Returns the error that ended them, if any.
+/// Runs two sessions, the first of which is not closed. Returns the error that ended them, if any.
 fn run(device: &FaultDevice, worker: &Worker, promised: &mut Promised) -> Option<String> {
     for _ in 0..2 {
         let (log, opened, found) = match open(Arc::new(device.clone())) {
             Ok(opened) => opened,
             Err(error) => return Some(typed(error)),
         };
-        // What was inserted and never written is gone.
+        // Records that were inserted and never written are gone.
         promised.inserted.truncate(found.len());
         assert_eq!(found, promised.inserted);
         assert!(opened.summary.end >= promised.durable);
@@ -95,7 +98,7 @@ fn run(device: &FaultDevice, worker: &Worker, promised: &mut Promised) -> Option
     None
 }
 
-/// Only the device may be to blame.
+/// Only the device may be named as the cause.
 fn typed(error: Refused) -> String {
     match &error {
         OpenError::Device(failure) => assert!(!failure.file.is_empty()),
@@ -147,7 +150,7 @@ fn fail_each(call: Call, times: Times, kind: ErrorKind) -> u64 {
         let error = error.unwrap_or_else(|| panic!("it went unnoticed: {}", say()));
         assert!(error.contains("could not"), "{error}: {}", say());
         device.heal();
-        // The power goes, in any way.
+        // The power fails, with every kind of damage.
         for damage in Damage::ALL
             .into_iter()
             .filter(|damage| !damage.harms_durable())
@@ -156,8 +159,8 @@ fn fail_each(call: Call, times: Times, kind: ErrorKind) -> u64 {
             let (_, found) = read(&image).unwrap_or_else(|e| panic!("{e}: {damage}, {}", say()));
             promised.check(&found, &|| format!("{damage}, {}", say()));
         }
-        // Another process opens the same device: it sees what may never have reached the disk,
-        // and must not build on it.
+        // Another process opens the same device. It sees bytes that may never have reached the
+        // disk, and must not append to them.
         let (log, _, found) =
             open(Arc::new(device.clone())).unwrap_or_else(|e| panic!("{e}: {}", say()));
         promised.check(&found, &say);
@@ -220,7 +223,7 @@ fn any_read_listing_or_opening_may_fail() {
     fail_each_once_and_for_ever(Call::Open, ErrorKind::PermissionDenied);
 }
 
-/// Renaming and removing happen only when a log is opened that was not closed.
+/// A log renames and removes files only when it is opened after it was not closed.
 #[test]
 fn any_rename_or_removal_in_a_restart_may_fail() {
     let worker = Workers::new().worker();
@@ -267,13 +270,13 @@ fn a_full_disk_shows_when_a_segment_is_made_and_says_what_to_do() {
         "{error}"
     );
     assert!(
-        error.contains("See to the device and open the database again"),
+        error.contains("Repair the device and open the database again"),
         "{error}"
     );
 }
 
 #[test]
-fn every_waiter_is_told_of_a_failed_sync() {
+fn a_failed_sync_ends_every_wait_with_the_error() {
     let device = FaultDevice::new();
     let workers = Workers::new();
     let (log, ..) = open(Arc::new(device.clone())).unwrap();
@@ -296,8 +299,8 @@ fn every_waiter_is_told_of_a_failed_sync() {
     assert!(told, "somebody was not told");
 }
 
-/// The operating system tells of a failed sync once. Somebody whose segment ends just then syncs
-/// the same file, is told that all is well, and must not believe it.
+/// The operating system reports a failed sync once. If the segment of another thread ends just
+/// then, that thread syncs the same file, gets success, and must not rely on it.
 #[test]
 fn a_sync_that_fails_while_a_segment_ends_is_not_made_up_for() {
     for nth in 1..12 {

@@ -19,7 +19,7 @@ use support::{IDENTITY, open_as};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn what_was_committed_buffered_is_synced_when_the_interval_is_over_and_not_before() {
+fn a_buffered_commit_is_synced_when_the_interval_is_over_and_not_before() {
     let workers = Workers::new();
     let worker = workers.worker();
     let mut options = support::options();
@@ -42,10 +42,10 @@ fn what_was_committed_buffered_is_synced_when_the_interval_is_over_and_not_befor
     }
 }
 
-/// The thread that syncs stops between noting its failure and having inserts refused. Meanwhile whoever inserts may still
-/// succeed, but nobody who has been told.
+/// The flusher stops after it has kept its failure and before inserts are refused. Meanwhile an
+/// insert may still succeed, but not of a thread that has got the failure.
 #[test]
-fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
+fn a_thread_that_got_the_failure_inserts_nothing_after_it() {
     for kind in BufferKind::ALL {
         let workers = Workers::new();
         let mut options = support::options();
@@ -72,7 +72,7 @@ fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
             after_it_was_told(|log, worker, lsn| log.wait_durable(worker, lsn).is_err());
             after_it_was_told(|log, worker, lsn| log.wait_written(worker, lsn).is_err());
             after_it_was_told(|log, _, _| log.check().is_err());
-            // Long enough for them to go wrong, were anything to be read.
+            // Long enough for the two threads to fail, if they could read the failure.
             thread::sleep(Duration::from_millis(20));
             stop.release();
         });
@@ -81,9 +81,9 @@ fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
     }
 }
 
-/// What was never inserted is nothing that the flusher could be done with.
+/// The flusher can never fulfil a request for more than was inserted.
 #[test]
-fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
+fn a_request_beyond_the_end_does_not_keep_the_flusher_busy() {
     let workers = Workers::new();
     let worker = workers.worker();
     let mut options = support::options();
@@ -96,16 +96,16 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     while log.durable() < end {
         thread::yield_now();
     }
-    // Whatever it was about to do.
+    // Time for whatever the flusher is about to do.
     thread::sleep(Duration::from_millis(50));
     let written = worker.failpoints().passages(&failpoint::WRITE);
     thread::sleep(Duration::from_millis(50));
     assert_eq!(worker.failpoints().passages(&failpoint::WRITE), written);
 }
 
-/// Nor is it asked for ever after.
+/// Such a request does not count for later records either.
 #[test]
-fn who_asked_for_more_than_there_was_has_not_asked_for_what_came_later() {
+fn a_request_beyond_the_end_does_not_count_for_later_records() {
     let workers = Workers::new();
     let worker = workers.worker();
     let mut options = support::options();

@@ -1,6 +1,8 @@
-//! Each whole buffer, with two who insert and one of them who takes out: the contract's B1 to B4 (`buffer.rs`).
+//! Models of each whole buffer: B1 to B4 of the contract (`buffer/mod.rs`), with two threads that
+//! insert, one of which also takes out.
 //!
-//! What is below them has models of its own, of each ordering by itself: the ring, the groups, the latches.
+//! The parts below the buffers have models of their own, of each ordering by itself: the ring, the
+//! groups, the latches.
 #![cfg(loom)]
 
 use foxton_log::BufferKind;
@@ -8,14 +10,15 @@ use foxton_log::model::{BufferDrain, BufferModel};
 use foxton_sync::shim::{Arc, thread};
 use foxton_sync::worker::Workers;
 
-/// Threads are interrupted at most three times in each history: their workers take part in much else.
+/// Each history has at most three preemptions, because workers take part in much else.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Another thread inserts two records, this one inserts one and takes out what is complete, before and after.
+/// Another thread inserts two records. This one inserts one, and takes out what is complete before
+/// and after the other has ended.
 fn insert(kind: BufferKind) {
     check(move || {
         let workers = Workers::new();
@@ -34,11 +37,11 @@ fn insert(kind: BufferKind) {
         let mut placed = [(first, 1), (second, 2), (mine, 3)];
         assert!(
             first < second,
-            "of one thread, the later lies behind the other"
+            "the later record of one thread lies behind the earlier one"
         );
         placed.sort_unstable();
         assert_eq!(marks, placed.map(|(_, mark)| mark));
-        assert_eq!(placed[0].0, Some(0), "there was room for all");
+        assert_eq!(placed[0].0, Some(0), "there was space for all");
         let record = stream.end(&worker) / 3;
         assert_eq!(
             placed.map(|(at, _)| at),
@@ -77,7 +80,7 @@ fn b1_b2_hybrid_in_turn() {
     insert(BufferKind::HybridInOrder);
 }
 
-/// Takes until so many have come.
+/// Takes until this many have come.
 fn take(out: &mut BufferDrain, count: usize) -> Vec<u8> {
     let mut marks = out.take();
     while marks.len() < count {
@@ -88,7 +91,7 @@ fn take(out: &mut BufferDrain, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn b3_who_finds_no_room_leaves_no_trace() {
+fn b3_an_insert_without_space_leaves_no_trace() {
     for kind in BufferKind::DELEGATED {
         check(move || {
             let workers = Workers::new();
@@ -114,7 +117,7 @@ fn b3_who_finds_no_room_leaves_no_trace() {
 }
 
 #[test]
-fn b4_who_is_refused_leaves_no_trace_and_nobody_comes_after() {
+fn b4_a_refused_insert_leaves_no_trace_and_none_succeeds_after_it() {
     for kind in BufferKind::DELEGATED {
         check(move || {
             let workers = Workers::new();

@@ -1,14 +1,15 @@
-//! Who waits for the log is woken, and who read what is not durable is not answered before it is.
+//! Models of the waiters: a waiting thread is woken, and a reader of an undurable row is answered
+//! only once the row is durable.
 //!
-//! A database is two numbers here: a row, with the end of the commit that wrote it, behind a mutex that
-//! is its lock; and what the disk has.
+//! Here a database is two numbers: a row, with the end of the commit that wrote it, behind a mutex
+//! that is its lock; and what the disk has.
 #![cfg(loom)]
 
 use foxton_log::{Lsn, model::DurableModel};
 use foxton_sync::shim::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock, thread};
 use foxton_sync::worker::Workers;
 
-/// Threads are interrupted at most twice in each history: their workers take part in much else.
+/// Each history has at most two preemptions, because workers take part in much else.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -16,7 +17,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn i1_who_waits_is_woken() {
+fn i1_a_waiting_thread_is_woken() {
     check(|| {
         let workers = Workers::new();
         let durable = Arc::new(DurableModel::default());
@@ -24,7 +25,7 @@ fn i1_who_waits_is_woken() {
             let (durable, worker) = (durable.clone(), workers.worker());
             thread::spawn(move || durable.complete(&worker, Lsn::new(1)))
         };
-        // A wake-up that is lost is a deadlock, which the checker finds.
+        // A lost wake-up is a deadlock, which loom finds.
         durable.wait(&workers.worker(), Lsn::new(1));
         flusher.join().unwrap();
     });
@@ -46,7 +47,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A commit up to where its locks are gone.
+    /// A commit until its locks are released.
     fn write(&self) {
         let mut row = lock(&self.row);
         *row = 7;
@@ -60,7 +61,7 @@ impl Scene {
         self.durable.complete(&workers.worker(), Lsn::new(end));
     }
 
-    /// A transaction that only reads. `waits`: whether it waits for what it has seen.
+    /// A transaction that only reads. `waits`: whether it waits until what it has read is durable.
     fn read(&self, workers: &Workers, waits: bool) {
         let (row, newest) = {
             let row = lock(&self.row);
@@ -69,11 +70,11 @@ impl Scene {
         if waits {
             self.durable.wait(&workers.worker(), Lsn::new(newest));
         }
-        // It is answered. The power goes.
+        // The reader is answered, and then the power fails.
         let kept = *lock(&self.disk) >= END;
         assert!(
             row == 0 || kept,
-            "it was answered, and what it read is lost"
+            "the reader was answered, and what it read is lost"
         );
     }
 }
@@ -95,12 +96,12 @@ fn play(waits: bool) {
 }
 
 #[test]
-fn d1_who_reads_what_is_not_durable_is_answered_when_it_is() {
+fn d1_a_reader_of_an_undurable_row_is_answered_when_it_is_durable() {
     play(true);
 }
 
 #[test]
 #[should_panic(expected = "what it read is lost")]
-fn without_waiting_it_would_be_answered_before() {
+fn without_waiting_the_reader_would_be_answered_before() {
     play(false);
 }

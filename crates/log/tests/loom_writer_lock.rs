@@ -1,18 +1,20 @@
-//! Who waits for what another thread writes out is woken, whoever writes it.
+//! Models of the writer lock: a thread that waits for its bytes is woken, whichever thread writes
+//! them.
 #![cfg(loom)]
 
 use foxton_log::model::WriterModel;
 use foxton_sync::shim::{Arc, thread};
 use foxton_sync::worker::Workers;
 
-/// Threads are interrupted at most so often in each history.
+/// Each history has at most `preemptions`.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// As many commit; then whoever was asked for flushes. A wake-up that is lost is a deadlock, which the checker finds.
+/// This many threads commit; then each does what the flusher was requested to do. A lost wake-up is
+/// a deadlock, which loom finds.
 fn commit(threads: usize, preemptions: usize) {
     check(preemptions, move || {
         let workers = Workers::new();
@@ -36,17 +38,17 @@ fn commit(threads: usize, preemptions: usize) {
 }
 
 #[test]
-fn i1_i2_two_who_commit_are_both_written() {
+fn i1_i2_two_commits_are_both_written() {
     commit(2, 4);
 }
 
 #[test]
-fn i1_i2_three_who_commit_are_all_written() {
+fn i1_i2_three_commits_are_all_written() {
     commit(3, 2);
 }
 
 #[test]
-fn who_waits_is_told_when_the_log_ends() {
+fn a_wait_ends_when_the_log_is_closed() {
     check(3, || {
         let workers = Workers::new();
         let model = Arc::new(WriterModel::default());
@@ -54,7 +56,7 @@ fn who_waits_is_told_when_the_log_ends() {
             let (model, worker) = (model.clone(), workers.worker());
             thread::spawn(move || {
                 let end = model.insert();
-                // Either model, and not never.
+                // It returns true or false, and it does return.
                 model.write_to(&worker, end);
                 model.flush(&worker);
             })

@@ -1,5 +1,5 @@
-//! Single records are found by their places, in any order, across segments, while the log goes on; what is
-//! no record, or is damaged or gone, is an error.
+//! Single records are found by their LSN, in any order, across segments, while the log is written.
+//! An LSN without a record, and a record that is damaged or gone, give an error.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 const IDENTITY: [u8; 16] = [7; 16];
 
-/// A log of many segments, and where each record begins and ends.
+/// Returns a log of many segments, and where each record begins and ends.
 fn log_of(count: usize) -> (Arc<MemoryDevice>, Log, Worker, Vec<(Lsn, Lsn)>) {
     let device = Arc::new(MemoryDevice::new());
     let worker = Workers::new().worker();
@@ -50,7 +50,7 @@ fn records_are_found_backwards_and_forwards_and_at_random() {
 }
 
 #[test]
-fn what_is_no_record_is_an_error() {
+fn an_lsn_without_a_record_is_an_error() {
     let (device, _log, _worker, places) = log_of(100);
     let end = places[98].1;
     let mut reader =
@@ -62,7 +62,7 @@ fn what_is_no_record_is_an_error() {
 }
 
 #[test]
-fn what_was_removed_or_harmed_is_an_error_and_the_rest_is_found() {
+fn a_removed_or_damaged_record_is_an_error_and_the_others_are_found() {
     let (device, _log, _worker, places) = log_of(300);
     let end = places[299].1;
     let removed = segment::remove_before(&*device, places[150].0).expect("segments");

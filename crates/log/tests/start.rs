@@ -1,5 +1,5 @@
-//! Logs whose beginning is not needed any more: reading from a place in the middle, removing what lies
-//! before, following what is durable, and what is said when something needed is not there.
+//! Logs whose beginning is not needed any more: reading from a position in the middle, removing
+//! earlier segments, reading durable records. The error when something needed is missing.
 
 mod support;
 
@@ -17,7 +17,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 use support::{Entry, IDENTITY, Refused, open, options, read};
 
-/// A log of several segments, still open, all of it durable.
+/// Returns a log of several segments, still open, all of it durable.
 fn log() -> (FaultDevice, Log, Worker, Vec<Entry>) {
     let device = FaultDevice::new();
     let (log, ..) = open(Arc::new(device.clone())).unwrap();
@@ -66,7 +66,7 @@ fn segments(device: &dyn Device) -> Vec<Lsn> {
     firsts
 }
 
-/// Wherever the closing record lies: within a segment, at its end, and in two of them.
+/// For every position of the closing record: within a segment, at its end, and across two of them.
 #[test]
 fn a_log_that_is_opened_and_closed_again_is_what_it_was_wherever_the_power_goes() {
     let first = |payload: &[u8]| {
@@ -96,7 +96,7 @@ fn a_log_that_is_opened_and_closed_again_is_what_it_was_wherever_the_power_goes(
             let now = device.crash(PowerCut::KeepAll, 0);
             assert!(now.files() == was.files(), "{length}: it is another");
         }
-        // Cut anywhere, it holds what it held; and it goes on.
+        // After a cut at any change, the log has its records and accepts more.
         let recording = device.recording().unwrap();
         for (cut, disk) in recording.disks().enumerate() {
             for damage in PowerCut::ALL {
@@ -173,7 +173,7 @@ fn a_log_that_was_not_closed_goes_on_from_any_record() {
 }
 
 #[test]
-fn what_is_needed_and_not_there_is_named() {
+fn the_error_names_what_is_needed_and_missing() {
     let (device, log, worker, entries) = log();
     log.close(&worker).unwrap();
     let from = entries[20].end;
@@ -203,7 +203,7 @@ fn what_is_needed_and_not_there_is_named() {
 fn a_log_that_ends_before_what_is_known_to_be_durable_is_damaged() {
     let (device, log, _worker, entries) = log();
     drop(log);
-    // The last records read as zeros: by itself a log that ends there.
+    // The last records read as zeros, so the log alone looks as if it ended there.
     let first = *segments(&device).last().unwrap();
     let lost = entries.iter().position(|entry| entry.end > first).unwrap();
     let copy = FaultDevice::holding(&device.crash(PowerCut::KeepAll, 0));
@@ -227,7 +227,7 @@ fn a_log_that_ends_before_what_is_known_to_be_durable_is_damaged() {
 }
 
 #[test]
-fn who_follows_reads_what_is_durable_and_not_a_byte_more() {
+fn a_durable_reader_reads_what_is_durable_and_not_a_byte_more() {
     let (device, log, worker, entries) = log();
     // In the buffer, and not in the files.
     log.insert(&worker, 3, &[&[77; 100]]).unwrap();
@@ -245,7 +245,7 @@ fn who_follows_reads_what_is_durable_and_not_a_byte_more() {
             }
             assert!(reader.next().unwrap().is_none());
         }
-        // A record that runs across the end is not given.
+        // A record that runs across the end is not returned.
         let until = Lsn::new(entry.end.bytes() - 8);
         let mut reader = DurableReader::open(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
         let mut count = 0;
@@ -257,7 +257,7 @@ fn who_follows_reads_what_is_durable_and_not_a_byte_more() {
 }
 
 #[test]
-fn who_follows_is_told_of_damage() {
+fn a_durable_reader_returns_damage_as_an_error() {
     let (device, _log, _worker, entries) = log();
     let name = segment::name(Lsn::ZERO);
     let file = device.open(&name).unwrap();

@@ -1,21 +1,21 @@
-//! One latch around allocate and copy: the traditional log buffer.
+//! Baseline buffer: one latch around allocate and copy, the traditional log buffer.
 //!
-//! Inserting holds the latch for as long as it takes to copy the record. That is the cost other
-//! designs attack; what can be done before (the checksum of the payload) is done before.
+//! An insert holds the latch for as long as it takes to copy the record. Other designs avoid that
+//! cost. Work that can be done before, the checksum of the payload, is done before.
 //!
 //! # State
 //!
-//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, and a ring whose places are
-//! completed in turn.
+//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options,
+//! and a ring whose records are completed in turn.
 //!
 //! # Invariants
 //!
-//! * I1  Who has the latch completes its place before it gives the latch back. So whoever completes has
-//!   the turn already and never waits for it, but behind a gap that is not met yet.
+//! * I1  The holder of the latch completes its record before it releases the latch. So it is its
+//!   turn already, and it never waits, except behind a gap that is not written yet.
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders inserters, the ring (O1, O3) inserters and taker.
+//! None of its own: the latch orders inserters, the ring (O1, O3) orders inserters and taker.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::{Bypass, RingAllocator};
@@ -29,7 +29,7 @@ use crate::format::lsn::Lsn;
 
 static SITE: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer");
 
-/// See the page.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Baseline {
     allocator: LatchedAllocator,

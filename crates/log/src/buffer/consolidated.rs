@@ -1,24 +1,24 @@
-//! One latch around allocate and copy, for all who wait at once.
+//! Consolidated buffer: one latch around allocate and copy, for all threads that wait at once.
 //!
-//! Who finds the latch held takes a seat in a group. The first of a group waits for the latch, and
-//! while it waits others are seated; then it allocates once for all of them, and they copy side by
-//! side while it holds the latch, until the last is done.
+//! A thread that finds the latch held joins a group. The first member waits for the latch, and
+//! meanwhile others join. Then it allocates once for all members, and they copy side by side. The
+//! first member holds the latch until the last one is done.
 //!
 //! # State
 //!
-//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, the
-//! [`Groups`](foxton_sync::consolidation::Groups), and a ring whose completion is delegated, since members of
-//! a group finish in any order.
+//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options;
+//! the [`Groups`](foxton_sync::consolidation::Groups); a ring with delegated completion, because
+//! members of a group finish in any order.
 //!
 //! # Invariants
 //!
-//! * I1  A group is closed by its first, who holds the latch until all have copied. So at most one
-//!   thread or one group copies at any time.
+//! * I1  A group is closed by its first member, which holds the latch until all have copied. So at
+//!   most one thread or one group copies at any time.
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders allocations, the group (O1) the members behind its first, the ring
-//! (O1, O2) inserters and taker.
+//! None of its own. The latch orders allocations, the group (O1) orders members behind the first
+//! one, the ring (O1, O2) orders inserters and taker.
 
 use foxton_sync::consolidation::{GroupShare, Groups, RefusalReason};
 use foxton_sync::latch::Kind;
@@ -43,13 +43,13 @@ static GROUP: Site = Site::new(
     "log buffer, group at the latch",
 );
 
-/// Slots for groups: one copies, one waits for the latch, the rest is for the moments between.
+/// Slots for groups: one copies, one waits for the latch, the others are for the moments between.
 const SLOTS: usize = 4;
-/// Reasons why a group got no place: there is no room; it was refused.
+/// Reasons why a group allocated nothing: there was no space; the log refused it.
 pub(super) const FULL: RefusalReason = 0;
 pub(super) const REFUSED: RefusalReason = 1;
 
-/// See the page.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Consolidated {
     allocator: LatchedAllocator,
@@ -64,7 +64,7 @@ impl Consolidated {
         }
     }
 
-    /// Asks for the whole group, and copies beside the others, the latch held.
+    /// Allocates for the whole group, and copies beside the other members while it holds the latch.
     fn lead(
         &self,
         worker: &Worker,
@@ -78,7 +78,7 @@ impl Consolidated {
             Ok(place) => duty.publish(Ok(place)),
             Err(placed) => {
                 duty.publish(Err(reason(&placed)));
-                // The first knows more than a number.
+                // The first member knows more than a number.
                 let _ = seat.take_part();
                 return placed;
             }
@@ -89,7 +89,7 @@ impl Consolidated {
     }
 }
 
-/// What a group is told.
+/// Returns the reason that the members of a group get.
 fn reason(placed: &InsertOutcome) -> RefusalReason {
     match placed {
         InsertOutcome::Refused(_) => REFUSED,
@@ -97,8 +97,8 @@ fn reason(placed: &InsertOutcome) -> RefusalReason {
     }
 }
 
-/// Waits for the part of this seat and fills it. Who was refused in a group asks again alone, and is
-/// told why; so does who was deserted.
+/// Waits for this member's part of the group's allocation and fills it. A member that gets no part
+/// tries again alone and then gets the error; so does one whose group was deserted.
 fn copy(
     worker: &Worker,
     seat: &mut GroupShare<'_>,

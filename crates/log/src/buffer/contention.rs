@@ -1,23 +1,26 @@
-//! Whether who finds another at the word lets him go on for a while.
+//! Turns: how two threads that allocate with the same word stay out of each other's caches.
 //!
-//! Two cores that insert one record after the other exchange, for each record, the line of the word and
-//! the lines in which their records touch. What that costs is told by how long a line travels. Where
-//! two cores share a cache it is less than an insert, and they do best side by side. Where
-//! a line comes from another part of the machine it is several times an insert, and they do best in
-//! allocator: one inserts hundreds of records out of its own cache, then the other. One machine is both, at
-//! different times, if its cores are a tenant's and their landlord moves them.
+//! Two cores that insert alternately exchange cache lines for each record: the line of the word,
+//! and the lines in which their records meet. The cost depends on how long a line travels:
 //!
-//! So it is measured. Who has asked in vain because another was faster looks at the word a few times, now and
-//! then: how often it has moved, and how long a look takes. If both say so, it is his turn from then on.
+//! * Where two cores share a cache it costs less than an insert. They do best side by side.
+//! * Where a line comes from another part of the machine it costs several inserts. They do best in
+//!   turns: one inserts hundreds of records out of its own cache, then the other.
 //!
-//! LatchedAllocator are no latch: whose turn it is stands beside the word, and whoever has waited for one takes the
-//! next, whatever has become of the other.
+//! One machine can be both at different times, if its cores are virtual and their host moves them.
+//!
+//! So the cost is measured. Now and then a thread that failed to allocate, because another was
+//! faster, reads the word a few times. It measures how often the word has moved and how long a read
+//! takes. If both say so, it starts taking turns, and the first turn is its own.
+//!
+//! Turns are not a latch. The word's owner is stored beside the word. A thread that has waited for
+//! one turn takes the next, whatever happened to the last owner.
 //!
 //! # Invariants
 //!
-//! * I1  Nothing depends on any of this but time: an insert waits one turn at most, then asks.
-//! * I2  LatchedAllocator end as soon as somebody has waited for one in which little was inserted. So nobody waits for
-//!   a thread that has lost its processor more than once.
+//! * I1  Turns affect nothing but time: an insert waits one turn at most, then allocates.
+//! * I2  Turns end as soon as a thread has waited for one in which little was inserted. So threads
+//!   wait for a descheduled thread only once.
 
 use std::time::{Duration, Instant};
 
@@ -25,49 +28,50 @@ use foxton_sync::ring::SharedAllocator;
 use foxton_sync::shim::{AtomicBool, Ordering::Relaxed, hint};
 use foxton_sync::worker::Worker;
 
-/// How long a turn is: long against the travels at its ends, short against a time slice.
+/// Length of a turn: long against the travels of lines at its ends, short against a time slice.
 const TURN: Duration = Duration::from_micros(40);
-/// Records to be inserted in a turn for it to be worth a wait.
+/// Number of records in a turn that make a wait worthwhile.
 const BUSY_RECORDS: u64 = 64;
-/// One in so many measures: of those who asked in vain, and of those who waited for a turn.
+/// One thread in this many measures: of those that failed to allocate, and of those that waited for
+/// a turn.
 const SAMPLING: u64 = 32;
-/// Looks at the word, and how many must find that it has moved.
+/// Number of reads of the word, and how many must find that it has moved.
 const LOOKS: u32 = 6;
 const MOVED: u32 = 4;
-/// A look that takes so long has waited for a line from far away; a quarter of it is reading the clock.
-/// Measured: 50 ns where two cores share a cache, 130 where they do not.
+/// A read that takes this long has waited for a line from far away; a quarter of it is reading the
+/// clock. The value lies between the times of cores that share a cache and cores that do not.
 const FAR_LOOK: Duration = Duration::from_nanos(90);
-/// Pauses between looks, and between looks at the clock: time for an insert that waits for lines from afar,
-/// about half a microsecond.
+/// Spins between reads of the word, and between reads of the clock: about half a microsecond, the
+/// time of an insert that waits for lines from far away.
 const SPINS: u32 = 32;
 
-/// What the inserters of one buffer have found out.
+/// Whether the inserters of one buffer take turns, as they have measured.
 #[derive(Debug, Default)]
 pub(super) struct TurnTaking {
     in_turns: AtomicBool,
 }
 
-/// What is to be done about another who asked last.
+/// Advice for a thread when another thread has allocated last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Ask.
+    /// Allocate alone.
     Alone,
-    /// There are many who wait for a turn: ask together.
+    /// Many threads wait for a turn: allocate in a group.
     Group,
 }
 
 impl TurnTaking {
-    /// Whether this worker need not wait for a turn.
+    /// True if this worker need not wait for a turn.
     #[inline]
     pub(super) fn is_free(&self, worker: &Worker, front: &SharedAllocator) -> bool {
         // Relaxed, here and below: a hint (I1).
         !self.in_turns.load(Relaxed) || front.turn() == worker.id()
     }
 
-    /// For who is not free, or has asked in vain, with a record of `length` bytes: waits for a turn, where
-    /// that is best.
+    /// Waits for a turn, where that is best. For a worker whose turn it is not, or that failed to
+    /// allocate; `length` is the size of its record in bytes.
     pub(super) fn wait(&self, worker: &Worker, front: &SharedAllocator, length: u64) -> Advice {
-        // What depends on time and chance is nothing for a model checker (I1), to which groups are more.
+        // For the model checker, groups are worth more than what depends on time and chance (I1).
         if cfg!(loom) {
             return Advice::Group;
         }
@@ -95,7 +99,7 @@ impl TurnTaking {
         Advice::Alone
     }
 
-    /// Writes only what is news: everybody reads it.
+    /// Writes only changes, because every inserter reads it.
     fn set(&self, in_turns: bool) {
         if self.in_turns.load(Relaxed) != in_turns {
             self.in_turns.store(in_turns, Relaxed);
@@ -103,8 +107,8 @@ impl TurnTaking {
     }
 }
 
-/// Whether somebody inserts all the time, and his lines travel long. The shortest look counts: others
-/// may have been interrupted.
+/// True if another thread inserts all the time and its lines travel far. The shortest read counts,
+/// because the others may have been interrupted.
 fn is_busy_and_far(front: &SharedAllocator) -> bool {
     let (mut last, mut moved, mut least) = (front.next(), 0, Duration::MAX);
     for look in 1..=LOOKS {
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nobody_waits_once() {
+    fn a_thread_waits_once_for_a_turn_in_which_nothing_is_inserted() {
         let (worker, front, turn_taking) = in_turns();
         assert!(!turn_taking.is_free(&worker, &front));
         assert_eq!(turn_taking.wait(&worker, &front, LENGTH), Advice::Alone);
@@ -168,9 +172,9 @@ mod tests {
         );
     }
 
-    /// Both may lose their processors at any time, so it is tried until neither has.
+    /// Either thread may be descheduled at any time, so this is repeated until neither is.
     #[test]
-    fn who_waits_for_one_who_inserts_has_the_next_turn() {
+    fn a_thread_that_waits_for_an_inserting_one_has_the_next_turn() {
         let (worker, front, turn_taking) = in_turns();
         let (front, stop) = (Arc::new(front), Arc::new(AtomicBool::new(false)));
         let inserting = {
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_inserts_is_not_far_away() {
+    fn a_thread_that_inserts_nothing_is_not_far_away() {
         let (_, front, _) = in_turns();
         assert!(!is_busy_and_far(&front));
     }

@@ -1,23 +1,24 @@
-//! One latch around allocate; copied outside.
+//! Decoupled buffer: one latch around allocate; records are copied outside it.
 //!
-//! The latch is held for a few instructions however large the record is, and copies overlap. In the
-//! order of the stream records must become complete all the same: see
-//! [`Completion`](foxton_sync::ring::Completion) for the two ways, and the page of
-//! [`buffer`](super) for what a thread that loses its processor holds up.
+//! The latch is held for a few instructions, however large the record is, and copies overlap. Still
+//! records must become complete in the order of the stream: see
+//! [`Completion`](foxton_sync::ring::Completion) for the two ways. The page of [`buffer`](super)
+//! says which threads a descheduled thread delays.
 //!
 //! # State
 //!
-//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, and a ring.
+//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options,
+//! and a ring.
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders allocations, the ring (O1 to O3) inserters and taker.
+//! None of its own: the latch orders allocations, the ring (O1 to O3) orders inserters and taker.
 //!
 //! # Differences from the document
 //!
-//! There who would wait for its predecessor hands its completion to it. Here it hands it to whoever
-//! takes the bytes, by a mark that nobody else writes: an insert makes one exchange (the latch's) and
-//! no other, and there is no queue to walk or to leave.
+//! There a thread that would wait for its predecessor delegates its completion to it. Here it
+//! delegates to the thread that takes the bytes, by a mark that no other thread writes. So an
+//! insert makes one exchange, that of the latch, and there is no queue to walk or to leave.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::{Bypass, RingAllocator};
@@ -35,7 +36,7 @@ static SITE: Site = Site::new(
     "log buffer, allocation only",
 );
 
-/// See the page.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Decoupled {
     allocator: LatchedAllocator,

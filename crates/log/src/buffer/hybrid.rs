@@ -1,33 +1,36 @@
-//! One word, and groups where it is contended; copied outside.
+//! Hybrid buffer: allocation by one word, and by groups where it is contended; copied outside.
 //!
-//! A place is had by one compare-and-exchange, which holds up nobody if its thread loses the processor.
-//! Where that fails because others were faster, who failed takes a seat in a group, and one of the
-//! group asks for all. So the word is asked for less often the more are asking. Where
-//! two are dear to each other's caches they take allocator instead (`patience`).
+//! A thread allocates by one compare-and-exchange, so a descheduled thread delays no other
+//! inserter. If that fails because other threads were faster, the thread joins a group, and one
+//! member allocates for all. So the more threads insert, the less often each of them exchanges the
+//! word. Two threads that are far from each other's caches take turns instead (`contention`).
 //!
 //! # State
 //!
-//! The [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring, the groups, what inserters have found out
-//! about each other (`patience`), and `group_allocating`, a hint: whether some group is asking. The first of a group keeps it open for a bounded while as long as that
-//! is set, since whoever comes meanwhile can be seated.
+//! * the [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring;
+//! * the groups;
+//! * `turn_taking`: what inserters have measured about each other (`contention`);
+//! * `group_allocating`, a hint: whether some group is allocating. As long as it is set, the first
+//!   member of a group keeps its group open, for a bounded time, because more members may join.
 //!
 //! # Invariants
 //!
-//! * I1  Nothing depends on `group_allocating` but how large groups become.
-//! * I2  A group is closed by its first, or, if that takes longer than members care to spin, by any of
-//!   them. Between closing and publishing there is one exchange, and nothing to wait for.
-//! * I3  The refusal is kept before the front is closed, so who finds it closed finds the refusal.
+//! * I1  `group_allocating` affects nothing but how large groups become.
+//! * I2  A group is closed by its first member or, if that takes too long, by any other member.
+//!   Between closing and publishing there is one exchange, and nothing to wait for.
+//! * I3  The refusal is stored before the front is closed, so a thread that finds the front closed
+//!   finds the refusal.
 //!
 //! # Orderings
 //!
-//! None of its own: the word gives out numbers, the group (O1) orders members behind whoever asked for
-//! them, the ring (O1 to O3) inserters and taker, a mutex the refusal.
+//! None of its own. The word gives out numbers, the group (O1) orders members behind the member
+//! that allocated, the ring (O1 to O3) orders inserters and taker, a mutex orders the refusal.
 //!
 //! # Differences from the document
 //!
-//! There the hybrid has a latch around allocation and hands its completion to its predecessor. Here the
-//! latch has shrunk to the word, so that there is nothing to be caught holding; completion is as in
-//! [`decoupled`](super::decoupled).
+//! There the hybrid has a latch around allocation, and a thread delegates its completion to its
+//! predecessor. Here the latch has shrunk to the word, so no thread can be descheduled while it
+//! holds it. Completion is as in [`decoupled`](super::decoupled).
 
 use foxton_sync::backoff::Backoff;
 use foxton_sync::cache_line::CachePadded;
@@ -54,12 +57,12 @@ static GROUP: Site = Site::new(
     "log buffer, group at the word",
 );
 
-/// How often a thread tries alone.
+/// Number of attempts that a thread makes alone.
 const ATTEMPTS: u32 = 4;
 /// Slots for groups.
 const SLOTS: usize = 8;
 
-/// See the page.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Hybrid {
     front: SharedAllocator,
@@ -82,7 +85,7 @@ impl Hybrid {
         }
     }
 
-    /// A place for who has asked in vain, or finds that it is another's turn.
+    /// Allocates for a thread that failed once, or that has to wait for its turn.
     #[cold]
     #[inline(never)]
     fn allocate_contended(
@@ -130,7 +133,7 @@ impl Hybrid {
         })
     }
 
-    /// Sees to it that somebody asks for the group of this seat.
+    /// Ensures that some member allocates for the group.
     fn allocate_for_group(&self, seat: &GroupShare<'_>) {
         let mut backoff = Backoff::new();
         // Relaxed: a hint (I1).
@@ -142,7 +145,7 @@ impl Hybrid {
             backoff.snooze();
         }
         let Some(duty) = seat.close() else {
-            return; // I2: somebody else does.
+            return; // I2: another member does.
         };
         self.group_allocating.store(true, Relaxed); // Relaxed: a hint (I1).
         let outcome = self.front.reserve(duty.length(), u32::MAX);
@@ -167,7 +170,8 @@ impl InsertStrategy for Hybrid {
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         worker.account().passed(&SITE);
-        // The common way by itself: what went through the other in the same variable was copied thrice.
+        // The common path by itself: a result that both paths store in one variable is copied three
+        // times.
         if self.turn_taking.is_free(worker, &self.front)
             && let Ok(place) = self.front.reserve(record.framed, 1)
         {

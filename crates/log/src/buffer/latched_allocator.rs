@@ -1,9 +1,9 @@
-//! One latch, and what is behind it: the front of the ring, in buffers that latch.
+//! Latched allocator: the front of the ring behind one latch, for the buffers that have a latch.
 //!
 //! # Invariants
 //!
-//! * I1  Whoever has the latch is the only one to give out places, so places follow each other and no
-//!   record is counted twice.
+//! * I1  Only the holder of the latch allocates, so records follow each other and none is counted
+//!   twice.
 
 use foxton_sync::latch::{Kind, Latched};
 use foxton_sync::ring::{Bypass, Reservation, Ring, RingAllocator};
@@ -14,7 +14,7 @@ use super::InsertOutcome;
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
-/// What is behind the latch.
+/// State behind the latch.
 #[derive(Debug)]
 pub(super) struct Allocator {
     front: RingAllocator,
@@ -23,7 +23,7 @@ pub(super) struct Allocator {
 }
 
 impl Allocator {
-    /// A place for `records` records of `length` bytes together; or what became of them.
+    /// Allocates `records` records of `length` bytes together, or returns why not.
     #[inline]
     pub(super) fn allocate<'r>(
         &mut self,
@@ -43,7 +43,7 @@ impl Allocator {
     }
 }
 
-/// The latch.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct LatchedAllocator(Latched<Allocator>);
 
@@ -94,7 +94,7 @@ impl LatchedAllocator {
     }
 }
 
-/// A failure stays; being closed yields to it.
+/// Stores a refusal: a failure stays, and replaces an earlier `Closed`.
 pub(super) fn keep_first_failure(refusal: &mut Option<LogError>, error: LogError) {
     match refusal {
         Some(LogError::Failed(_)) => {}

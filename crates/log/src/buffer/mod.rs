@@ -1,41 +1,43 @@
-//! Memory in which records wait to be written, and where the stream gets its order.
+//! Log buffers: memory for records that are not written yet, and the order of the stream.
 //!
-//! A buffer gives every record its place in the stream, fills in what depends on the place, and copies
-//! it there. It knows nothing of files: whoever writes takes out, in order, what is complete. All
-//! buffers lie in a [`Ring`]; what they differ in is how threads come by their places and what a thread
-//! holds while it copies.
+//! A buffer allocates every record in the stream, encodes the header that depends on its position,
+//! and copies the record there. It knows nothing of files: the writing thread takes complete bytes
+//! out, in order. All buffers are a [`Ring`]. They differ in how threads allocate, and in what a
+//! thread holds while it copies.
 //!
-//! | buffer         | allocates                                 | copies                | completes  |
-//! |----------------|-------------------------------------------|-----------------------|------------|
-//! | `baseline`     | under a latch                             | under the latch       | in turn    |
-//! | `consolidated` | under a latch, for all who wait           | all who waited, under the latch of one | delegated |
-//! | `decoupled`    | under a latch                             | outside               | delegated  |
-//! | `hybrid`       | by one word; for all who meet there       | outside               | delegated  |
+//! | buffer         | allocates                       | copies                   | completes |
+//! |----------------|---------------------------------|--------------------------|-----------|
+//! | `baseline`     | under a latch                   | under the latch          | in turn   |
+//! | `consolidated` | under a latch, for a group      | group, under one's latch | delegated |
+//! | `decoupled`    | under a latch                   | outside                  | delegated |
+//! | `hybrid`       | by one word; contended: a group | outside                  | delegated |
 //!
-//! The names with `:in-order` complete in turn, each waiting for those before it.
+//! The names with `:in-order` complete in turn: each record waits for those before it.
 //!
 //! # Contract
 //!
-//! * B1  Records that were inserted have places that follow each other without gaps, each whole, with a
-//!   header that names its place. Of two inserts of which one began after the other returned, the later
-//!   lies behind the other.
-//! * B2  An insert that returns needs its thread no more: the record is complete, or will be once those
-//!   before it are. Nothing behind a record that is not complete is taken out.
-//! * B3  An insert that finds no room, or is refused, leaves no trace.
-//! * B4  Once `refuse` has returned, every insert that begins is refused. Inserts that had their place
+//! * B1  Records follow each other without gaps, each whole, with a header that names its position.
+//!   If one insert began after another returned, its record lies behind the other.
+//! * B2  After an insert returns, its thread is not needed: the record is complete, or will be once
+//!   those before it are. Nothing behind an incomplete record is taken out.
+//! * B3  An insert that finds no space, or is refused, leaves no trace.
+//! * B4  Once `refuse` has returned, every insert that begins is refused. Inserts that allocated
 //!   before complete.
-//! * B5  A gap holds up no insert for longer than what precedes it takes to complete.
+//! * B5  A gap delays no insert for longer than the records before it take to complete.
 //!
-//! `tests/buffers.rs` has a test for each clause and runs it on every buffer; `tests/loom_buffers.rs` plays B1 to B4 in every
-//! order of two threads.
+//! `tests/buffers.rs` has a test for each clause and runs it on every buffer;
+//! `tests/loom_buffers.rs` explores B1 to B4 in every order of two threads.
 //!
-//! # What a thread that loses its processor holds up
+//! # What a descheduled thread delays
 //!
-//! Whoever has a place and has not completed it holds up nobody's insert, unless completion is in turn
-//! or the ring runs full behind it; but it holds up what is *written*, and so who waits to be durable.
-//! That is so for every buffer: the stream has no holes. What differs is what else it holds up: in
-//! `baseline` and `consolidated` everybody, in `decoupled` everybody for as long as it is about to
-//! allocate, in `hybrid` those who are in one group with it.
+//! A thread that has allocated and is descheduled before it completes delays no other insert,
+//! unless completion is in turn or the ring is full. But it delays everything behind it from being
+//! *written*, and so the threads that wait for durability. That is so for every buffer, because the
+//! stream has no holes. The buffers differ in what else is delayed:
+//!
+//! * in `baseline` and `consolidated` every insert;
+//! * in `decoupled` every insert, if the thread holds the latch;
+//! * in `hybrid` the inserts in one group with it.
 
 use std::fmt;
 
@@ -49,28 +51,28 @@ use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 use crate::format::record::{HeaderCodec, RecordHeader, padding};
 
-/// One latch, and what is behind it.
+/// The front of the ring behind one latch.
 mod latched_allocator;
 
 /// One latch around allocate and copy.
 mod baseline;
 
-/// One latch around allocate and copy, for all who wait at once.
+/// One latch around allocate and copy, for all threads that wait at once.
 mod consolidated;
 
 /// One latch around allocate; copied outside.
 mod decoupled;
 
-/// Whether two at one word take allocator.
+/// How two threads at one word take turns.
 mod contention;
 
-/// One word, and groups where it is contended; copied outside.
+/// Allocation by one word, and by groups where it is contended; copied outside.
 mod hybrid;
 
-/// Who waits for room.
+/// Threads that wait for space.
 pub(crate) mod space_waiters;
 
-/// The buffers to choose from.
+/// Designs of log buffers to choose from.
 ///
 /// ```
 /// use foxton_log::BufferKind;
@@ -84,18 +86,18 @@ pub(crate) mod space_waiters;
 pub enum BufferKind {
     /// One latch around allocate and copy: the traditional log buffer.
     Baseline,
-    /// Threads that wait at the latch ask for one place together, and copy side by side while one of
-    /// them holds the latch.
+    /// Threads that wait at the latch allocate together, and copy side by side while one of them
+    /// holds the latch.
     Consolidated,
     /// Allocates under the latch and copies outside it.
     Decoupled,
-    /// As `decoupled`, but completes in turn: who is early waits.
+    /// As `decoupled`, but records complete in turn: an early one waits.
     DecoupledInOrder,
-    /// Allocates by one word, together where many meet at it, and copies outside. The default: whoever loses its processor
-    /// in it holds up nobody who inserts.
+    /// Allocates by one word, together where many threads meet at it, and copies outside. The
+    /// default, because a descheduled thread delays no other inserter.
     #[default]
     Hybrid,
-    /// As `hybrid`, but completes in turn: who is early waits.
+    /// As `hybrid`, but records complete in turn: an early one waits.
     HybridInOrder,
 }
 
@@ -110,8 +112,7 @@ foxton_sync::named_enum! {
 }
 
 impl BufferKind {
-    /// The four of the literature, in the strategy in which they stand here: those that do not wait for
-    /// their turn.
+    /// The four designs of the literature, in the form without waiting for a turn.
     pub const DELEGATED: [Self; 4] = [
         Self::Baseline,
         Self::Consolidated,
@@ -127,16 +128,16 @@ impl BufferKind {
     }
 }
 
-/// A record before it has a place.
+/// A record before it is allocated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingRecord<'a> {
     pub(crate) kind: u8,
     pub(crate) parts: &'a [&'a [u8]],
-    /// Bytes in all parts.
+    /// Number of bytes in all parts.
     pub(crate) length: usize,
     /// Their CRC-32C.
     pub(crate) payload: u32,
-    /// Bytes of stream that the record will take.
+    /// Number of bytes of stream that the record will take.
     pub(crate) framed: u64,
     /// How far the log was known to be durable.
     pub(crate) durable: Lsn,
@@ -153,20 +154,20 @@ impl PendingRecord<'_> {
     }
 }
 
-/// What became of an insert.
+/// Result of an insert.
 #[derive(Debug)]
 pub(crate) enum InsertOutcome {
     /// The record is in the buffer.
     Done { begin: Lsn, end: Lsn },
-    /// There is no room until somebody takes bytes out.
+    /// There is no space until bytes are taken out.
     Full,
-    /// The log takes no more records.
+    /// The log refuses further records.
     Refused(LogError),
 }
 
-/// How threads come by their places. See the contract on the page of this module.
+/// How threads allocate and copy; see the contract on the page of this module.
 trait InsertStrategy: fmt::Debug + Send + Sync {
-    /// Gives the record a place and copies it there.
+    /// Allocates the record and copies it into the ring.
     fn insert(
         &self,
         worker: &Worker,
@@ -174,17 +175,17 @@ trait InsertStrategy: fmt::Debug + Send + Sync {
         record: &PendingRecord<'_>,
     ) -> InsertOutcome;
 
-    /// Gives `length` bytes a place in the stream and none in the ring.
+    /// Allocates `length` bytes in the stream, and none in the ring.
     fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError>;
 
-    /// Refuses every later insert with `error`. A failure stays; being closed yields to it.
+    /// Refuses every later insert with `error`. A failure stays, and replaces an earlier `Closed`.
     fn refuse(&self, worker: &Worker, error: LogError);
 
-    /// The end of the stream, and the records inserted.
+    /// Returns the end of the stream, and the number of records inserted.
     fn end(&self, worker: &Worker) -> (Lsn, u64);
 }
 
-/// What records are written on.
+/// Writes records into the ring.
 #[derive(Debug)]
 struct RecordWriter {
     ring: Arc<Ring>,
@@ -192,7 +193,7 @@ struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Writes the record into its place and completes it.
+    /// Writes the record into its allocation and completes it.
     #[inline]
     fn fill(
         &self,
@@ -216,7 +217,7 @@ impl RecordWriter {
     }
 }
 
-/// The log buffer.
+/// A log buffer of one of the designs.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     writer: RecordWriter,
@@ -224,7 +225,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty buffer at the end of a log, and the right to take bytes out of it.
+    /// Returns an empty buffer at the end of a log, and the right to take bytes out of it.
     pub(crate) fn new(
         kind: BufferKind,
         latch: latch::Kind,
@@ -249,24 +250,24 @@ impl Buffer {
         (Buffer { writer, strategy }, taker)
     }
 
-    /// Whether a record that takes `framed` bytes goes through the buffer. A larger one would take up
-    /// too much of it at once, and is written from where it lies instead.
+    /// True if a record that takes `framed` bytes goes through the buffer. A larger one would fill
+    /// too much of it at once; it is written from the caller's memory instead.
     pub(crate) fn fits(&self, framed: u64) -> bool {
         framed <= self.part()
     }
 
-    /// Whether a record from `begin` to `end` should make somebody write: each time the stream has
-    /// filled another part of the ring.
+    /// True if a record from `begin` to `end` should start writing: each time the stream has filled
+    /// another part of the ring.
     pub(crate) fn is_due(&self, begin: Lsn, end: Lsn) -> bool {
         begin.bytes() / self.part() != end.bytes() / self.part()
     }
 
-    /// Bytes to be written at a time, and of the largest record that goes through the buffer.
+    /// Number of bytes written at a time, and of the largest record that goes through the buffer.
     pub(crate) fn part(&self) -> u64 {
         self.writer.ring.capacity() / 4
     }
 
-    /// Whether there is room for a record that takes `framed` bytes.
+    /// True if there is space for a record that takes `framed` bytes.
     pub(crate) fn has_space(&self, worker: &Worker, framed: u64) -> bool {
         let ring = &self.writer.ring;
         let end = self.strategy.end(worker).0.plus(framed);

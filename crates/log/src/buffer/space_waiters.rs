@@ -1,16 +1,17 @@
-//! Who waits for room.
+//! Threads that wait for space in the buffer.
 //!
-//! Waking everybody who waits when some room is made would have hundreds of threads run for a moment,
-//! find the buffer full again and sleep. So whoever makes room wakes a few, the oldest first, and each
-//! who was woken and got a place wakes one more. Those who wait stay asleep while those who run keep
-//! the buffer full, and each is woken in its turn.
+//! If all waiting threads were woken when some space is freed, hundreds of them would run for a
+//! moment, find the buffer full again and sleep. So a thread that frees space wakes a few, the
+//! oldest first. Each woken thread that has inserted wakes one more. Waiting threads stay asleep
+//! while running threads keep the buffer full, and each is woken in its turn.
 //!
 //! # Invariants
 //!
-//! * I1  Who makes room releases it before it looks for sleepers; who finds no room looks again after
-//!   it has the latch, and only then enters itself. So either it sees the room, or it is seen.
-//! * I2  Who was woken wakes one more once it has a place, or does not need one any more. So a release
-//!   reaches everybody, one after the other.
+//! * I1  A thread that frees space does so before it looks for waiters. A thread that finds no
+//!   space looks again under the latch, and only then enters the list. So either it sees the space,
+//!   or it is seen.
+//! * I2  A woken thread wakes one more once it has inserted, or no longer wants to. So a release of
+//!   space reaches all waiting threads, one after the other.
 
 use std::collections::VecDeque;
 
@@ -22,14 +23,14 @@ use foxton_sync::worker::Worker;
 
 static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log buffer, room");
 
-/// There may be room now.
+/// There may be space now.
 const RETRY: Verdict = Verdict::new(1);
 
-/// How many are woken for each part of the buffer that becomes free: enough to keep the cores busy
-/// that a buffer can keep busy.
+/// Number of threads woken for each part of the buffer that becomes free: enough to fill the buffer
+/// again.
 const WOKEN_AT_ONCE: usize = 2;
 
-/// A wait for room.
+/// A wait for space.
 #[derive(Debug)]
 pub(crate) struct SpaceWait {
     parker: Arc<Parker>,
@@ -37,19 +38,19 @@ pub(crate) struct SpaceWait {
 }
 
 impl SpaceWait {
-    /// Sleeps until there may be room.
+    /// Sleeps until there may be space.
     pub(crate) fn wait(self) {
         self.parker.wait(self.ticket, None);
     }
 
-    /// Ends the wait from its own side. Returns whether it had been ended before, and so whether
-    /// somebody else is to be woken in its place (I2).
+    /// Cancels the wait. Returns true if it had been ended before; then another thread has to be
+    /// woken in its place (I2).
     pub(crate) fn cancel(self) -> bool {
         self.parker.disarm(self.ticket).is_some()
     }
 }
 
-/// The threads that wait for room in one buffer, the oldest first.
+/// The threads that wait for space in one buffer, the oldest first.
 #[derive(Debug)]
 pub(crate) struct SpaceWaiters {
     waiting: Latched<VecDeque<SpaceWait>>,
@@ -62,8 +63,8 @@ impl SpaceWaiters {
         }
     }
 
-    /// Enters a wait, unless `is_over` says, under the latch (I1), that there is room or will never be.
-    /// Who was woken before goes before everybody else.
+    /// Enters a wait into the list. Returns `None` if `is_over` says, under the latch (I1), that
+    /// there is space or will never be. A thread that was woken before goes to the front.
     pub(crate) fn enqueue(
         &self,
         worker: &Worker,
@@ -88,17 +89,17 @@ impl SpaceWaiters {
         })
     }
 
-    /// Wakes a few, because there is room.
+    /// Wakes a few threads, because there is space.
     pub(crate) fn wake_some(&self, worker: &Worker) {
         self.wake(worker, WOKEN_AT_ONCE);
     }
 
-    /// Wakes one more (I2).
+    /// Wakes one more thread (I2).
     pub(crate) fn wake_one(&self, worker: &Worker) {
         self.wake(worker, 1);
     }
 
-    /// Wakes everybody: there will never be room.
+    /// Wakes all threads, because there will never be space.
     pub(crate) fn wake_all(&self, worker: &Worker) {
         self.wake(worker, usize::MAX);
     }
@@ -110,7 +111,7 @@ impl SpaceWaiters {
                 return;
             };
             worker.account().passed(&WAKING);
-            // Who has withdrawn does not count.
+            // A cancelled wait does not count.
             if let Some(wake) = next.parker.resolve(next.ticket, RETRY) {
                 wake.wake();
                 woken += 1;

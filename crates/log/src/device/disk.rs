@@ -1,20 +1,23 @@
-//! What a disk remembers, and every way in which a power cut leaves it.
+//! Model of a disk: what it remembers, and every way in which a power cut leaves it.
 //!
-//! A [`Disk`](crate::device::disk::Disk) is fed the calls that a program made. It keeps what is durable apart from what is
-//! not, in the order in which it came, and builds from that the directory that a power cut at this
-//! moment could leave behind. It does no input or output itself.
+//! A [`Disk`](crate::device::disk::Disk) is fed the calls of a program. It keeps durable changes
+//! apart from changes that are not, which it keeps in order. From both it builds the directory that
+//! a power cut at this moment could leave behind. It does no input or output itself.
 //!
 //! # What is assumed of a disk, and what is not
 //!
-//! Writes are cut at sectors of 512 bytes. Unsynced writes may be lost or kept in any combination
-//! and any order, sector by sector; a sector that is being written may turn into garbage, and so
-//! may the length of a file come before its bytes. Names follow the same rules. What is *not*
-//! done, except by `Damage::Misdirected`, is to harm bytes that the program was not writing: a
-//! torn write stays inside its own range.
+//! * Writes are cut at sectors of 512 bytes.
+//! * Unsynced writes may be lost or kept, sector by sector, in any combination and any order.
+//! * A sector that is being written may turn into garbage.
+//! * The length of a file may be kept without its bytes.
+//! * Names follow the same rules.
+//! * Bytes that the program was not writing stay as they are: a torn write stays inside its own
+//!   range. The exception is `Damage::Misdirected`.
 //!
 //! # Invariants
 //!
-//! * I1 What was synced is in every image, except where a later unsynced call changes it.
+//! * I1 Synced changes are in every image, except where a later unsynced call changes the same
+//!   bytes.
 //! * I2 The same calls, damage and seed give the same image.
 
 use std::collections::BTreeMap;
@@ -26,34 +29,34 @@ use super::memory::{Contents, MemoryDevice};
 /// Bytes that a disk writes in one piece.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// What a power cut does to the calls that were not synced.
+/// Damage that a power cut does to the calls that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Damage {
-    /// All of them are lost.
+    /// All calls are lost.
     DropAll,
-    /// All of them are kept.
+    /// All calls are kept.
     KeepAll,
-    /// The first so many are kept.
+    /// A prefix of the calls is kept.
     Prefix,
-    /// Some are kept, in order.
+    /// Some calls are kept, in order.
     Subset,
-    /// The first so many are kept, and the first sectors of the next write.
+    /// A prefix of the calls is kept, and the first sectors of the next write.
     Torn,
     /// Like `Torn`, and the sector after those is garbage.
     Garbage,
-    /// Some are kept, any sectors of them, in any order.
+    /// Some calls are kept, and of each write any sectors, in any order.
     Reordered,
     /// Files have the length that they would have, but the bytes are zero.
     SizeOnly,
-    /// All are kept, and one bit in one of the writes is wrong.
+    /// All calls are kept, and one bit in one of the writes is wrong.
     BitFlip,
-    /// All are kept, but one of the writes went somewhere else.
+    /// All calls are kept, but one of the writes went somewhere else.
     Misdirected,
 }
 
 impl Damage {
-    /// All of them.
+    /// All kinds of damage.
     pub const ALL: [Damage; 10] = [
         Damage::DropAll,
         Damage::KeepAll,
@@ -67,8 +70,8 @@ impl Damage {
         Damage::Misdirected,
     ];
 
-    /// Whether bytes that were durable and are not being written may be harmed. Nobody who keeps
-    /// one copy can repair that; it can only be noticed.
+    /// True if durable bytes may be harmed that are not being written. A program that keeps one
+    /// copy can notice this, but not repair it.
     pub const fn harms_durable(self) -> bool {
         matches!(self, Damage::Misdirected)
     }
@@ -80,20 +83,20 @@ impl fmt::Display for Damage {
     }
 }
 
-/// A file, whatever it is called: the how-manieth that was made.
+/// A file, whatever its name is: number in the order of creation, from 0.
 pub type FileNumber = usize;
 
-/// One call that changed something, or made changes durable.
+/// A call that changed something, or made changes durable.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The next file number was given this name.
+    /// A file was created under this name; it has the next file number.
     Create(String),
-    /// A file got another name.
+    /// A file was renamed.
     Rename(String, String),
-    /// A name was taken away.
+    /// A name was removed.
     Remove(String),
-    /// The changes of names up to here became durable.
+    /// All earlier changes of names became durable.
     SyncDir,
     /// Bytes were written to a file at an offset.
     Write(FileNumber, u64, Arc<[u8]>),
@@ -102,7 +105,7 @@ pub enum Event {
     /// The changes of a file that came before event number `.1` became durable.
     Sync(FileNumber, usize),
     /// The system gave up writing the changes of a file that came before event number `.1`: they
-    /// are seen, but never get to the disk.
+    /// are visible, but never get to the disk.
     Lose(FileNumber, usize),
 }
 
@@ -149,11 +152,11 @@ impl NameChange {
 #[derive(Debug, Clone, Default)]
 struct FileState {
     durable: Contents,
-    /// With the number of the event that made each.
+    /// Each with the number of its event.
     unsynced: Vec<(usize, FileChange)>,
 }
 
-/// What is durable, and what is not yet.
+/// Durable changes, and changes that are not durable yet.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     names: BTreeMap<String, FileNumber>,
@@ -162,7 +165,7 @@ pub struct Disk {
     events: usize,
 }
 
-/// One change with its place in the order of all: of a file, or of names.
+/// An unsynced change, of a file or of a name.
 #[derive(Debug, Clone)]
 enum UnsyncedChange {
     File(FileNumber, FileChange),
@@ -170,12 +173,12 @@ enum UnsyncedChange {
 }
 
 impl Disk {
-    /// An empty directory.
+    /// Returns an empty directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A directory in which everything in `device` is durable.
+    /// Returns a directory in which everything in `device` is durable.
     pub fn holding(device: &MemoryDevice) -> Self {
         let mut disk = Disk::default();
         for (name, contents) in device.files() {
@@ -188,16 +191,16 @@ impl Disk {
         disk
     }
 
-    /// Events that it was fed.
+    /// Number of events that were fed.
     pub fn events(&self) -> usize {
         self.events
     }
 
-    /// Takes note of a call.
+    /// Records a call.
     ///
     /// # Panics
     ///
-    /// If the call is about a file that was never made.
+    /// If the call is about a file that was never created.
     pub fn feed(&mut self, event: &Event) {
         let number = self.events;
         self.events += 1;
@@ -245,7 +248,7 @@ impl Disk {
         }
     }
 
-    /// The directory that a power cut now leaves behind.
+    /// Returns the directory that a power cut now leaves behind.
     pub fn crash(&self, damage: Damage, seed: u64) -> MemoryDevice {
         let mut random = SplitMix(seed);
         let steps = self.damaged_steps(damage, &mut random);
@@ -268,7 +271,7 @@ impl Disk {
         }))
     }
 
-    /// The unsynced changes in order.
+    /// Returns the unsynced changes in order.
     fn steps(&self) -> Vec<UnsyncedChange> {
         let mut steps: Vec<(usize, UnsyncedChange)> = Vec::new();
         for (file, contents) in self.files.iter().enumerate() {
@@ -283,7 +286,8 @@ impl Disk {
         steps.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// The unsynced changes that a power cut lets happen, in the order in which it does.
+    /// Returns the unsynced changes that survive a power cut, in the order in which they take
+    /// effect.
     fn damaged_steps(&self, damage: Damage, random: &mut SplitMix) -> Vec<UnsyncedChange> {
         let mut steps = self.steps();
         match damage {
@@ -301,7 +305,7 @@ impl Disk {
     }
 }
 
-/// A write cut into the sectors that it touches.
+/// Cuts a write into the sectors that it touches.
 fn sectors(offset: u64, bytes: &Arc<[u8]>) -> Vec<(u64, Arc<[u8]>)> {
     let mut pieces = Vec::new();
     let mut done = 0;
@@ -315,7 +319,7 @@ fn sectors(offset: u64, bytes: &Arc<[u8]>) -> Vec<(u64, Arc<[u8]>)> {
     pieces
 }
 
-/// Keeps a prefix, the last write of which loses its last sectors.
+/// Keeps a prefix, whose last write loses its last sectors.
 fn tear(steps: &mut Vec<UnsyncedChange>, damage: Damage, random: &mut SplitMix) {
     steps.truncate(random.up_to(steps.len()));
     let Some(UnsyncedChange::File(file, FileChange::Write(offset, bytes))) = steps.last().cloned()
@@ -334,7 +338,7 @@ fn tear(steps: &mut Vec<UnsyncedChange>, damage: Damage, random: &mut SplitMix) 
     }
 }
 
-/// Keeps any sectors of any changes, in any order. Names stay in order among themselves, for
+/// Keeps any sectors of any changes, in any order. Names stay in order among themselves, because
 /// some orders of names mean nothing.
 fn reorder(steps: Vec<UnsyncedChange>, random: &mut SplitMix) -> Vec<UnsyncedChange> {
     let mut names = Vec::new();
@@ -359,7 +363,7 @@ fn reorder(steps: Vec<UnsyncedChange>, random: &mut SplitMix) -> Vec<UnsyncedCha
     pieces
 }
 
-/// LatchedAllocator every write into the change of length that it makes.
+/// Turns every write into the change of length that it makes.
 fn keep_sizes(steps: &mut [UnsyncedChange], files: &[FileState]) {
     let mut lengths: Vec<u64> = files.iter().map(|file| file.durable.len()).collect();
     for step in steps {
@@ -385,7 +389,7 @@ fn flip(steps: &mut [UnsyncedChange], random: &mut SplitMix) {
 
 fn misdirect(steps: &mut [UnsyncedChange], files: usize, random: &mut SplitMix) {
     if let Some((file, FileChange::Write(offset, _))) = any_write(steps, random) {
-        // Near where it should have gone, or near where something else is.
+        // Near where it should have gone, or near other data.
         *file = random.up_to(files - 1);
         let sector = random.up_to(31) as u64 * SECTOR_BYTES;
         *offset = sector + *offset % SECTOR_BYTES;
@@ -408,7 +412,7 @@ fn any_write<'s>(
     Some(writes.swap_remove(random.up_to(last)))
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same seed, the same damage.
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same seed gives the same damage.
 #[derive(Debug)]
 struct SplitMix(u64);
 
@@ -421,7 +425,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `last`, both possible.
+    /// Returns a number from 0 to `last`, both possible.
     fn up_to(&mut self, last: usize) -> usize {
         (self.next() % (last as u64 + 1)) as usize
     }
@@ -443,7 +447,7 @@ mod tests {
         Some(bytes)
     }
 
-    /// A synced file `a` of 600 ones, then 2048 twos written over all of it, not synced.
+    /// Returns a synced file `a` of 600 ones, with 2048 twos written over all of it, not synced.
     fn disk() -> Disk {
         let mut disk = Disk::new();
         for event in [
@@ -459,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_survives_and_what_was_not_may_be_lost() {
+    fn synced_bytes_survive_and_others_may_be_lost() {
         assert_eq!(
             bytes_of(&disk().crash(Damage::DropAll, 0), "a"),
             Some(vec![1; 600])

@@ -1,12 +1,12 @@
-//! A directory in memory that fails, loses, tears and reorders as it is told.
+//! Directory in memory that fails, loses, tears and reorders on request.
 //!
-//! It works like a disk behind a page cache: whoever reads sees what was written last, whether or
-//! not that is durable. Beside it a `Disk` is fed every call, so that at any moment, and for
-//! every moment of a recording, the directories that a power cut could leave can be built.
+//! It works like a disk behind a page cache: a reader sees what was written last, durable or not.
+//! Besides, every call is fed to a `Disk`. So the directories that a power cut could leave can be
+//! built at any moment, and for every moment of a recording.
 //!
-//! Any call can be made to fail, at its n-th time, once or from then on. A failed write has
-//! written its first half. A failed sync has lost what it should have made durable: it stays
-//! visible until the end of the device and never reaches the disk, which is what real systems do.
+//! Any call can be made to fail at its n-th time, once or from then on. A failed write has written
+//! its first half. A failed sync has lost what it should have made durable: the bytes stay visible
+//! until the end of the device and never reach the disk. Real systems do the same.
 //!
 //! ```
 //! use foxton_log::device::{Device, disk::Damage, fault::{Call, FaultDevice, Times}};
@@ -92,7 +92,7 @@ pub enum Times {
 #[derive(Debug)]
 struct PlannedFault {
     call: Call,
-    /// Calls that still go well.
+    /// Number of calls that still succeed.
     before: u64,
     times: Times,
     kind: io::ErrorKind,
@@ -119,7 +119,7 @@ impl FaultState {
         }
     }
 
-    /// Counts a call, and fails it if it was told to.
+    /// Counts a call, and fails it if that was requested.
     fn enter(&mut self, call: Call) -> io::Result<()> {
         self.calls[call as usize] += 1;
         for fault in self
@@ -145,19 +145,19 @@ impl FaultState {
     }
 }
 
-/// A directory in memory that fails as it is told. Clones are one directory.
+/// A directory in memory that fails on request. Clones are one directory.
 #[derive(Debug, Clone, Default)]
 pub struct FaultDevice {
     state: Arc<Mutex<FaultState>>,
 }
 
 impl FaultDevice {
-    /// An empty directory without faults.
+    /// Returns an empty directory without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A directory in which everything in `device` is durable.
+    /// Returns a directory in which everything in `device` is durable.
     pub fn holding(device: &MemoryDevice) -> Self {
         let (names, files): (Vec<_>, Vec<_>) = device.files().into_iter().unzip();
         let names = names.into_iter().zip(0..).collect();
@@ -172,7 +172,7 @@ impl FaultDevice {
         }
     }
 
-    /// From its `nth` time from now on, counted from 1, `call` fails with `kind`.
+    /// Makes `call` fail with `kind` at its `nth` time from now, counted from 1.
     pub fn fail(&self, call: Call, nth: u64, times: Times, kind: io::ErrorKind) {
         let before = nth.saturating_sub(1);
         self.state().faults.push(PlannedFault {
@@ -184,22 +184,22 @@ impl FaultDevice {
         });
     }
 
-    /// Forgets all faults that were asked for.
+    /// Forgets all faults that were requested.
     pub fn heal(&self) {
         self.state().faults.clear();
     }
 
-    /// How often `call` was made.
+    /// Number of times `call` was made.
     pub fn calls(&self, call: Call) -> u64 {
         self.state().calls[call as usize]
     }
 
-    /// Lets every sync of a file take so long from now on.
+    /// Makes every later sync of a file take this long.
     pub fn slow_sync(&self, time: Duration) {
         self.state().sync_time = time;
     }
 
-    /// Keeps every call from now on, so that the past can be cut anywhere.
+    /// Records every later call, so that the past can be cut anywhere.
     pub fn record(&self) {
         let state = &mut *self.state();
         state.recording = Some(Recording {
@@ -208,17 +208,17 @@ impl FaultDevice {
         });
     }
 
-    /// Changes that were recorded so far.
+    /// Number of changes recorded so far.
     pub fn recorded(&self) -> usize {
         self.state().recording.as_ref().map_or(0, Recording::len)
     }
 
-    /// What was recorded; recording ends.
+    /// Ends recording and returns what was recorded.
     pub fn recording(&self) -> Option<Recording> {
         self.state().recording.take()
     }
 
-    /// The directory that a power cut now leaves behind.
+    /// Returns the directory that a power cut now leaves behind.
     pub fn crash(&self, damage: Damage, seed: u64) -> MemoryDevice {
         self.state().disk.crash(damage, seed)
     }
@@ -235,7 +235,7 @@ impl FaultDevice {
     }
 }
 
-/// Every change that was made to a directory while it was recorded.
+/// Every change made to a directory while it was recorded.
 #[derive(Debug, Clone)]
 pub struct Recording {
     start: Disk,
@@ -243,17 +243,17 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// How many changes there were. The directory can be cut before the first, and after each.
+    /// Number of changes. The directory can be cut before the first, and after each.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether there were none.
+    /// True if there were no changes.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// The disk as it was before the first change, and after each.
+    /// Returns the disk before the first change, and after each.
     pub fn disks(&self) -> impl Iterator<Item = Disk> + '_ {
         let mut disk = self.start.clone();
         let mut events = self.events.iter();
@@ -271,7 +271,7 @@ impl Recording {
 
 impl Device for FaultDevice {
     fn lock(&self) -> Result<(), LockError> {
-        // Nobody else can name this directory.
+        // No other device can name this directory.
         Ok(())
     }
 
@@ -356,7 +356,8 @@ impl DeviceFile for FaultFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A sync covers what came before it began, however long it takes, well or badly.
+        // A sync covers what came before it began, however long it takes, and whether or not it
+        // succeeds.
         let (outcome, before, time) = {
             let state = &mut *self.device.state();
             (

@@ -1,20 +1,20 @@
-//! A directory in a file system.
+//! Directory in a file system.
 //!
-//! Every file is reached through a handle of the directory that is held from the start, so that
-//! renaming the directory, or replacing it by a link, changes nothing for whoever has it open.
-//! No link is ever followed below it. Files are made readable for their owner alone (0600), the
-//! directory too (0700). No handle is inherited by a program that is executed.
+//! Every file is reached through a handle of the directory that is held from the start. So a
+//! process that has the directory open is not affected when it is renamed or replaced by a link. No
+//! link is ever followed below it. Files are readable for their owner alone (0600), the directory
+//! too (0700). No handle is inherited by a program that is executed.
 //!
 //! # Invariants
 //!
 //! * I1 The lock is a `flock` on the file `lock`. It belongs to the open file and not to the
-//!   process, so a second instance in this process is refused like one in another. A child made
-//!   by `fork` shares it: it must not touch the device.
-//! * I2 `lock` holds the process id of the holder as decimal text. It is written after the lock
-//!   was taken and is only ever shown to people.
-//! * I3 The directory's name is durable, in the directory above, before there is a `lock`. So whoever finds one
-//!   need not see to that, and whoever finds none, because he makes the directory or somebody was killed who
-//!   did, must.
+//!   process, so a second instance in this process is refused like one in another. A child made by
+//!   `fork` shares it: it must not touch the device.
+//! * I2 `lock` holds the process id of the holder as decimal text. It is written after the lock is
+//!   acquired and is only ever shown to people.
+//! * I3 The name of the directory is durable, in the directory above, before there is a file
+//!   `lock`. So an instance that finds `lock` need not sync the name. An instance that finds none
+//!   must: it has created the directory, or a process that created it was killed.
 
 use std::fmt;
 use std::io;
@@ -48,7 +48,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 pub struct FileDevice {
     path: PathBuf,
     directory: OwnedFd,
-    /// The handle that has the lock (I1); it is let go when the device is dropped.
+    /// The handle that has the lock (I1), until the device is dropped.
     holder: Mutex<Option<OwnedFd>>,
 }
 
@@ -85,8 +85,8 @@ impl FileDevice {
         })
     }
 
-    /// Opens a directory, making it first if it is not there. Its parent must exist. A new name survives a power
-    /// cut once the directory was [locked](Device::lock).
+    /// Opens a directory, and creates it first if it does not exist. Its parent must exist. A new
+    /// name survives a power cut once the directory was [locked](Device::lock).
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         match rustix::fs::mkdir(path, DIRECTORY_MODE) {
@@ -95,8 +95,9 @@ impl FileDevice {
         }
     }
 
-    /// Sees to it that nobody takes the directory while this lives, and changes nothing in it. For
-    /// whoever only reads; where there is no lock, nobody ever took it.
+    /// Keeps other instances from locking the directory as long as this device exists, and changes
+    /// nothing in it: for instances that only read. If there is no file `lock`, no instance ever
+    /// locked it.
     ///
     /// # Errors
     /// As for [`lock`](Device::lock).
@@ -125,31 +126,34 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        // A pipe in the place of a file is an error, and nothing to wait for; files know no such waiting.
+        // If a pipe has the name of a file, opening it fails at once instead of waiting. `NONBLOCK`
+        // has no effect on plain files.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         rustix::fs::openat(&self.directory, name, flags, FILE_MODE)
     }
 
-    /// Makes the name of the directory survive a power cut as surely as what will be kept under it.
+    /// Makes the name of the directory survive a power cut, as surely as what will be kept under
+    /// it.
     fn sync_name(&self) -> rustix::io::Result<()> {
-        // Not by way of the path: a link may lead here, and `..` lies in no directory called `.`.
+        // Not by way of the path: a link may lead here, and `..` is not the directory that holds
+        // `.`.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.directory, "..", flags, Mode::empty()) {
             Ok(above) => {
                 let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
-                // Where a file system is mounted, nobody made a name.
+                // A mount point has no name that this program created.
                 match device(&above)? == device(&self.directory)? {
                     true => rustix::fs::fsync(above),
                     false => Ok(()),
                 }
             }
-            // New names may be made in a directory that may not be read.
+            // Names can be created in a directory that may not be read.
             Err(Errno::ACCESS | Errno::PERM) => {
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 rustix::fs::syncfs(&self.directory)?;
@@ -208,7 +212,7 @@ impl Device for FileDevice {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         check_name(name)?;
         let (opened, refused) = match self.open_at(name, OFlags::RDWR) {
-            // A file that may only be read can still be inspected; writing to it is refused then.
+            // A file that may only be read can still be inspected; writing to it is refused later.
             Err(why @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
                 (self.open_at(name, OFlags::RDONLY), Some(why))
             }
@@ -264,7 +268,7 @@ struct FileHandle {
 }
 
 impl FileHandle {
-    /// Where the system would only say that the handle is a wrong one.
+    /// Without this the system would only say that the handle is a wrong one.
     fn may_be_written(&self) -> io::Result<()> {
         self.refused.map_or(Ok(()), |why| Err(why.into()))
     }
@@ -327,8 +331,8 @@ impl DeviceFile for FileHandle {
     }
 }
 
-/// Only a plain file has the bytes that it was given at the places where it was given them. In the place of
-/// a file a pipe would be waited for, and some devices have no end.
+/// Refuses everything but a plain file, because only a plain file has its bytes at the offsets
+/// where they were written. Opening a pipe would wait, and some devices have no end.
 fn plain(file: OwnedFd) -> rustix::io::Result<OwnedFd> {
     match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file),
@@ -337,7 +341,8 @@ fn plain(file: OwnedFd) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Says what lies in the place of a file, where the system's words would make one look for a broken device.
+/// Names what has the place of a file, because the system's own words would suggest a broken
+/// device.
 fn strange(error: Errno) -> io::Error {
     let found = match error {
         Errno::LOOP => "a symbolic link",
@@ -346,7 +351,7 @@ fn strange(error: Errno) -> io::Error {
         error => return error.into(),
     };
     io::Error::other(format!(
-        "{found} lies where a plain file has to be; put the file back in its place"
+        "there is {found} where a plain file has to be; put the file back in its place"
     ))
 }
 

@@ -1,7 +1,7 @@
-//! A directory in memory, which lives as long as the device.
+//! Directory in memory, which exists as long as the device.
 //!
-//! For databases that are never written to a disk, and for tests: a crash image is one of these.
-//! A sync is free and means nothing, since memory survives exactly as long as the device does.
+//! For databases that are never written to a disk, and for tests: a crash image is one of these. A
+//! sync does nothing, because memory survives exactly as long as the device does.
 //!
 //! # Invariants
 //!
@@ -21,12 +21,12 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// An empty directory.
+    /// Returns an empty directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A directory holding `files`.
+    /// Returns a directory that holds `files`.
     pub fn with_files(files: impl IntoIterator<Item = (String, Contents)>) -> Self {
         let files = files.into_iter().map(|(name, contents)| {
             (
@@ -41,7 +41,7 @@ impl MemoryDevice {
         }
     }
 
-    /// A copy of every file as it is now.
+    /// Returns a copy of every file as it is now.
     pub fn files(&self) -> Vec<(String, Contents)> {
         let files = self.table();
         files
@@ -57,7 +57,7 @@ impl MemoryDevice {
 
 impl Device for MemoryDevice {
     fn lock(&self) -> Result<(), LockError> {
-        // Nobody else can name this directory: whoever has it was handed this instance.
+        // No other device can name this directory: its users have this very instance.
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Device for MemoryDevice {
     }
 }
 
-/// The bytes of one file: what was written, and the length it was extended to.
+/// The bytes of one file: those that were written, and the length it was extended to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     bytes: Vec<u8>,
@@ -109,22 +109,22 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Bytes up to the last one that was ever written; everything behind them is zero.
+    /// Number of bytes up to the last one that was ever written; everything behind them is zero.
     pub fn written(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Copies from `offset` on into `bytes` and says how many there were.
+    /// Copies from `offset` on into `bytes` and returns how many there were.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> usize {
         let left = self.length.saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
@@ -137,11 +137,11 @@ impl Contents {
         count
     }
 
-    /// Replaces what is at `offset` by `bytes`, extending the file if need be.
+    /// Replaces what is at `offset` by `bytes`, and extends the file if need be.
     ///
     /// # Panics
     ///
-    /// If the end of the write is not a place in memory.
+    /// If the end of the write is not an offset in memory.
     pub fn write(&mut self, bytes: &[u8], offset: u64) {
         let start = usize::try_from(offset).expect("a file in memory is smaller than memory");
         let end = start + bytes.len();

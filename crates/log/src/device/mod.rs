@@ -1,21 +1,21 @@
-//! What the log is written to: one directory of files, and nothing else.
+//! Directories of files: everything that a log asks of the operating system.
 //!
-//! Everything the log asks of the outside world goes through [`Device`](crate::device::Device) and `DeviceFile`, so
-//! that a test can stand in for the disk, count every call, fail any of them and build every
-//! directory that a power cut could leave behind.
+//! All input and output goes through [`Device`](crate::device::Device) and `DeviceFile`. So a test
+//! can replace the disk, count every call, fail any of them, and build every directory that a power
+//! cut could leave behind.
 //!
 //! # Contract
 //!
-//! * D1 What a file was given by `write_at` is read back by `read_at`, by anybody, at once. It is
+//! * D1 What was written by `write_at` is read back by `read_at`, by any thread, at once. It is
 //!   *durable* (survives a power cut) only once a `sync` that began later has returned `Ok`.
-//! * D2 `create`, `rename` and `remove` are seen at once and durable only once a `sync_dir` that
+//! * D2 `create`, `rename` and `remove` are visible at once and durable only once a `sync_dir` that
 //!   began later has returned `Ok`. Syncing a file says nothing of its name.
 //! * D3 A call that returns an error may have done all, some or none of its work. After a failed
 //!   `sync` it is unknown what is durable, and a later `Ok` does not make up for it.
 //! * D4 `rename` onto an existing name replaces it in one step.
 //! * D5 `create` fails if the name is taken.
-//! * D6 At most one device instance holds the lock of a directory. The lock ends with the
-//!   instance that took it, or with its process.
+//! * D6 At most one device instance holds the lock of a directory. The lock ends with the instance
+//!   that acquired it, or with its process.
 //!
 //! `tests/devices.rs` has one test per clause and runs it on every device.
 
@@ -23,34 +23,34 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// A directory in a file system.
+/// Directory in a file system.
 pub mod file;
 
-/// A directory in memory, which lives as long as the device.
+/// Directory in memory, which exists as long as the device.
 pub mod memory;
 
-/// A directory that forgets.
+/// Directory that forgets everything.
 pub mod null;
 
-/// What a disk remembers, and every way in which a power cut leaves it.
+/// Model of a disk, and every way in which a power cut leaves it.
 pub mod disk;
 
-/// A directory in memory that fails, loses, tears and reorders as it is told.
+/// Directory in memory that fails, loses, tears and reorders on request.
 pub mod fault;
 
 /// A directory of files. See the [module](self) for the contract.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Takes the directory for this instance alone. Asking again changes nothing.
+    /// Locks the directory for this instance alone. Calling it again changes nothing.
     fn lock(&self) -> Result<(), LockError>;
-    /// Makes a new, empty file.
+    /// Creates an empty file.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
     /// Opens a file that exists.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
-    /// The names of all files, in no order.
+    /// Returns the names of all files, in no order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Gives a file another name, replacing whatever had that name.
+    /// Renames a file, and replaces the file that had the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Takes a file's name away.
+    /// Removes a file's name.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes every earlier `create`, `rename` and `remove` durable.
     fn sync_dir(&self) -> io::Result<()>;
@@ -58,37 +58,37 @@ pub trait Device: Send + Sync + fmt::Debug {
 
 /// One file of a [`Device`].
 pub trait DeviceFile: Send + Sync + fmt::Debug {
-    /// Reads from `offset` into `bytes`; fewer bytes than asked for only at the end of the file.
+    /// Reads from `offset` into `bytes`; returns fewer bytes only at the end of the file.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes all of `bytes` at `offset`, extending the file if need be.
+    /// Writes all of `bytes` at `offset`, and extends the file if need be.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes every earlier write to this file durable, and its length.
     fn sync(&self) -> io::Result<()>;
     /// Cuts the file to `bytes`, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
-    /// The length of the file in bytes.
+    /// Returns the length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file has no bytes.
+    /// True if the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Extends the file to at least `bytes`, with zeros, reserving the space, so that running out
-    /// of space shows here and not at a later write. A device that cannot reserve only extends.
+    /// Extends the file to at least `bytes`, with zeros, and reserves the space, so that running
+    /// out of space shows here and not at a later write. A device that cannot reserve only extends.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 }
 
-/// Why a directory could not be taken for one instance alone.
+/// Reason why a directory could not be locked.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody has the directory open.
+    /// Another instance has locked the directory.
     Held {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
-        /// The process that has it open, where that is known.
+        /// The process that has locked it, where that is known.
         pid: Option<u32>,
     },
-    /// The lock could not be asked for.
+    /// The request for the lock failed.
     Device(io::Error),
 }
 
@@ -121,9 +121,9 @@ impl std::error::Error for LockError {
     }
 }
 
-/// Whether `name` may name a file of a device: one path component of plain characters.
+/// True if `name` may name a file of a device: one path component of plain characters.
 ///
-/// Names come from this program alone, never from its users; this is the second fence.
+/// Names come from this program alone, never from its users; this is a second check.
 pub(crate) fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 128

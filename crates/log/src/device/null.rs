@@ -1,6 +1,6 @@
-//! A directory that forgets whatever it is given, at once: to measure what comes before the device.
+//! Directory that forgets everything at once: to measure the work before the device.
 //!
-//! It keeps none of the contract but D6, and a log on it can be written, but not opened again.
+//! It fulfils none of the contract but D6. A log on it can be written, but not opened again.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// Bytes it was given.
+    /// Number of bytes written.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }

@@ -1,8 +1,7 @@
-//! How far the log had got when it was last closed, kept outside of it.
+//! File `closed`: how far the log was durable when it was last closed.
 //!
-//! A log whose end is gone, closing record and all, reads like one that a power cut tore off there.
-//! Nothing in what is left can tell the two apart, so something beside it has to: the file `closed`
-//! says up to where the log was durable when it was closed.
+//! A log that has lost its end, closing record included, reads like one that a power cut tore off
+//! there. Nothing in the rest of the log can tell the two apart, so a separate file has to.
 //!
 //! ```text
 //!          0        8                24       32           508    512 ...  4096
@@ -14,14 +13,16 @@
 //!
 //! # Invariants
 //!
-//! * I1 A slot that checks tells the truth, for ever: it is written once the log is durable up to there, and a
-//!   log only grows.
-//! * I2 The slots are written one after the other, each durably before the next. So one of them is whole, whatever a
-//!   write tears, and both say the same once the log is closed: no sector carries the mark alone.
-//! * I3 No slot, or a damaged one, claims nothing: this file can refuse a log that has lost its end,
+//! * I1 A slot with a good checksum is true for ever: it is written once the log is durable up to
+//!   there, and a log only grows.
+//! * I2 The slots are written one after the other, each made durable before the next is written. So
+//!   one of them is whole, whatever a write tears, and both say the same once the log is closed: no
+//!   sector is the only one with this number.
+//! * I3 No slot, or a damaged one, claims nothing: this file can refuse a log that has lost its
+//!   end, and nothing else.
 //!   and nothing else.
 //!
-//! The file has its size from when the log is made, so that closing needs no room on the device.
+//! The file gets its size when the log is created, so that closing needs no space on the device.
 
 use std::{io, sync::Arc};
 
@@ -30,17 +31,17 @@ use crate::format::error::Failure;
 use crate::format::lsn::Lsn;
 use crate::format::record::{u32_at, u64_at};
 
-/// The file.
+/// Name of the file.
 pub const FILE: &str = "closed";
 
 const MAGIC: &[u8; 8] = b"FOXTONen";
 const SLOT: usize = 512;
 const CHECK_AT: usize = SLOT - 4;
-/// Where the slots lie: no device writes both at once.
+/// Offsets of the slots: no device writes both at once.
 const SLOTS: [u64; 2] = [0, 4096];
 const BYTES: u64 = 4096 + SLOT as u64;
 
-/// Up to where the log was durable when it was closed: 0 if nobody knows.
+/// Returns how far the log was durable when it was closed; 0 if no slot says.
 pub(crate) fn read(device: &dyn Device, identity: &[u8; 16]) -> Result<Lsn, Failure> {
     let [first, second] = match device.open(FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lsn::ZERO),
@@ -49,7 +50,7 @@ pub(crate) fn read(device: &dyn Device, identity: &[u8; 16]) -> Result<Lsn, Fail
     Ok(first.max(second).unwrap_or_default())
 }
 
-/// The file, made if there is none.
+/// Opens the file, and creates it if there is none.
 pub(crate) fn create(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, Failure> {
     let file = match device.open(FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -69,9 +70,9 @@ pub(crate) fn create(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, Failure
     Ok(file)
 }
 
-/// Says that the log is durable up to `durable`, which it has to be (I1).
+/// Writes that the log is durable up to `durable`, which it has to be (I1).
 pub(crate) fn write(device: &dyn Device, identity: &[u8; 16], durable: Lsn) -> Result<(), Failure> {
-    // Not opened again: a device that forgets what it is given has no file to open.
+    // The file is not opened again: a device that forgets its files has none to open.
     let file = create(device)?;
     for at in SLOTS {
         file.write_at(&encode(identity, durable), at)
@@ -81,7 +82,7 @@ pub(crate) fn write(device: &dyn Device, identity: &[u8; 16], durable: Lsn) -> R
     Ok(())
 }
 
-/// What the slots say.
+/// Reads both slots.
 fn both(file: &dyn DeviceFile, identity: &[u8; 16]) -> Result<[Option<Lsn>; 2], Failure> {
     let mut said = [None; 2];
     for (said, at) in said.iter_mut().zip(SLOTS) {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_last_is_read_and_by_nobody_else() {
+    fn the_last_write_is_read_and_only_with_the_right_identity() {
         let device = MemoryDevice::new();
         assert_eq!(said(&device), 0);
         create(&device).unwrap();
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_torn_or_flipped_leaves_what_the_other_says() {
+    fn after_damage_to_one_slot_the_other_is_read() {
         let device = MemoryDevice::new();
         write(&device, &IDENTITY, Lsn::new(8)).unwrap();
         let file = device.open(FILE).unwrap();

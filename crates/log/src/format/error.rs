@@ -1,17 +1,17 @@
-//! What can go wrong, told by what can be done about it.
+//! Errors, and how to react to each.
 //!
 //! | error                         | what to do                                             |
 //! |-------------------------------|--------------------------------------------------------|
 //! | [`LogError::TooLarge`]        | insert less at once                                    |
 //! | [`LogError::Kind`]            | use a kind that is free                                |
-//! | [`LogError::Failed`]          | see to the device, then open the log again             |
-//! | [`LogError::Closed`]          | nothing; whoever closed the log meant it               |
+//! | [`LogError::Failed`]          | repair the device, then open the log again             |
+//! | [`LogError::Closed`]          | nothing: the program closed the log                    |
 //! | [`OpenError::Locked`]         | close the log where it is open                         |
-//! | [`OpenError::Device`]         | see to the device, then try again                      |
+//! | [`OpenError::Device`]         | repair the device, then try again                      |
 //! | [`OpenError::Corrupt`]        | restore a backup; what precedes the damage is readable |
-//! | [`OpenError::Foreign`]        | take the file away: it belongs to another database     |
+//! | [`OpenError::Foreign`]        | move the file away: it belongs to another database     |
 //! | [`OpenError::Newer`]          | open the log with the program that wrote it            |
-//! | [`OpenError::Visit`]          | whatever the visitor's own error asks for              |
+//! | [`OpenError::Visit`]          | see the visitor's own error                            |
 
 use std::fmt;
 use std::io;
@@ -21,19 +21,19 @@ use crate::device::LockError;
 use crate::format::lsn::Lsn;
 use crate::format::record::{FIRST_OWN_KIND, Flaw, MAX_PAYLOAD};
 
-/// A call to the device that failed, with the file it was about.
+/// A failed call to the device, and the file it was about.
 #[derive(Debug)]
 pub struct Failure {
-    /// What was tried: `write`, `sync`, `create` ...
+    /// The attempted operation: `write`, `sync`, `create` ...
     pub operation: &'static str,
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// What the device said.
+    /// The error of the device.
     pub source: io::Error,
 }
 
 impl Failure {
-    /// Tells an error of the device what it was about.
+    /// Adds operation and file to an error of the device.
     pub(crate) fn of(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failure {
         move |source| Failure {
             operation,
@@ -59,7 +59,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// Why an open log did not do what it was asked.
+/// Reason why an open log refused a request.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LogError {
@@ -68,17 +68,17 @@ pub enum LogError {
         /// Bytes in the parts given.
         bytes: usize,
     },
-    /// The kind is 0, or one that the log keeps for itself.
+    /// The kind is 0, or one that the log uses itself.
     Kind(u8),
-    /// A write or a sync failed, now or earlier. A failed sync may have lost what it reported, so
-    /// it is never tried again: the log accepts nothing more. What was acknowledged before is
-    /// safe; what was not may or may not be there after the log is opened again.
+    /// A write or a sync failed, now or earlier. A failed sync may have lost its bytes and is never
+    /// tried again, so the log accepts nothing more. Records acknowledged before are safe. Other
+    /// records may or may not be there when the log is opened again.
     Failed(Arc<Failure>),
     /// The log was closed.
     Closed,
 }
 
-// It travels through every insert.
+// Small, because every insert returns it.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<LogError>() <= 16);
 
@@ -99,7 +99,7 @@ impl fmt::Display for LogError {
             LogError::Failed(failure) => write!(
                 f,
                 "the log {failure}. It accepts nothing more; what was acknowledged before is \
-                 safe. See to the device and open the database again"
+                 safe. Repair the device and open the database again"
             ),
             LogError::Closed => write!(f, "the log is closed"),
         }
@@ -115,33 +115,33 @@ impl std::error::Error for LogError {
     }
 }
 
-/// Why a log could not be opened or read. `E` is the visitor's own error.
+/// Reason why a log could not be opened or read. `E` is the visitor's own error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError<E> {
-    /// Somebody has it open.
+    /// Another instance has the log open.
     Locked(LockError),
     /// The device failed.
     Device(Failure),
-    /// Bytes that were durable are not what was written.
+    /// Bytes that were durable differ from what was written.
     Corrupt(Box<Corruption>),
-    /// A segment of another database lies in the directory.
+    /// A segment of another database is in the directory.
     Foreign {
-        /// The segment.
+        /// Name of the segment.
         file: String,
     },
     /// A segment has a format that this program does not know.
     Newer {
-        /// The segment.
+        /// Name of the segment.
         file: String,
         /// The version of its format.
         version: u32,
     },
-    /// The visitor did not accept a record.
+    /// The visitor refused a record.
     Visit {
         /// Where the record begins.
         lsn: Lsn,
-        /// Why.
+        /// The visitor's error.
         error: E,
     },
 }
@@ -193,21 +193,21 @@ impl<E> From<Corruption> for OpenError<E> {
     }
 }
 
-/// CorruptionKind to something that had been durable.
+/// Damage to bytes that had been durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where in the stream. Everything before it was read and is good.
+    /// Position in the stream. Everything before it was read and is good.
     pub lsn: Lsn,
-    /// What is wrong.
+    /// Kind of damage.
     pub damage: CorruptionKind,
 }
 
-/// What is wrong with a damaged log.
+/// Kind of damage to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CorruptionKind {
@@ -215,7 +215,7 @@ pub enum CorruptionKind {
     Record(Flaw),
     /// The header of a segment is bad, and the segment is not one that was never finished.
     Header,
-    /// The segment that should begin here is not there, and a later one is.
+    /// The segment that should begin here is missing, and a later one is there.
     Missing,
     /// The segment is shorter than its successor shows it to have been.
     Short,
@@ -241,11 +241,15 @@ impl fmt::Display for Corruption {
             CorruptionKind::Record(flaw) => {
                 write!(f, "{flaw}, although it had been written and synced")?
             }
-            CorruptionKind::Header => f.write_str("the header of the segment does not check")?,
+            CorruptionKind::Header => {
+                f.write_str("the checksum of the segment header does not match")?
+            }
             CorruptionKind::Missing => f.write_str("the segment is missing")?,
             CorruptionKind::Short => f.write_str("the segment ends too early")?,
             CorruptionKind::Overlap => f.write_str("the segment overlaps the one before it")?,
-            CorruptionKind::Kind(kind) => write!(f, "records of kind {kind} are not known here")?,
+            CorruptionKind::Kind(kind) => {
+                write!(f, "this version does not know records of kind {kind}")?
+            }
         }
         f.write_str("; nothing was changed. Restore the database from a backup")
     }

@@ -1,35 +1,35 @@
-//! Places in the log.
+//! LSN: a position in the log.
 //!
-//! The log is one stream of bytes that only grows. An LSN is an offset into that stream: the
-//! first byte of the first record is LSN 0. SegmentFile headers are not part of the stream, so an
-//! LSN does not depend on how the stream is cut into files.
+//! The log is one stream of bytes that only grows. An LSN is an offset into that stream: the first
+//! byte of the first record is LSN 0. Headers of segments are not part of the stream, so an LSN
+//! does not depend on how the stream is cut into files.
 
 use std::fmt;
 
 /// A byte offset into the stream of the log.
 ///
-/// What [`Log::insert`](crate::Log::insert) gives back is the *end* of the record: once the log
-/// is durable up to there, the record is.
+/// [`Log::insert`](crate::Log::insert) returns the *end* of the record: once the log is durable up
+/// to there, the record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The beginning of every log. Everything is durable up to here, always.
+    /// The beginning of every log. Every log is durable up to here.
     pub const ZERO: Lsn = Lsn(0);
-    /// A place no log reaches.
+    /// A position that no log reaches.
     pub const MAX: Lsn = Lsn(u64::MAX);
 
-    /// The place `bytes` after the beginning of the log.
+    /// Returns the position `bytes` after the beginning of the log.
     pub const fn new(bytes: u64) -> Self {
         Lsn(bytes)
     }
 
-    /// Bytes between the beginning of the log and this place.
+    /// Bytes between the beginning of the log and this position.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// The place `bytes` further on, or [`Lsn::MAX`] if there is no such place.
+    /// Returns the position `bytes` further on, or [`Lsn::MAX`] if there is none.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Lsn(self.0.saturating_add(bytes))

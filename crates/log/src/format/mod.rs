@@ -1,19 +1,19 @@
 //! The bytes of a log: positions, records, segment files, the superblock, the clean-shutdown file.
 
-/// Positions in the log.
+/// LSN: a position in the log.
 pub mod lsn;
 
 /// Layout of a record in the stream.
 pub mod record;
 
-/// Errors of a log.
+/// Errors, and how to react to each.
 pub mod error;
 
-/// The first file of a database.
+/// File `foxton`: identity and features of a database.
 pub mod superblock;
 
-/// SegmentFile files: the stream, cut into files.
+/// Segments: the files that the stream is cut into.
 pub mod segment;
 
-/// The file that says where the log ended at a clean shutdown.
+/// File `closed`: how far the log was durable when it was last closed.
 pub mod clean_shutdown;

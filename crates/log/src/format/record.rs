@@ -1,4 +1,4 @@
-//! How one record lies in the stream.
+//! Layout of a record in the stream.
 //!
 //! ```text
 //!  0        4        8        12   13     16               24
@@ -11,17 +11,17 @@
 //! All numbers are little-endian. Records begin at multiples of 8 and follow each other without
 //! gaps.
 //!
-//! * `check` is the CRC-32C of the identity of the database, the LSN of the record, and bytes 4
-//!   to 24. The first two are not stored: a record of another database, or one that lies where it
-//!   was not written, does not check.
+//! * `check` is the CRC-32C of the identity of the database, the LSN of the record, and bytes 4 to
+//!   24. Identity and LSN are not stored. So the checksum fails for a record of another database,
+//!   or one at an offset where it was not written.
 //! * `payload` is the CRC-32C of the payload. It is covered by `check`, so it needs no identity,
-//!   and whoever inserts can compute it before it is known where the record will lie.
-//! * `durable` is how far the log was known to be durable when the record was inserted. This is
-//!   what lets a reader tell a torn end from damage; see [`reader`](crate::read::reader).
+//!   and an inserter can compute it before the record has an LSN.
+//! * `durable` is how far the log was known to be durable when the record was inserted. By this
+//!   field a reader can tell a torn end from damage; see [`reader`](crate::read::reader).
 //!
 //! # Invariants
 //!
-//! * I1 A header is trusted only after its check, and its length only up to [`MAX_PAYLOAD`].
+//! * I1 A header is trusted only after its checksum, and its length only up to [`MAX_PAYLOAD`].
 //! * I2 `durable <= lsn`.
 //! * I3 A header of zeros does not decode: its kind is 0, which no record has.
 
@@ -34,45 +34,46 @@ use crate::format::lsn::Lsn;
 /// Bytes in front of every payload.
 pub const HEADER_BYTES: usize = 24;
 
-/// Records begin at multiples of this many bytes.
+/// Records begin at multiples of this number of bytes.
 pub const ALIGNMENT: u64 = 8;
 
-/// The largest payload of one record, in bytes: 256 MiB.
+/// Largest payload of one record, in bytes: 256 MiB.
 pub const MAX_PAYLOAD: usize = 256 << 20;
 
-/// The first kind that the log keeps for itself; users have 1 up to here.
+/// The first kind that the log uses itself; users have 1 up to here.
 pub const FIRST_OWN_KIND: u8 = 0xf0;
 
-/// The last record of a log that was closed.
+/// Kind of the last record of a log that was closed.
 pub(crate) const CLOSED: u8 = 0xff;
 
 const _: () = assert!((HEADER_BYTES as u64).is_multiple_of(ALIGNMENT));
 const _: () = assert!(MAX_PAYLOAD < u32::MAX as usize);
 
-/// One record, as a reader gives it out.
+/// A record as a reader returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordView<'a> {
     /// Where the record begins.
     pub lsn: Lsn,
-    /// Where it ends, and the next one begins: what `insert` returned for it.
+    /// Where it ends and the next one begins; `insert` returned this LSN.
     pub end: Lsn,
-    /// What its writer said it is.
+    /// Its kind, chosen by its writer.
     pub kind: u8,
-    /// Its bytes.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// Why the bytes at some place are not a record.
+/// Reason why the bytes at some position are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
     /// Nothing was written here: zeros.
     Empty,
-    /// The header does not check, or belongs to another place or database.
+    /// The checksum of the header fails, perhaps because it belongs to another position or
+    /// database.
     Header,
     /// The log ends before the record does.
     Cut,
-    /// The header is good but the payload does not check.
+    /// The header is good but the checksum of the payload fails.
     Payload,
 }
 
@@ -80,29 +81,29 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Flaw::Empty => "nothing was written there",
-            Flaw::Header => "the header of the record does not check",
+            Flaw::Header => "the checksum of the record header does not match",
             Flaw::Cut => "the file ends before the record does",
-            Flaw::Payload => "the payload of the record does not check",
+            Flaw::Payload => "the checksum of the payload does not match",
         })
     }
 }
 
-/// Bytes that a record with this much payload takes up in the stream.
+/// Number of bytes in the stream of a record with this many bytes of payload.
 pub const fn framed_bytes(payload: usize) -> u64 {
     (HEADER_BYTES as u64 + payload as u64).next_multiple_of(ALIGNMENT)
 }
 
-/// Zero bytes behind a payload of this size.
+/// Number of zero bytes behind a payload of this size.
 pub(crate) const fn padding(payload: usize) -> usize {
     (framed_bytes(payload) - HEADER_BYTES as u64) as usize - payload
 }
 
-/// The CRC-32C of a payload given in parts.
+/// Returns the CRC-32C of a payload given in parts.
 pub(crate) fn payload_check(parts: &[&[u8]]) -> u32 {
     parts.iter().fold(0, |check, part| crc32c(check, part))
 }
 
-/// What a header says.
+/// Fields of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) length: u32,
@@ -111,12 +112,12 @@ pub(crate) struct RecordHeader {
     pub(crate) durable: Lsn,
 }
 
-/// The identity of one database, ready to be mixed into checks.
+/// Encodes and decodes headers of one database, whose identity goes into every checksum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderCodec {
-    /// The CRC-32C of the identity but its last four bytes,
+    /// The CRC-32C of the identity without its last four bytes.
     before: u32,
-    /// and those.
+    /// The last four bytes of the identity.
     last: u32,
 }
 
@@ -129,9 +130,10 @@ impl HeaderCodec {
         }
     }
 
-    /// What covers the header at `lsn` whose words, but for the check itself, are these. The last bytes of
-    /// the identity make the 28 covered bytes four words of eight, at their own boundary: what the
-    /// instruction takes at once. 28 bytes, wherever they lay on the stack, took twice the time.
+    /// Returns the checksum of the header at `lsn` with this length and these words. With the last
+    /// four bytes of the identity in front, the other 28 covered bytes become four aligned words of
+    /// eight bytes, and the instruction takes one word at a time. 28 bytes at any address took
+    /// twice the time.
     #[inline]
     fn check(self, lsn: Lsn, length: u32, words: [u64; 2]) -> u32 {
         let at = lsn.bytes();
@@ -145,8 +147,8 @@ impl HeaderCodec {
         crc32c(self.before, covered.as_flattened())
     }
 
-    /// Put together in words: bytes that are written one by one and then read as words have to wait for
-    /// each other.
+    /// Composes words instead of writing byte by byte: bytes that are written singly and then read
+    /// as words have to wait for each other.
     #[inline]
     pub(crate) fn encode(self, lsn: Lsn, header: RecordHeader) -> [u8; HEADER_BYTES] {
         debug_assert!(header.durable <= lsn, "I2");
@@ -163,7 +165,7 @@ impl HeaderCodec {
         bytes
     }
 
-    /// The header in `bytes`, if that is what they are, at `lsn` of this database.
+    /// Returns the header in `bytes`, if they are one, at `lsn` of this database.
     pub(crate) fn decode(self, lsn: Lsn, bytes: &[u8; HEADER_BYTES]) -> Result<RecordHeader, Flaw> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(Flaw::Empty);
@@ -175,8 +177,8 @@ impl HeaderCodec {
             durable: Lsn::new(u64_at(bytes, 16)),
         };
         let words = [u64_at(bytes, 8), u64_at(bytes, 16)];
-        // The cheap tests come first: the search for records behind a bad one asks here at every
-        // eighth byte.
+        // The cheap tests come first, because the search for records behind a bad one calls this at
+        // every eighth byte.
         let sound = bytes[13..16] == [0; 3]
             && header.kind != 0
             && header.length as usize <= MAX_PAYLOAD
@@ -186,14 +188,14 @@ impl HeaderCodec {
     }
 }
 
-/// Four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+/// Returns four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut number = [0; 4];
     number.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(number)
 }
 
-/// Eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+/// Returns eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);

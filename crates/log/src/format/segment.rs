@@ -1,4 +1,4 @@
-//! The files that the stream is cut into.
+//! Segments: the files that the stream is cut into.
 //!
 //! ```text
 //!  0        8        12       16               32       40         48          4092   4096
@@ -9,19 +9,18 @@
 //! ```
 //!
 //! A segment holds the bytes of the stream from LSN `first` on, at most `capacity` of them; the
-//! next segment begins at `first + capacity`. Records run across that border as if it were not
-//! there. The file is called `log-` and `first` in sixteen hexadecimal digits.
+//! next segment begins at `first + capacity`. Records may run across that border. The file is
+//! called `log-` and `first` in sixteen hexadecimal digits.
 //!
 //! # Invariants
 //!
-//! * I1 A segment is made only after the one before it has been filled and synced. So whatever
-//!   lies in a segment that has a successor is durable, and damage there is never a torn end.
-//! * I2 Nothing is written behind a header before the header and the name of the file are
-//!   durable. So a file without a good header is either unfinished, and holds no records, or
-//!   damaged.
+//! * I1 A segment is created only after the one before it is full and synced. So everything in a
+//!   segment that has a successor is durable, and damage there is never a torn end.
+//! * I2 Nothing is written behind a header before the header and the name of the file are durable.
+//!   So a file without a good header is either unfinished, and holds no records, or damaged.
 //! * I3 `check` is the CRC-32C of the 4092 bytes before it.
-//! * I4 No segment is longer than 64 GiB, so a file that is, is no segment; whoever looks for the end of a
-//!   log reads no more than that, however long somebody has made a file.
+//! * I4 No segment is longer than 64 GiB. A longer file is not a segment, so a search for the end
+//!   of a log reads no more than that, whatever length the file has been given.
 
 use std::io;
 use std::sync::Arc;
@@ -30,10 +29,10 @@ use crate::device::{Device, DeviceFile};
 use crate::format::lsn::Lsn;
 use crate::format::record::{ALIGNMENT, u32_at, u64_at};
 
-/// Bytes in front of the stream in every segment file.
+/// Number of bytes in front of the stream in every segment file.
 pub const HEADER_BYTES: u64 = 4096;
 
-/// The longest that a file of the log may be: 64 GiB.
+/// Largest size of a segment file: 64 GiB.
 pub const MAX_BYTES: u64 = 64 << 30;
 
 const MAGIC: &[u8; 8] = b"FOXTONlg";
@@ -41,20 +40,20 @@ const VERSION: u32 = 1;
 const HEADER: usize = HEADER_BYTES as usize;
 const CHECK_AT: usize = HEADER - 4;
 const PREFIX: &str = "log-";
-/// What the name of a segment that is being rewritten ends in until it is whole.
+/// End of the name of a segment that is being rewritten, until it is whole.
 const UNFINISHED: &str = ".new";
 
-/// The name of the segment that begins at `first`.
+/// Returns the name of the segment that begins at `first`.
 pub fn name(first: Lsn) -> String {
     format!("{PREFIX}{:016x}", first.bytes())
 }
 
-/// The name of the copy that will replace the segment that begins at `first`.
+/// Returns the name of the copy that will replace the segment that begins at `first`.
 pub(crate) fn unfinished_name(first: Lsn) -> String {
     name(first) + UNFINISHED
 }
 
-/// Where the segment called `name` begins, if that is a name of a segment.
+/// Returns where the segment called `name` begins, if that is a name of a segment.
 pub fn first_of(name: &str) -> Option<Lsn> {
     let digits = name.strip_prefix(PREFIX)?;
     let canonical = digits.len() == 16
@@ -64,8 +63,8 @@ pub fn first_of(name: &str) -> Option<Lsn> {
     canonical.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn::new))?
 }
 
-/// Where the segments among `names` begin, in order, from the one that `from` lies in; what lies
-/// before that one is left out. If that one is not there, from the last before it.
+/// Returns where the segments among `names` begin, in order. The first of them is the one that
+/// holds `from`, or else the last one before `from`; earlier ones are left out.
 pub(crate) fn firsts_from(names: &[String], from: Lsn) -> Vec<Lsn> {
     let mut firsts: Vec<Lsn> = names.iter().filter_map(|name| first_of(name)).collect();
     firsts.sort_unstable();
@@ -73,8 +72,8 @@ pub(crate) fn firsts_from(names: &[String], from: Lsn) -> Vec<Lsn> {
     firsts.split_off(before.saturating_sub(1))
 }
 
-/// Where the files of the log end, for those who want to know how far reading it is. What cannot be found out does
-/// not matter to them.
+/// Returns where the files of the log end, as a measure of the work of reading it. Errors are
+/// ignored, because only progress reports depend on this.
 pub fn files_end(device: &dyn Device) -> Lsn {
     let names = device.list().unwrap_or_default();
     let last = names.iter().filter_map(|name| first_of(name)).max();
@@ -85,15 +84,14 @@ pub fn files_end(device: &dyn Device) -> Lsn {
     })
 }
 
-/// Removes the segments that lie wholly before `from`, the first first, and says how many. Syncs
-/// nothing.
+/// Removes the segments that lie wholly before `from`, beginning with the first, and returns how
+/// many. Syncs nothing.
 ///
-/// What is removed must not be needed by whoever opens the log next: a checkpoint that begins at
-/// `from` is durable.
+/// The next opening of the log must not need them: a checkpoint that begins at `from` is durable.
 ///
 /// # Errors
 ///
-/// What the device answers; some may be gone then.
+/// The error of the device; some segments may be gone then.
 pub fn remove_before(device: &dyn Device, from: Lsn) -> io::Result<usize> {
     let names = device.list()?;
     let first_needed = firsts_from(&names, from).first().copied();
@@ -105,15 +103,15 @@ pub fn remove_before(device: &dyn Device, from: Lsn) -> io::Result<usize> {
     Ok(old.len())
 }
 
-/// Whether `name` belongs to a copy that was never finished.
+/// True if `name` belongs to a copy that was never finished.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED).and_then(first_of).is_some()
 }
 
-/// Why a header is not one of ours.
+/// Reason why a header is not one of this database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderFlaw {
-    /// Too short, no magic, bad checksum, or not at home under its name.
+    /// Too short, no magic, bad checksum, or another `first` than the name of the file says.
     Damaged,
     /// Whole, but of another database.
     Foreign,
@@ -124,16 +122,16 @@ pub(crate) enum HeaderFlaw {
 /// The part of the stream that one segment file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentExtent {
-    /// The LSN of its first byte of stream.
+    /// LSN of its first byte of stream.
     pub(crate) first: Lsn,
-    /// Bytes of stream that it may hold.
+    /// Largest number of bytes of stream that it may hold.
     pub(crate) capacity: u64,
-    /// Where the bytes in the file end, whatever they are.
+    /// LSN at the end of the file, whatever its bytes are.
     pub(crate) stored: Lsn,
 }
 
 impl SegmentExtent {
-    /// What the header and the length of `file`, called after `first`, say of it.
+    /// Reads the header and the length of `file`, whose name says `first`.
     pub(crate) fn of(
         file: &dyn DeviceFile,
         identity: &[u8; 16],
@@ -153,18 +151,18 @@ impl SegmentExtent {
         }))
     }
 
-    /// Where the next segment begins.
+    /// Returns where the next segment begins.
     pub(crate) fn limit(&self) -> Lsn {
         self.first.plus(self.capacity)
     }
 
-    /// Where in the file the byte at `lsn` lies.
+    /// Returns the offset in the file of the byte at `lsn`.
     pub(crate) fn offset_of(&self, lsn: Lsn) -> u64 {
         debug_assert!(lsn >= self.first);
         HEADER_BYTES + lsn.since(self.first)
     }
 
-    /// Its file, open.
+    /// Opens its file.
     pub(crate) fn open(&self, device: &dyn Device) -> io::Result<SegmentFile> {
         let file = device.open(&name(self.first))?;
         Ok(SegmentFile {
@@ -175,18 +173,18 @@ impl SegmentExtent {
     }
 }
 
-/// One segment file that is open.
+/// An open segment file.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn DeviceFile>,
-    /// The LSN of its first byte of stream.
+    /// LSN of its first byte of stream.
     pub(crate) first: Lsn,
-    /// Bytes of stream that it may hold.
+    /// Largest number of bytes of stream that it may hold.
     pub(crate) capacity: u64,
 }
 
 impl SegmentFile {
-    /// Makes the segment that begins at `first`, durably, as far as I2 asks.
+    /// Creates the segment that begins at `first`, and makes it durable as I2 asks.
     pub(crate) fn create(
         device: &dyn Device,
         identity: &[u8; 16],
@@ -201,7 +199,7 @@ impl SegmentFile {
         Ok(segment)
     }
 
-    /// Makes the file of a segment under some name. Syncs nothing.
+    /// Creates the file of a segment under some name. Syncs nothing.
     pub(crate) fn create_as(
         name: &str,
         device: &dyn Device,
@@ -222,22 +220,22 @@ impl SegmentFile {
         })
     }
 
-    /// Where the next segment begins.
+    /// Returns where the next segment begins.
     pub(crate) fn limit(&self) -> Lsn {
         self.first.plus(self.capacity)
     }
 
-    /// Where in the file the byte at `lsn` lies.
+    /// Returns the offset in the file of the byte at `lsn`.
     pub(crate) fn offset_of(&self, lsn: Lsn) -> u64 {
         debug_assert!(lsn >= self.first);
         HEADER_BYTES + lsn.since(self.first)
     }
 }
 
-/// Whether nothing but zeros lies behind the header of a file whose header is bad (I2).
+/// True if only zeros follow the header of a file whose header is bad (I2).
 pub(crate) fn holds_nothing(file: &dyn DeviceFile) -> io::Result<bool> {
     if file.len()? > MAX_BYTES {
-        return Ok(false); // I4: nobody was making a segment here.
+        return Ok(false); // I4: this file was never becoming a segment.
     }
     let mut chunk = vec![0; 64 << 10];
     let mut offset = HEADER_BYTES;
@@ -265,7 +263,7 @@ fn encode(identity: &[u8; 16], first: Lsn, capacity: u64) -> Vec<u8> {
     bytes
 }
 
-/// The capacity that a header states.
+/// Returns the capacity in a header.
 fn decode(bytes: &[u8], identity: &[u8; 16], first: Lsn) -> Result<u64, HeaderFlaw> {
     let whole = bytes.len() == HEADER
         && bytes[..8] == *MAGIC

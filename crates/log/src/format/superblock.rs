@@ -1,4 +1,4 @@
-//! The first file of a database: who it is, and what a program must know to read it.
+//! Superblock: the identity of a database, and the features that a program must know.
 //!
 //! ```text
 //!  0        8        12       16       24         32        40               56     508    512
@@ -8,14 +8,14 @@
 //!  +--------+--------+--------+--------+----------+---------+----------------+------+------+
 //! ```
 //!
-//! It is written once, when the database is made, under another name, and renamed when it is
+//! It is written once, when the database is created, under another name. It is renamed when it is
 //! whole and durable: there is either no superblock or a whole one.
 //!
 //! # Invariants
 //!
 //! * I1 `check` is the CRC-32C of everything before it, the zeros included.
-//! * I2 A bit this program does not know in `incompat` means: do not open. In `read-only`: do not
-//!   write. In `compat`: never mind.
+//! * I2 A bit that this program does not know in `incompat` means: do not open. In `read-only`: do
+//!   not write. In `compat`: ignore it.
 
 use std::fmt;
 use std::io;
@@ -23,14 +23,14 @@ use std::io;
 use crate::device::Device;
 use crate::format::record::{u32_at, u64_at};
 
-/// The file that makes a directory a database.
+/// Name of the file that makes a directory a database.
 pub const FILE: &str = "foxton";
 
-/// What [`FILE`] is called until it is whole.
+/// Name of the file until it is whole.
 pub const UNFINISHED: &str = "foxton.new";
 
-/// A feature in `incompat`: the log and the checkpoint may say of a row what is different, and not only
-/// what it is.
+/// A feature in `incompat`: the log and the checkpoint may hold the difference between two versions
+/// of a row, instead of the whole row.
 pub const PATCHES: u64 = 1 << 0;
 
 /// The features in `incompat` that this program knows.
@@ -40,11 +40,11 @@ const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"FOXTONdb";
 const VERSION: u32 = 1;
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Superblock {
-    /// The random name of this database. Every check in the log mixes it in.
+    /// Random name of this database. Every checksum in the log covers it.
     pub identity: [u8; 16],
     /// Features that a program may ignore.
     pub compat: u64,
@@ -54,13 +54,13 @@ pub struct Superblock {
     pub incompat: u64,
 }
 
-/// Why there is no superblock to be had.
+/// Reason why there is no usable superblock.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// The directory has no superblock: it is not a database, or one that was never finished.
+    /// The directory has no superblock: it is no database, or its creation was never finished.
     Missing,
-    /// The file is there, but is not a superblock or is damaged.
+    /// The file is not a superblock, or is damaged.
     Damaged(&'static str),
     /// The database was made by a newer program: its version or a feature is unknown here.
     Unknown(String),
@@ -86,7 +86,7 @@ impl fmt::Display for SuperblockError {
             SuperblockError::Unknown(what) => {
                 write!(
                     f,
-                    "the database was made by a newer version ({what}); open it with that"
+                    "the database was made by a newer version ({what}); open it with that version"
                 )
             }
             SuperblockError::Device(error) => {
@@ -106,7 +106,7 @@ impl std::error::Error for SuperblockError {
 }
 
 impl Superblock {
-    /// The superblock of a database with no special features.
+    /// Returns the superblock of a database with no special features.
     pub const fn new(identity: [u8; 16]) -> Self {
         Superblock {
             identity,
@@ -140,8 +140,8 @@ impl Superblock {
             .map_err(SuperblockError::Device)
     }
 
-    /// As [`create`](Self::create), in a directory where the file `marker` has said so far that it is no database, and
-    /// takes its place: at every moment there is the one or the other.
+    /// As [`create`](Self::create), in a directory where the file `marker` says that it is no
+    /// database yet. The superblock replaces the marker: at every moment one of the two is there.
     pub fn create_over(&self, device: &dyn Device, marker: &str) -> Result<(), SuperblockError> {
         self.try_create(device, Some(marker))
             .map_err(SuperblockError::Device)
@@ -154,8 +154,8 @@ impl Superblock {
         }
         if names.iter().any(|name| name == UNFINISHED) {
             device.remove(UNFINISHED)?;
-            // Durably, or a power cut that keeps the renaming below, but not the removal and the
-            // creation before it, makes a superblock of what was left over.
+            // Durably: a power cut could keep the renaming below, but neither the removal nor the
+            // creation before it, and then an old file would become the superblock.
             device.sync_dir()?;
         }
         let file = device.create(UNFINISHED)?;
@@ -163,7 +163,8 @@ impl Superblock {
         file.sync()?;
         if let Some(marker) = marker {
             device.rename(UNFINISHED, marker)?;
-            // Durably, or a power cut that keeps only the renaming below makes a superblock of what the marker was.
+            // Durably: a power cut could keep only the renaming below, and then the old marker
+            // would become the superblock.
             device.sync_dir()?;
         }
         device.rename(marker.unwrap_or(UNFINISHED), FILE)?;
@@ -213,7 +214,7 @@ impl Superblock {
     }
 }
 
-/// Those features in `incompat` that this program does not know.
+/// Returns the features in `incompat` that this program does not know.
 pub const fn unknown(incompat: u64) -> u64 {
     incompat & !KNOWN
 }
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_the_place_of_a_marker_is_there_or_the_marker_is_wherever_it_is_cut() {
+    fn at_every_cut_either_the_superblock_or_the_marker_it_replaces_is_there() {
         let made = Superblock::new([7; 16]);
         let before = MemoryDevice::new();
         let marker = before.create("marker").unwrap();

@@ -1,14 +1,15 @@
-//! Looking at all of a log, and naming everything that is wrong with it.
+//! Audit: reading a whole log and reporting all of its damage.
 //!
-//! A [reader](crate::read::reader) stops at the first thing that is damaged, since nobody may build on what
-//! lies behind. This goes on: behind a bad place it looks for the next good record and reads from
-//! there, so that whoever must decide what to do knows how much is lost, and where.
+//! A [reader](crate::read::reader) stops at the first damage, because nothing behind it can be
+//! relied on. The audit continues: behind a bad position it looks for the next good record and
+//! reads from there. So its report shows how much is lost, and where.
 //!
 //! # Invariants
 //!
 //! * I1 Nothing is changed.
-//! * I2 What a reader would refuse is found: the log is without findings exactly if it can be opened.
-//! * I3 A torn end, which is where a log ends that was not closed, is no finding.
+//! * I2 Everything that a reader would refuse is found: there are no findings exactly if the log
+//!   can be opened.
+//! * I3 A torn end, where a log ends that was not closed, is no finding.
 
 use std::convert::Infallible;
 
@@ -20,48 +21,48 @@ use crate::format::segment::{self, HeaderFlaw, SegmentExtent};
 use crate::read::reader::{self, LogSummary, Start};
 use crate::read::stream::Stream;
 
-/// Findings after which the rest is not told one by one.
+/// Number of findings after which the rest is only counted.
 const MOST: usize = 1_000;
 
-/// So many times the length of the log is read in search of good records behind bad ones. CorruptionKind needs no more than
-/// one or two; somebody who makes headers that check, each of a record as long as the file, could ask for as
-/// many as there are headers.
+/// How many times the length of the log may be read in search of good records behind bad ones.
+/// Damage needs one or two. Forged headers, each of a record as long as the file, could otherwise
+/// cost one reading of the file each.
 const SEARCH_FACTOR: u64 = 16;
 
-/// Something that is wrong.
+/// A damaged position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditFinding {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where in the log.
+    /// Position in the log.
     pub lsn: Lsn,
-    /// What is wrong there.
+    /// Description of the damage.
     pub what: String,
-    /// Where in the log the next good record is, if there is one.
+    /// Position in the log of the next good record, if there is one.
     pub good_again: Option<Lsn>,
 }
 
-/// What was found.
+/// Result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Audit {
-    /// What is wrong, in order; empty if the log can be opened.
+    /// Damage, in order; empty if the log can be opened.
     pub findings: Vec<AuditFinding>,
-    /// Findings behind the first thousand, which are not told one by one.
+    /// Number of findings beyond the first thousand, which are not listed.
     pub left_out: u64,
-    /// How a reader sees the log, if there is nothing wrong.
+    /// How a reader sees the log, if there is no damage.
     pub summary: Option<LogSummary>,
-    /// Good records, those behind damage included.
+    /// Number of good records, those behind damage included.
     pub records: u64,
-    /// SegmentFile files.
+    /// Number of segment files.
     pub segments: usize,
 }
 
-/// Looks at all of the log of the database `identity`, from where `start` says, and calls `visit` for
-/// each good record before the first damage.
+/// Audits the log of the database `identity`, from `start` on, and calls `visit` for each good
+/// record before the first damage.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -74,7 +75,9 @@ pub struct Audit {
 ///
 /// let (device, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
 /// let identity = *b"an identity of16";
-/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| {
+///     Ok::<_, Infallible>(())
+/// })?;
 /// for _ in 0..3 {
 ///     log.insert(&worker, 1, &[b"forty bytes with the header"])?;
 /// }
@@ -84,13 +87,14 @@ pub struct Audit {
 /// let file = device.open(&segment::name(Lsn::ZERO))?;
 /// file.write_at(b"?", segment::HEADER_BYTES + 60)?;
 /// let found = audit(&*device, &identity, Start::default(), &mut |_| {})?.findings;
-/// assert_eq!((found.len(), found[0].lsn, found[0].good_again), (1, Lsn::new(56), Some(Lsn::new(112))));
+/// assert_eq!(found.len(), 1);
+/// assert_eq!((found[0].lsn, found[0].good_again), (Lsn::new(56), Some(Lsn::new(112))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 ///
-/// If the device fails, or a segment has a format that is not known.
+/// If the device fails, or the format of a segment is unknown.
 pub fn audit(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -147,7 +151,7 @@ impl Audit {
         }
     }
 
-    /// Goes on behind the first bad record, to the end.
+    /// Continues behind the first bad record, to the end.
     fn records_from(
         &mut self,
         device: &dyn Device,
@@ -163,11 +167,13 @@ impl Audit {
         loop {
             let what = match bad.damage {
                 CorruptionKind::Record(flaw) => flaw.to_string(),
-                CorruptionKind::Kind(kind) => format!("records of kind {kind} are not known here"),
+                CorruptionKind::Kind(kind) => {
+                    format!("this version does not know records of kind {kind}")
+                }
                 _ => String::new(),
             };
             let good = next_good(&mut stream, codec, bad.lsn, &mut budget)?;
-            // Behind the last good record a log that was not closed may end in anything.
+            // A log that was not closed may have any bytes behind its last good record.
             let is_torn = good.is_none() && bad.lsn != first.lsn;
             if !is_torn {
                 self.note(bad.file, bad.offset, bad.lsn, &what, good);
@@ -194,7 +200,7 @@ impl Audit {
         }
     }
 
-    /// Looks at the header of each segment, and whether they follow each other.
+    /// Inspects the header of each segment, and whether the segments follow each other.
     fn files(
         &mut self,
         device: &dyn Device,
@@ -234,7 +240,7 @@ impl Audit {
                 Err(flaw) => {
                     let what = match flaw {
                         HeaderFlaw::Foreign => "it belongs to another database",
-                        _ => "the header of the segment does not check",
+                        _ => "the checksum of the segment header does not match",
                     };
                     self.note(name, 0, at, what, None);
                     None
@@ -242,7 +248,7 @@ impl Audit {
             };
         }
         if self.findings.is_empty() {
-            // What a reader refuses is told in its words (I2).
+            // A reader refused this log, so its reason is the finding (I2).
             let Corruption {
                 file, offset, lsn, ..
             } = first.clone();
@@ -252,8 +258,8 @@ impl Audit {
     }
 }
 
-/// The first place behind `bad` that holds a good record. Headers that check are paid for out of `budget`,
-/// by what they say is behind them; when it has run out, nothing is found any more.
+/// Returns the first position behind `bad` with a good record. Each header with a good checksum
+/// costs the length of its payload from `budget`; when the budget is used up, the search ends.
 fn next_good(
     stream: &mut Stream<'_>,
     codec: HeaderCodec,
@@ -283,7 +289,8 @@ mod tests {
     use crate::format::record::{HEADER_BYTES, RecordHeader, payload_check};
     use crate::format::segment::SegmentFile;
 
-    /// So many headers that check, of records that reach to the end and do not, and then a good record.
+    /// Makes this many good headers, of records that reach to the end and have bad payloads, and
+    /// then a good record.
     fn findings(headers: u64) -> Vec<AuditFinding> {
         const IDENTITY: [u8; 16] = [7; 16];
         let (device, codec) = (MemoryDevice::new(), HeaderCodec::new(&IDENTITY));
@@ -313,7 +320,7 @@ mod tests {
             .file
             .write_at(&stream, segment::HEADER_BYTES)
             .unwrap();
-        // It had been durable, so that what is bad is damage.
+        // It had been durable, so a bad record is damage.
         let start = Start {
             from: Lsn::ZERO,
             durable: Lsn::new(end),
@@ -326,7 +333,7 @@ mod tests {
     fn headers_made_to_be_searched_for_ever_are_given_up_and_damage_is_not() {
         let found = findings(20);
         assert_eq!(found[0].good_again, Some(Lsn::new(480)));
-        // 12 * 2^28 bytes to be read, for a file of 1 MiB.
+        // The headers ask for 12 * 2^28 bytes to be read, for a file of 1 MiB.
         let found = findings(1 << 14);
         assert_eq!((found.len(), found[0].good_again), (1, None));
     }

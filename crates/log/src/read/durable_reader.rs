@@ -1,13 +1,14 @@
-//! Reading what is durable while the log goes on.
+//! Reader of the durable part of a log while the log is being written.
 //!
-//! What is durable does not change any more, so it can be read while others write behind it: the
-//! reader takes nothing that a writer would wait for. It reads through files of its own, up to a
-//! place that the log has said to be durable, and not one byte further.
+//! Durable bytes do not change any more, so they can be read while other threads write behind them.
+//! The reader holds nothing that a writer would wait for. It opens files of its own and reads up to
+//! a position that the log has said to be durable, and not one byte further.
 //!
 //! # Invariants
 //!
 //! * I1 Nothing at or behind `until` is read: it may be half written.
-//! * I2 Every record before `until` is good, or damaged: it was durable, so none of it is a torn end.
+//! * I2 Every record before `until` is good or damaged: it was durable, so none of it is a torn
+//!   end.
 
 use std::convert::Infallible;
 
@@ -17,7 +18,7 @@ use crate::format::lsn::Lsn;
 use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, HeaderCodec, RecordView};
 use crate::read::stream::{self, Stream};
 
-/// What can go wrong while a log is followed.
+/// Error of reading records below a position that the log has reached.
 pub type ReadError = OpenError<Infallible>;
 
 /// A reader of the durable part of a log.
@@ -33,14 +34,16 @@ pub type ReadError = OpenError<Infallible>;
 /// let device = Arc::new(MemoryDevice::new());
 /// let worker = Workers::new().worker();
 /// let identity = *b"an identity of16";
-/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| {
+///     Ok::<_, Infallible>(())
+/// })?;
 /// let end = log.insert(&worker, 1, &[b"first"])?;
 /// log.insert(&worker, 1, &[b"second"])?;
 /// log.wait_durable(&worker, end)?;
 ///
 /// let mut reader = DurableReader::open(&*device, &identity, Lsn::ZERO, end)?;
 /// assert_eq!(reader.next()?.expect("it is durable").payload, b"first");
-/// assert!(reader.next()?.is_none(), "nobody asked for more");
+/// assert!(reader.next()?.is_none(), "that is as far as it reads");
 /// assert_eq!(reader.at(), end);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -52,8 +55,8 @@ pub struct DurableReader<'d> {
 }
 
 impl<'d> DurableReader<'d> {
-    /// Reads from `from`, where a record begins, up to `until`. The log must have said that it is
-    /// durable up to there; records may run across it.
+    /// Opens a reader of the records from `from`, where one begins, up to `until`. The log must
+    /// have said that it is durable up to there; a record may run across `until`.
     ///
     /// # Errors
     ///
@@ -71,12 +74,12 @@ impl<'d> DurableReader<'d> {
         })
     }
 
-    /// Where the next record begins.
+    /// Returns where the next record begins.
     pub fn at(&self) -> Lsn {
         self.at
     }
 
-    /// The next record of the log's users, or `None` if the next one is not durable as a whole.
+    /// Returns the next record of the log's users, or `None` if it is not durable as a whole.
     ///
     /// # Errors
     ///

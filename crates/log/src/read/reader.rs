@@ -1,32 +1,35 @@
-//! Reading a log to wherever it ends, and saying how it ends.
+//! Reader of a whole log, which finds out how it ends.
 //!
-//! Reading begins at the first record, or where a checkpoint says: what lies before that place is
-//! not looked at, and may be gone.
+//! Reading begins at the first record, or where a checkpoint says. Bytes before that position are
+//! not read and may be gone.
 //!
 //! # A torn end, or damage
 //!
 //! A log that was not closed ends in whatever the last writes left: nothing, half a record, or
-//! sectors of several records in any order. That is a *torn end*: the log simply stops there,
-//! and nothing is lost that was acknowledged as durable. A record that had been durable and is
-//! bad now is *damage*, and must not be mistaken for a torn end, or acknowledged records behind
-//! it would vanish without a word. The two are told apart by what lies behind the bad place `x`:
+//! sectors of several records in any order. That is a *torn end*: the log stops there, and no
+//! record is lost that was acknowledged as durable. A record that had been durable and is bad now
+//! is *damage*. If damage were taken for a torn end, the acknowledged records behind it would be
+//! lost silently. The bytes behind the bad position `x` tell the two apart:
 //!
-//! * a good record whose `durable` field is beyond what is bad was written by somebody who knew
-//!   that to be durable: damage;
-//! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
-//! * a checkpoint was made of the log beyond it, and so of durable bytes: damage;
-//! * the log was closed beyond it, as the [`clean_shutdown`](crate::format::clean_shutdown) says: damage;
-//! * anything else may have been on its way when the power went: a torn end. A good record
-//!   behind `x` is not enough for damage, since a device may write a later sector first.
+//! * A good record has a `durable` field beyond the bad bytes. Its inserter knew them to be
+//!   durable: damage.
+//! * The bad record is in a segment that has a successor: damage (`segment`, I1).
+//! * A checkpoint was made of the log beyond `x`, and so of durable bytes: damage.
+//! * The log was closed beyond `x`, as the file [`clean_shutdown`](crate::format::clean_shutdown)
+//!   says: damage.
+//! * In any other case the bytes may have been on their way when the power failed: a torn end. A
+//!   good record behind `x` does not prove damage, because a device may write a later sector first.
 //!
-//! A log that was closed ends in a record of kind `CLOSED`, written when everything before it
-//! was durable, with its `durable` field saying so. So there, damage to any record is noticed,
-//! the last one included; damage to the closing record itself loses nothing, and looks like a
-//! crash during `close`. In a log that was *not* closed, damage to what was written since the
-//! last sync but one can look like a torn end: no single copy can tell the two apart.
+//! A log that was closed ends in a record of kind `CLOSED`. It was written when everything before
+//! it was durable, and its `durable` field says so. So damage to any record is noticed there, the
+//! last one included. Damage to the closing record itself loses nothing, and looks like a crash
+//! during `close`.
 //!
-//! How the segments become one stream, and that reading is bounded and changes nothing, is in
-//! `stream`.
+//! In a log that was *not* closed, damage to bytes written since the last sync but one can look
+//! like a torn end: no single copy can tell the two apart.
+//!
+//! `stream` makes one stream of the segments. It ensures that reading is bounded and changes
+//! nothing.
 
 use std::fmt;
 
@@ -46,26 +49,26 @@ pub enum LogEnd {
     Closed,
     /// It was not closed. Nothing follows its last record.
     Open,
-    /// It was not closed. Something that is not a record follows the last one: what was being
-    /// written when the program or the machine stopped.
+    /// It was not closed. Its last record is followed by something that is not a record: bytes that
+    /// were being written when the program or the machine stopped.
     Torn(Flaw),
 }
 
-/// What was found in a log.
+/// Result of reading a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogSummary {
     /// Where the last record ends.
     pub end: Lsn,
-    /// Records, not counting the log's own.
+    /// Number of records, without the log's own.
     pub records: u64,
     /// How the log ends there.
     pub ended: LogEnd,
-    /// SegmentFile files.
+    /// Number of segment files.
     pub segments: usize,
-    /// The file that the end lies in; empty if there is none.
+    /// Name of the file with the end; empty if there is none.
     pub file: String,
-    /// Where in that file, in bytes.
+    /// Offset of the end in that file, in bytes.
     pub offset: u64,
 }
 
@@ -95,19 +98,19 @@ impl fmt::Display for LogSummary {
     }
 }
 
-/// Where reading begins, and what is known of the log from elsewhere.
+/// Where reading begins, and what a checkpoint knows of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Start {
-    /// Where the first record that is needed begins. What lies before may be gone.
+    /// Where the first record that is needed begins. Earlier bytes may be gone.
     pub from: Lsn,
-    /// The log was durable up to here, whatever it says itself: it cannot end before.
+    /// The log was durable up to here, whatever it says itself, so it cannot end before.
     pub durable: Lsn,
 }
 
-/// Reads the log of the database `identity`, calling `visit` for each record, in order.
+/// Reads the log of the database `identity`, and calls `visit` for each record, in order.
 ///
-/// Changes nothing, so it may be used on a directory that can only be read. The log must not be
-/// written meanwhile.
+/// Changes nothing, so a directory that can only be read is enough. The log must not be written
+/// meanwhile.
 pub fn read<E>(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -117,19 +120,19 @@ pub fn read<E>(
     scan(device, identity, start, visit).map(|found| found.summary)
 }
 
-/// What opening a log for writing must know besides the records.
+/// Result of scanning a log: its summary, and the details that opening it for writing needs.
 #[derive(Debug)]
 pub(crate) struct ScanResult {
     pub(crate) summary: LogSummary,
     /// Where reading began.
     pub(crate) from: Lsn,
     pub(crate) segments: Vec<SegmentExtent>,
-    /// Files of ours that hold nothing and are in the way.
+    /// Files of the log that hold nothing and have to be removed.
     pub(crate) leftovers: Vec<String>,
-    /// The CRC-32C of the records as they were read, from the beginning of the segment that the log
-    /// ends in, or from where reading began in it.
+    /// CRC-32C of the records as they were read, from the beginning of the segment in which the log
+    /// ends, or from where reading began in it.
     pub(crate) tail_checksum: u32,
-    /// Where the last record begins, if it says that the log was closed and nothing follows it.
+    /// Where the last record begins, if it is a closing record and nothing follows it.
     pub(crate) closed_at: Option<Lsn>,
 }
 
@@ -197,7 +200,7 @@ pub(crate) fn scan<E>(
     })
 }
 
-/// What was read of the segment that the last record ends in.
+/// Checksum of what was read of the segment in which the last record ends.
 #[derive(Debug, Default)]
 struct TailChecksum {
     first: Lsn,
@@ -205,7 +208,7 @@ struct TailChecksum {
 }
 
 impl TailChecksum {
-    /// Adds the record from `at` to `end`, which was read just now.
+    /// Adds the record from `at` to `end`, which was just read.
     fn add(&mut self, stream: &mut Stream<'_>, at: Lsn, end: Lsn) -> Result<(), Failure> {
         let first = stream.extent_of(end).map_or(Lsn::ZERO, |home| home.first);
         if first > self.first {

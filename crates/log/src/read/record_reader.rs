@@ -1,7 +1,7 @@
-//! Single records by their places, in any order: how a transaction's changes are taken back.
+//! Reader of single records by LSN, in any order; undo reads the changes of a transaction with it.
 //!
-//! Whoever undoes goes backwards through the log, from record to record. So what is read at once ends a
-//! little behind the record that was asked for, and begins well before it.
+//! Undo goes backwards through the log, from record to record. So each read begins well before the
+//! wanted record and ends a little behind it.
 //!
 //! # Invariants
 //!
@@ -15,7 +15,7 @@ use crate::format::record::{HEADER_BYTES, HeaderCodec, RecordView};
 use crate::read::durable_reader::ReadError;
 use crate::read::stream::{self, Stream};
 
-/// Bytes read before the record that was asked for.
+/// Number of bytes read before the wanted record.
 const BEFORE: u64 = 48 << 10;
 
 /// A reader of single records of a log.
@@ -31,7 +31,9 @@ const BEFORE: u64 = 48 << 10;
 /// let device = Arc::new(MemoryDevice::new());
 /// let worker = Workers::new().worker();
 /// let identity = *b"an identity of16";
-/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| {
+///     Ok::<_, Infallible>(())
+/// })?;
 /// let second = log.insert(&worker, 1, &[b"first"])?;
 /// let end = log.insert(&worker, 1, &[b"second"])?;
 /// log.wait_written(&worker, end)?;
@@ -49,8 +51,8 @@ pub struct RecordReader<'d> {
 }
 
 impl<'d> RecordReader<'d> {
-    /// Reads records that begin at `from` or later and end at `until` or before. The log must have said that
-    /// it is written up to there.
+    /// Opens a reader of records that begin at `from` or later and end at `until` or before. The
+    /// log must have said that it is written up to there.
     ///
     /// # Errors
     ///
@@ -69,12 +71,11 @@ impl<'d> RecordReader<'d> {
         })
     }
 
-    /// The record that begins at `lsn`.
+    /// Returns the record that begins at `lsn`.
     ///
     /// # Errors
     ///
-    /// If the device fails, or no good record begins there: it is damaged, or whoever named the place was
-    /// wrong.
+    /// If the device fails, or no good record begins there: it is damaged, or `lsn` is wrong.
     pub fn record(&mut self, lsn: Lsn) -> Result<RecordView<'_>, ReadError> {
         if self.stream.begin().is_none_or(|begin| lsn < begin) {
             return Err(self.stream.corruption(lsn, CorruptionKind::Missing).into());

@@ -1,8 +1,8 @@
-//! The segments of a log as one stream, through a window.
+//! The segments of a log as one stream, read through a window.
 //!
 //! # Invariants
 //!
-//! * I1 No allocation is larger than what the files hold, whatever the bytes in them say.
+//! * I1 No allocation is larger than the files, whatever the bytes in them say.
 //! * I2 Every byte is read at most twice: once as a record, once in the search behind a bad one.
 //! * I3 Reading changes nothing.
 
@@ -18,11 +18,11 @@ use crate::format::record::{
 };
 use crate::format::segment::{self, HeaderFlaw, SegmentExtent, SegmentFile};
 
-/// Bytes read at once.
+/// Number of bytes read at once.
 const CHUNK: usize = 256 << 10;
 
-/// The segments of a directory in order, from the one that holds `from`, checked to follow each
-/// other without gaps, and the names of files that were never finished.
+/// Returns the segments of a directory in order, from the one that holds `from`, and the names of
+/// files that were never finished. Checks that segments follow each other without gaps.
 pub(crate) fn list_segments<E>(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -39,7 +39,8 @@ pub(crate) fn list_segments<E>(
     in_order(device, identity, &firsts, from, leftovers)
 }
 
-/// The segments that begin at `firsts`, and `leftovers` with what was never finished.
+/// Returns the segments that begin at `firsts`, and `leftovers` with those that were never
+/// finished.
 fn in_order<E>(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -92,7 +93,7 @@ fn in_order<E>(
     }
 }
 
-/// The stream from `from` to `until`, which is durable.
+/// Returns the stream from `from` to `until`, which is durable.
 pub(crate) fn durable<'d, E>(
     device: &'d dyn Device,
     identity: &[u8; 16],
@@ -103,7 +104,7 @@ pub(crate) fn durable<'d, E>(
         .list()
         .map_err(Failure::of("list", "the directory"))?;
     let mut firsts = segment::firsts_from(&names, from);
-    // What begins later is being made, perhaps.
+    // A segment that begins later is perhaps being created now.
     firsts.retain(|&first| first < until);
     let (segments, _) = in_order(device, identity, &firsts, from, Vec::new())?;
     match segments.last() {
@@ -118,7 +119,7 @@ pub(crate) fn durable<'d, E>(
     }
 }
 
-/// What is wrong with the segment that begins, or should, at `lsn`.
+/// Returns the error for damage to the segment that begins, or should begin, at `lsn`.
 pub(crate) fn damaged<E>(lsn: Lsn, damage: CorruptionKind) -> OpenError<E> {
     Corruption {
         file: segment::name(lsn),
@@ -129,33 +130,33 @@ pub(crate) fn damaged<E>(lsn: Lsn, damage: CorruptionKind) -> OpenError<E> {
     .into()
 }
 
-/// What lies behind the last record.
+/// Bytes that follow the last record.
 pub(crate) enum Remainder {
     /// Zeros, or the end of the file.
     Nothing,
-    /// Something that may have been on its way when the program stopped.
+    /// Bytes that may have been on their way when the program stopped.
     Something,
-    /// Proof that the bad place had been good and durable.
+    /// Proof that the bad record had been good and durable.
     Damaged,
 }
 
-/// The stream of several segments through a window.
+/// Several segments as one stream, read through a window.
 #[derive(Debug)]
 pub(crate) struct Stream<'d> {
     device: &'d dyn Device,
     pub(crate) segments: Vec<SegmentExtent>,
-    /// The segment that was read last: one open file is enough, however long the log.
+    /// The segment that was read last: one open file is enough, however long the log is.
     open: Option<SegmentFile>,
     /// Where the bytes in the last file end.
     end: Lsn,
     window: Vec<u8>,
     window_at: Lsn,
-    /// Bytes before what is asked for that are read with it, if more is asked for backwards.
+    /// Number of bytes read before the requested ones, if requests go backwards.
     before: u64,
 }
 
 impl<'d> Stream<'d> {
-    /// The stream of the database `identity`, as far as `from` is needed and what lies behind.
+    /// Opens the stream of the database `identity`, from the segment that holds `from`.
     pub(crate) fn open<E>(
         device: &'d dyn Device,
         identity: &[u8; 16],
@@ -165,12 +166,12 @@ impl<'d> Stream<'d> {
         Ok(Stream::over(device, segments))
     }
 
-    /// Whether there is no segment.
+    /// True if there is no segment.
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Forgets what was read, so that it is read again.
+    /// Forgets the window, so that its bytes are read again.
     pub(crate) fn forget(&mut self) {
         self.window.clear();
         self.open = None;
@@ -189,27 +190,29 @@ impl<'d> Stream<'d> {
         }
     }
 
-    /// Reads so many bytes before what it is asked for, and few behind it.
+    /// Prepares for requests that go backwards: reads this many bytes before each requested record,
+    /// and few behind it.
     pub(crate) fn read_backwards(&mut self, bytes: u64) {
         self.before = bytes;
     }
 
-    /// Where the first of the files begins, if there is one.
+    /// Returns where the first of the files begins, if there is one.
     pub(crate) fn begin(&self) -> Option<Lsn> {
         self.segments.first().map(|segment| segment.first)
     }
 
-    /// Where the bytes in the files end, or are taken to end.
+    /// Returns where the stream ends: at the end of the files, or where [`end_at`](Self::end_at)
+    /// cut it.
     pub(crate) fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Reads nothing from `end` on.
+    /// Cuts the stream at `end`: nothing behind it is read.
     pub(crate) fn end_at(&mut self, end: Lsn) {
         self.end = self.end.min(end);
     }
 
-    /// The record at `at`, or what is wrong with the bytes there.
+    /// Returns the record at `at`, or the flaw of the bytes there.
     pub(crate) fn record(
         &mut self,
         codec: HeaderCodec,
@@ -242,7 +245,7 @@ impl<'d> Stream<'d> {
         at: Lsn,
     ) -> Result<Result<RecordHeader, Flaw>, Failure> {
         let Some(bytes) = self.view(at, HEADER_BYTES as u64)? else {
-            // Too few bytes for a header. It is the search that looks whether they are zeros.
+            // Too few bytes for a header. The search finds out later whether they are zeros.
             return Ok(Err(if at < self.end {
                 Flaw::Cut
             } else {
@@ -255,7 +258,7 @@ impl<'d> Stream<'d> {
         ))
     }
 
-    /// Looks at everything behind the bad record at `bad`, which has `flaw`. The log was durable up
+    /// Inspects everything behind the bad record at `bad`, which has `flaw`. The log was durable up
     /// to `durable` at least.
     pub(crate) fn search(
         &mut self,
@@ -272,8 +275,8 @@ impl<'d> Stream<'d> {
         if known_durable >= bad_end {
             return Ok(Remainder::Damaged);
         }
-        // No record can follow one that goes beyond the end of the files. If there is one, the
-        // length is a lie.
+        // No record can follow one that goes beyond the end of the files. If one does, the length
+        // is wrong.
         let proof = if flaw == Flaw::Cut {
             bad.plus(HEADER_BYTES as u64)
         } else {
@@ -303,9 +306,10 @@ impl<'d> Stream<'d> {
         Ok(rest)
     }
 
-    /// The end of what is known to be bad. If the log was durable up to there, it is damage; if
-    /// only up to some place before, it need not be: a record is written in several pieces when
-    /// segments end in it, and the first of them is durable before the last is written.
+    /// Returns where the bytes that are known to be bad end. If the log was durable up to there,
+    /// they are damaged. If it was durable only up to some earlier position, they need not be: a
+    /// record that crosses segments is written in pieces, and the first piece is durable before the
+    /// last is written.
     fn end_of(&mut self, codec: HeaderCodec, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
         let header = match flaw {
             Flaw::Payload | Flaw::Cut => self.header(codec, bad)?.ok(),
@@ -317,7 +321,7 @@ impl<'d> Stream<'d> {
         Ok(bad.plus(bytes))
     }
 
-    /// `length` bytes at `at`, or `None` if the files hold fewer.
+    /// Returns `length` bytes at `at`, or `None` if the files hold fewer.
     pub(crate) fn view(&mut self, at: Lsn, length: u64) -> Result<Option<&[u8]>, Failure> {
         if self.end.since(at) < length {
             return Ok(None);
@@ -397,7 +401,7 @@ impl<'d> Stream<'d> {
         self.segments.get(index.checked_sub(1)?).copied()
     }
 
-    /// The file and the offset in it where `lsn` lies.
+    /// Returns the file that holds `lsn`, and the offset in it.
     pub(crate) fn location(&self, lsn: Lsn) -> (String, u64) {
         match self.extent_of(lsn) {
             Some(extent) => (segment::name(extent.first), extent.offset_of(lsn)),

@@ -7,9 +7,9 @@
 //!
 //! # Why no request is lost
 //!
-//! A request is noted under the mutex. Under the same mutex the flusher looks for requests before it
-//! sleeps, and notes that it sleeps. Waking it costs a system call, so only a thread that finds it
-//! asleep does that.
+//! A request is noted under the mutex. Under the same mutex the flusher looks for requests before
+//! it sleeps, and notes that it sleeps. Waking it costs a system call, so only a thread that finds
+//! it asleep does that.
 //!
 //! # Orderings
 //!
@@ -85,7 +85,8 @@ impl FlushRequests {
     }
 
     /// Returns the next task of the flusher, and sleeps until there is one. `position` returns how
-    /// far the log is. `end` returns where it ends: a request for more is met when the log gets there.
+    /// far the log is. `end` returns where it ends: a request for more is met when the log gets
+    /// there.
     pub(crate) fn next_task(
         &self,
         worker: &Worker,

@@ -1,13 +1,13 @@
 //! Group commit: one sync makes the records of many commits durable.
 //!
-//! One thread, the flusher, syncs. Meanwhile committers leave their records in the buffer and sleep.
-//! When the sync returns, the flusher takes everything that has come in the meantime: the slower the
-//! device, the larger the groups.
+//! One thread, the flusher, syncs. Meanwhile committers leave their records in the buffer and
+//! sleep. When the sync returns, the flusher takes everything that has come in the meantime: the
+//! slower the device, the larger the groups.
 //!
 //! Writing without syncing is done by the thread that needs it: a committer that wants its record
 //! handed to the operating system, or an inserter that found the buffer full. It acquires the
-//! [writer lock](crate::write::writer_lock) and writes out the whole buffer, for all threads. If the
-//! lock is taken, the holder or the flusher writes for it.
+//! [writer lock](crate::write::writer_lock) and writes out the whole buffer, for all threads. If
+//! the lock is taken, the holder or the flusher writes for it.
 //!
 //! # State
 //!
@@ -21,15 +21,15 @@
 //! # Invariants
 //!
 //! * I1 Only the holder of `writer` raises `written`, to where the segment files end.
-//! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating system
-//!   reports a failed sync once. If two syncs of the same bytes could overlap, one would get the
-//!   failure and the other would get success.
-//! * I3 After any failed call nothing more is written or synced, no wait ends well, and every insert
-//!   is refused. The failure is kept, and every caller gets it.
+//! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating
+//!   system reports a failed sync once. If two syncs of the same bytes could overlap, one would get
+//!   the failure and the other would get success.
+//! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
+//!   insert is refused. The failure is kept, and every caller gets it.
 //! * I4 The order of locking is: `writer`, then `syncing`, then a latch. Below the latch of the
-//!   waiters comes the failure, then the latch or word by which the buffer allocates. The waiters are
-//!   inspected after the writer lock is released. The flusher does not hold `writer` while it syncs,
-//!   except when a segment ends.
+//!   waiters comes the failure, then the latch or word by which the buffer allocates. The waiters
+//!   are inspected after the writer lock is released. The flusher does not hold `writer` while it
+//!   syncs, except when a segment ends.
 //! * I5 The buffer refuses inserts before the failure can be read: a thread that got the failure
 //!   inserts nothing after it.
 //!
@@ -63,7 +63,7 @@ static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 
 const NO_PADDING: [u8; 8] = [0; 8];
 
-/// What the holder of the writer lock moves bytes with, from the ring to the segment files.
+/// State of writing: the source and the target of bytes. Only the holder of the writer lock has it.
 #[derive(Debug)]
 pub(crate) struct WriteState {
     /// Records that are complete and not written.
@@ -180,8 +180,8 @@ impl LogCore {
         result
     }
 
-    /// Writes out the buffer, or sleeps until another thread has done so. Returns true if it slept in
-    /// `space` and was woken.
+    /// Writes out the buffer, or sleeps until another thread has done so. Returns true if it slept
+    /// in `space` and was woken.
     fn make_space(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
         if self.try_to_make_space(worker, framed)? {
             return Ok(false);
@@ -285,8 +285,8 @@ impl LogCore {
     }
 
     /// Writes what is complete, and at least up to `upto`. Waits for threads that have allocated
-    /// before `upto` and are still copying. Before it waits, and before the writer lock is released,
-    /// it wakes the threads that wait for what is written, because either may take long.
+    /// before `upto` and are still copying. Before it waits, and before the writer lock is
+    /// released, it wakes the threads that wait for what is written, because either may take long.
     pub(crate) fn write_up_to(
         &self,
         worker: &Worker,
@@ -347,7 +347,8 @@ impl LogCore {
         Ok(())
     }
 
-    /// For the holder of the writer lock. Waiters are woken by `wake_written` or when it is released.
+    /// For the holder of the writer lock. Waiters are woken by `wake_written` or when it is
+    /// released.
     fn publish_written(&self, end: Lsn) {
         self.writer.waiters.advance(Milestone::Written, end); // I1
     }

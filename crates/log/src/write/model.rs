@@ -1,4 +1,4 @@
-//! What loom explores: waiters, writer lock and buffers, each with the least around it.
+//! Models for loom: waiters, writer lock and buffers, each with the least around it.
 //!
 //! `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs` and `tests/loom_buffers.rs` are the models.
 
@@ -108,14 +108,14 @@ impl WriterModel {
     }
 }
 
-/// Bytes of payload of each record in a [`BufferModel`].
+/// Number of payload bytes of each record in a [`BufferModel`].
 const PAYLOAD_BYTES: usize = 8;
 
-/// A log buffer with nothing behind it but who takes records out.
+/// A log buffer with nothing behind it but a [`BufferDrain`].
 #[derive(Debug)]
 pub struct BufferModel(Buffer);
 
-/// Who takes records out of a [`BufferModel`].
+/// Takes records out of a [`BufferModel`].
 #[derive(Debug)]
 pub struct BufferDrain(Drainer);
 
@@ -124,14 +124,15 @@ fn codec() -> HeaderCodec {
 }
 
 impl BufferModel {
-    /// A buffer with room for `records`, which is a power of two from 2 on.
+    /// Returns a buffer with space for `records`, which is a power of two from 2 on.
     pub fn new(kind: BufferKind, records: usize) -> (BufferModel, BufferDrain) {
         let capacity = records * framed_bytes(PAYLOAD_BYTES) as usize;
         let (buffer, taker) = Buffer::new(kind, Kind::Parking, codec(), capacity, Lsn::ZERO);
         (BufferModel(buffer), BufferDrain(taker))
     }
 
-    /// Inserts a record of this mark. Says where it lies; `None`: there is no room, or nothing is taken any more.
+    /// Inserts a record of this mark and returns its position; `None` if there is no space, or the
+    /// buffer refuses it.
     pub fn insert(&self, worker: &Worker, mark: u8) -> Option<u64> {
         assert!((1..FIRST_OWN_KIND).contains(&mark));
         let parts: &[&[u8]] = &[&[mark; PAYLOAD_BYTES]];
@@ -152,23 +153,23 @@ impl BufferModel {
         }
     }
 
-    /// Takes no more records.
+    /// Refuses further records.
     pub fn refuse(&self, worker: &Worker) {
         self.0.refuse(worker, LogError::Closed);
     }
 
-    /// Where the stream ends.
+    /// Returns where the stream ends.
     pub fn end(&self, worker: &Worker) -> u64 {
         self.0.end(worker).0.bytes()
     }
 }
 
 impl BufferDrain {
-    /// Takes out what is complete: the marks of its records, in order.
+    /// Takes out what is complete, and returns the marks of its records, in order.
     ///
     /// # Panics
     ///
-    /// If any of it is no record that was inserted there.
+    /// If any of it is not a record that was inserted there.
     pub fn take(&mut self) -> Vec<u8> {
         let begin = self.0.at();
         let length = self.0.poll() - begin;

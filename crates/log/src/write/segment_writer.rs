@@ -1,11 +1,12 @@
-//! The end of the log that lies in files: writing on, segment after segment.
+//! Segment writer: appends bytes to the stream, segment file after segment file.
 //!
 //! # Invariants
 //!
 //! * I1 Every byte before `at` has been handed to the device. `at` lies in `segment`, or at its
 //!   limit.
-//! * I2 The next segment is made only once this one is full and synced (`segment`, I1).
-//! * I3 While `closed_at` says so, what lies before `at` ends in a closing record that is durable, and closing needs no other.
+//! * I2 The next segment is created only once this one is full and synced (`segment`, I1).
+//! * I3 While `closed_at` is set, the log ends in a durable closing record at `at`, and closing it
+//!   needs no other.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +18,15 @@ use crate::format::lsn::Lsn;
 use crate::format::record::{CLOSED, HEADER_BYTES, HeaderCodec, RecordHeader};
 use crate::format::segment::{self, SegmentFile};
 
-/// Makes the log durable up to an LSN that lies in a segment or at its limit.
+/// Makes the log durable up to an LSN in a segment or at its limit.
 pub(crate) type SyncSegment<'a> = &'a mut dyn FnMut(&SegmentFile, Lsn) -> Result<(), LogError>;
 
-/// Why writing stopped.
+/// Reason why writing stopped.
 #[derive(Debug)]
 pub(crate) enum WriteStopped {
     /// The device failed just now.
     Device(Failure),
-    /// The sync of a full segment failed, and everybody was told.
+    /// The sync of a full segment failed; its failure is already published.
     Sync(LogError),
 }
 
@@ -35,23 +36,24 @@ impl From<Failure> for WriteStopped {
     }
 }
 
-/// Where the log is written. One thread at a time has it.
+/// Writes to the segment files. Only the holder of the writer lock has it.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     device: Arc<dyn Device>,
     identity: [u8; 16],
-    /// Bytes of stream in each segment to come.
+    /// Number of bytes of stream in each later segment.
     capacity: u64,
     segment: SegmentFile,
     at: Lsn,
     /// Where the closing record begins that ends at `at` (I3).
     closed_at: Option<Lsn>,
-    /// Calls of `write_at`.
+    /// Number of `write_at` calls.
     pub(crate) writes: u64,
 }
 
 impl SegmentWriter {
-    /// Goes on at `at`, which lies in `segment`, behind the closing record at `closed_at` if there is one.
+    /// Continues at `at`, which lies in `segment`; `closed_at` is set if a closing record ends
+    /// there.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         identity: [u8; 16],
@@ -71,17 +73,17 @@ impl SegmentWriter {
         }
     }
 
-    /// Where the next byte goes.
+    /// Returns where the next byte goes.
     pub(crate) fn at(&self) -> Lsn {
         self.at
     }
 
-    /// The segment that is being written.
+    /// Returns the segment that is being written.
     pub(crate) fn segment(&self) -> &SegmentFile {
         &self.segment
     }
 
-    /// Writes `bytes` on.
+    /// Appends `bytes`.
     pub(crate) fn write(
         &mut self,
         mut bytes: &[u8],
@@ -107,9 +109,9 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the record that says the log was closed, unless the one that it was opened with is still its
-    /// last; cuts off the space that was reserved behind it, and syncs; then leaves the [`clean_shutdown`](crate::format::clean_shutdown). Everything
-    /// before must be durable.
+    /// Writes the closing record, unless the log still ends in the one that it was opened with.
+    /// Cuts off the space reserved behind it, syncs, and writes the file [`clean_shutdown`].
+    /// Everything before must be durable.
     pub(crate) fn write_closed(
         &mut self,
         codec: HeaderCodec,
@@ -128,7 +130,7 @@ impl SegmentWriter {
             .set_len(self.segment.offset_of(self.at))
             .map_err(Failure::of("shorten", &segment::name(self.segment.first)))?;
         sync(&self.segment, self.at).map_err(WriteStopped::Sync)?;
-        // Not behind the record itself: that is written again when the log is opened.
+        // Not behind the closing record itself, which is written again when the log is opened.
         Ok(clean_shutdown::write(
             &*self.device,
             &self.identity,
@@ -137,7 +139,7 @@ impl SegmentWriter {
     }
 }
 
-/// Makes a segment, telling what failed and where.
+/// Creates a segment; an error names operation and file.
 pub(crate) fn create_segment(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -148,12 +150,12 @@ pub(crate) fn create_segment(
         .map_err(failure_about(&segment::name(first)))
 }
 
-/// Tells an error of making a segment which file it was about.
+/// Adds the file to an error of creating a segment.
 pub(crate) fn failure_about(name: &str) -> impl FnOnce((&'static str, io::Error)) -> Failure {
     move |(operation, source)| Failure::of(operation, name)(source)
 }
 
-/// The record that says the log was closed at `lsn`.
+/// Returns the record that says the log was closed at `lsn`.
 pub(crate) fn closing_record(codec: HeaderCodec, lsn: Lsn) -> [u8; HEADER_BYTES] {
     codec.encode(
         lsn,

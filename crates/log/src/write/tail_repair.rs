@@ -1,39 +1,41 @@
-//! Making the end of a log fit to be written on.
+//! Tail repair: rewriting the end of a log, so that new records can follow it safely.
 //!
-//! What a reader finds at the end of a log need not be on the disk: after a failed sync the
-//! system may show bytes that it has given up writing. Were a new record acknowledged behind
-//! them, a power cut could take them and cut the log before that record. So whatever could be in
-//! this state is written again, and synced, before the log accepts anything.
+//! The bytes that a reader finds at the end of a log need not be on the disk: after a failed sync
+//! the system may show bytes that it has given up writing. If a new record were acknowledged behind
+//! them, a power cut could take them and cut the log before that record. So all bytes that could be
+//! in this state are written again, and synced, before the log accepts anything.
 //!
-//! * A log that was *not* closed: the segment that the log ends in is copied, up to the end, to a
-//!   new file, which is synced and renamed over it. Copying leaves behind whatever lay behind the
-//!   end, so that no later record can ever be followed by a stale one. Writing in place instead
-//!   could tear records that are safe.
+//! * A log that was *not* closed: the segment in which the log ends is copied, up to the end, to a
+//!   new file, which is synced and renamed over it. The copy leaves out everything behind the end,
+//!   so that no later record can ever be followed by a stale one. Writing in place instead could
+//!   tear records that are safe.
+//!
 //!   The bytes copied are those that were read as records: the copy has their checksum, or opening
-//!   fails. (What lies before the place where reading began is copied as it is, and never read.) What is read a second time may differ: the system shows a page that it has given up
-//!   writing only for as long as it keeps it in memory, and then what is on the disk.
-//! * A log that was closed: only the closing record itself can be in doubt, since it is written
-//!   when everything before it is durable. It is written again in place; tearing it harms
-//!   nothing. If nothing is inserted behind it, it is what closes the log this time, too, which is then
-//!   byte for byte what it was.
+//!   fails. Bytes before the position where reading began are copied unread. A second read may
+//!   differ, because the system shows a page that it has given up writing only as long as it keeps
+//!   it in memory. After that it shows what the disk has.
+//! * A log that was closed: only the closing record itself can be in doubt, because it is written
+//!   when everything before it is durable. It is written again in place; tearing it does no harm.
+//!   If nothing is inserted behind it, it closes the log this time, too, and the log is then byte
+//!   for byte what it was.
 //!
 //! Segments before the last are durable (`segment`, I1).
 //!
 //! # Why the page cache may be read
 //!
 //! Opening reads through the page cache, and so may find good records that the disk does not have.
-//! That is no harm. They were written by us and not acknowledged, and a commit whose outcome nobody
-//! was told may be found; what may not happen is that it is found now and not later. It is found
-//! later because the copy is made from bytes with good checksums, into a file that never failed a
-//! sync, and is synced before anything is acknowledged behind it; if that sync fails, the log does
-//! not open. Reading past the cache (`O_DIRECT`, or `POSIX_FADV_DONTNEED` first) would find fewer of
-//! such commits and none more that matters.
+//! That does no harm. They were written by the database and not acknowledged, and a commit of
+//! unknown outcome may be found. But a commit must not be found now and lost later. It is not lost,
+//! because the copy is made from bytes with good checksums, into a file that never failed a sync.
+//! The copy is synced before anything is acknowledged behind it; if that sync fails, the log does
+//! not open. Reading past the cache (`O_DIRECT`, or `POSIX_FADV_DONTNEED` first) would find fewer
+//! of these commits, which is no advantage.
 //!
 //! # Invariants
 //!
-//! * I1 A crash at any point leaves a log that ends in the same record. Files that lie behind the
-//!   end are removed, the last first, each durably before the next and all before the segment of
-//!   the end is replaced.
+//! * I1 A crash at any point leaves a log that ends in the same record. Files behind the end are
+//!   removed, the last first. Each removal is durable before the next one, and all are durable
+//!   before the segment with the end is replaced.
 
 use std::io;
 use std::ops::Range;
@@ -48,10 +50,10 @@ use crate::format::segment::{self, SegmentExtent, SegmentFile};
 use crate::read::reader::ScanResult;
 use crate::write::segment_writer::{SegmentWriter, closing_record, create_segment, failure_about};
 
-/// Bytes copied at once.
+/// Number of bytes copied at once.
 const CHUNK: u64 = 1 << 20;
 
-/// Prepares the log that `found` describes, and says how many bytes were written again.
+/// Prepares the log that `found` describes for writing; returns how many bytes were written again.
 pub(crate) fn prepare(
     device: Arc<dyn Device>,
     identity: [u8; 16],
@@ -66,7 +68,7 @@ pub(crate) fn prepare(
         (Some(last), Some(lsn)) if lsn >= last.first => {
             (rewrite_closed(last, &identity, lsn)?, end.since(lsn))
         }
-        // The closing record began in an earlier segment; copying the last one is as good.
+        // The closing record began in an earlier segment; copying the last one does as well.
         (Some(last), _) => (
             copy(&*device, &identity, &last, from..end, found.tail_checksum)?,
             end.since(last.first),
@@ -78,7 +80,7 @@ pub(crate) fn prepare(
     ))
 }
 
-/// Removes what holds nothing of the log, and returns the segment that the log ends in.
+/// Removes files that hold nothing of the log, and returns the segment in which the log ends.
 fn remove_after_end(
     device: &dyn Device,
     mut segments: Vec<SegmentExtent>,
@@ -88,7 +90,7 @@ fn remove_after_end(
     for name in leftovers {
         remove(device, name)?;
     }
-    // From the back, each for good before the next: a gap would look like a lost segment.
+    // The last first, each durably before the next: a gap would look like a lost segment.
     while let Some(last) = segments.pop_if(|last| last.first > end) {
         remove(device, &segment::name(last.first))?;
     }
@@ -143,7 +145,7 @@ fn copy(
     let mut at = last.first;
     let mut check = 0;
     while at < read.end {
-        // One piece ends where reading began: only what was read has a checksum.
+        // A piece ends where reading began, because only bytes that were read have a checksum.
         let piece = if at < read.start {
             read.start
         } else {
@@ -170,7 +172,7 @@ fn copy(
         at = at.plus(length);
     }
     if check != tail {
-        let differs = "it does not read the same twice; open it again to see what it holds";
+        let differs = "two reads of it differ; open it again to see what it holds";
         return Err(Failure::of("read", &name)(io::Error::other(differs)));
     }
     fresh

@@ -8,17 +8,19 @@
 //!
 //! # Invariants
 //!
-//! * I1 A thread that advances the log publishes the new position before it takes waits off the list.
-//!   A thread that waits acquires the latch, then reads the position, and only then enters the list.
-//!   So either it sees the advance, or the advancing thread sees its wait: no wake-up is lost. The
-//!   same holds for `closed` and the failure, which are published before all waits are ended.
-//! * I2 A wait leaves the list exactly once and is then resolved. A wait that was cancelled stays in
-//!   the list until the log gets there; resolving it has no effect then.
+//! * I1 A thread that advances the log publishes the new position before it takes waits off the
+//!   list. A thread that waits acquires the latch, then reads the position, and only then enters
+//!   the list. So either it sees the advance, or the advancing thread sees its wait: no wake-up is
+//!   lost. The same holds for `closed` and the failure, which are published before all waits are
+//!   ended.
+//! * I2 A wait leaves the list exactly once and is then resolved. A wait that was cancelled stays
+//!   in the list until the log gets there; resolving it has no effect then.
 //!
 //! # Orderings
 //!
 //! None. `written` and `durable` say how far the *device* has got, and lead to no memory: a reader
-//! needs nothing but the number. Where an old number would lose a wake-up, the latch orders it (I1).
+//! needs nothing but the number. Where an old number would lose a wake-up, the latch orders it
+//! (I1).
 
 use std::sync::Arc as StdArc;
 
@@ -37,7 +39,7 @@ static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log waiters
 /// Reading whether the log has failed: with the writer lock, the sync, or the latch of the waiters.
 static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
 
-/// What is waited for.
+/// State of the log that a thread can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Milestone {
     /// Handed to the operating system.

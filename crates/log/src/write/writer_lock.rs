@@ -2,14 +2,14 @@
 //!
 //! A thread that needs its bytes written acquires the lock and writes everything that is complete,
 //! its own bytes and those of other threads. A thread that finds the lock taken does not queue for
-//! the lock: it waits for its LSN. The holder may have been descheduled. If dozens of threads queued
-//! for a mutex, each would be woken only to find that its bytes were written long ago, and to wake
-//! the next. So a thread that has to wait enters the [`Waiters`](crate::write::waiters::Waiters), and
-//! the thread that writes its bytes wakes it.
+//! the lock: it waits for its LSN. The holder may have been descheduled. If dozens of threads
+//! queued for a mutex, each would be woken only to find that its bytes were written long ago, and
+//! to wake the next. So a thread that has to wait enters the
+//! [`Waiters`](crate::write::waiters::Waiters), and the thread that writes its bytes wakes it.
 //!
 //! # State
 //!
-//! What the holder writes with (`T`), behind a mutex; the waiters; the requests to the flusher.
+//! The holder's state for writing (`T`), behind a mutex; the waiters; the requests to the flusher.
 //!
 //! The lock does not know how to write: its callers pass a function that does. The log passes one
 //! that moves bytes from the ring to segment files. The model passes one that only raises a number,
@@ -17,22 +17,22 @@
 //!
 //! # Invariants
 //!
-//! * I1 *After* a holder has released the lock, the waiters are inspected. Waits whose LSN is written
-//!   are completed. If waits are left, the lock is acquired again for them, or the flusher is
-//!   requested to write. A guard that is dropped does this at once, after a panic too. A guard that
-//!   is [released](WriterGuard::release) leaves it to the caller, who gets [`PendingWakeups`].
+//! * I1 *After* a holder has released the lock, the waiters are inspected. Waits whose LSN is
+//!   written are completed. If waits are left, the lock is acquired again for them, or the flusher
+//!   is requested to write. A guard that is dropped does this at once, after a panic too. A guard
+//!   that is [released](WriterGuard::release) leaves it to the caller, who gets [`PendingWakeups`].
 //! * I2 A thread that has to wait enters the waiters and *then* tries the lock once more. It sleeps
 //!   only if the lock is taken.
 //!
 //! # Why no thread waits for ever
 //!
 //! Let E be a thread that has entered the waiters, found the lock taken and gone to sleep. Let H be
-//! the holder at the moment when E tried. Entering and inspecting both happen under the latch of the
-//! waiters, so one of them is first:
+//! the holder at the moment when E tried. Entering and inspecting both happen under the latch of
+//! the waiters, so one of them is first:
 //!
 //! * If E entered before H inspected, H completes the wait of E or requests the write (I1).
-//! * If H inspected before E entered, H had released the lock before, and the latch makes the release
-//!   visible to E. So H was not the holder when E tried, which contradicts the choice of H.
+//! * If H inspected before E entered, H had released the lock before, and the latch makes the
+//!   release visible to E. So H was not the holder when E tried, which contradicts the choice of H.
 //!
 //! Each holder releases the lock, and each release is followed by an inspection. The inspecting
 //! thread may be descheduled in between; then the next holder inspects the waiters for all.
@@ -117,8 +117,8 @@ impl<T> WriterLock<T> {
         })
     }
 
-    /// Returns once everything complete is written up to `lsn`, or to `end` if that is less, because
-    /// a record that is not inserted is not waited for.
+    /// Returns once everything complete is written up to `lsn`, or to `end` if that is less,
+    /// because a record that is not inserted is not waited for.
     ///
     /// `write` writes everything complete and publishes how far that is. If it is given an LSN, it
     /// writes at least up to there and waits for threads that are still copying.
@@ -214,7 +214,8 @@ impl<T> WriterLock<T> {
         }
     }
 
-    /// Completes the waits whose LSN is written, and returns the largest LSN that is still waited for.
+    /// Completes the waits whose LSN is written, and returns the largest LSN that is still waited
+    /// for.
     fn complete_written(&self, worker: &Worker) -> Option<Lsn> {
         let written = self.waiters.position(Milestone::Written);
         self.waiters

@@ -1,4 +1,4 @@
-//! What the tests of the log have in common.
+//! Common code of the tests.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use foxton_log::{Log, LogOptions, Lsn, OpenError, OpenReport, Start};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"the log of tests";
 
-/// A record as it was inserted, or as it was found.
+/// A record that was inserted or found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) end: Lsn,
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
 
 pub(crate) type Refused = OpenError<Infallible>;
 
-/// Options with which nothing happens by the clock.
+/// Returns options under which nothing happens by the clock.
 pub(crate) fn options() -> LogOptions {
     let mut options = LogOptions::tiny();
     options.sync_interval = Duration::from_secs(3600);
