@@ -151,7 +151,7 @@ pub(crate) fn check_limits(
         return Some(owner.refuse_full(name, mode, blockers));
     }
     if exceeded.total && is_held {
-        owner.check_limits_after(0); // Nothing was learnt of what comes next.
+        owner.check_limits_after(0); // The next request needs a check, too.
     }
     is_covered.then(|| {
         owner.re_asks += 1;
@@ -202,7 +202,7 @@ impl EscalationAttempt<'_> {
         exceeded: ExceededLimits,
     ) -> Result<KeyCounts, Option<Box<Refusal>>> {
         let Some(held) = owner.held_mode(table) else {
-            return Err(None); // Whoever does not lock parents is not to be protected by one.
+            return Err(None); // A caller that does not lock parents needs none.
         };
         let is_shared = held.covers(Mode::S);
         if held != Mode::X && !(is_shared && counts.shared > 0) {

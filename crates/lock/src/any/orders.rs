@@ -214,7 +214,7 @@ fn a_transaction_reads_for_a_moment_as_often_as_it_likes() {
 fn who_holds_as_many_as_there_are_is_refused_the_next() {
     on_every_stage(|stage| {
         if stage.asked == Scenario::Shared {
-            return; // What is remembered can share an order.
+            return; // Remembered locks can share an order.
         }
         let all: Vec<u64> = (1..u64::from(LAST_ORDER)).collect();
         all.iter().for_each(|&number| stage.lock(number));

@@ -1,46 +1,50 @@
-//! Inheritance, over any manager: a transaction leaves hot locks on tables to the next transaction at
-//! its place, instead of giving them back for the next to ask for again.
+//! Speculative lock inheritance, over any manager: a transaction leaves hot table locks to the next
+//! transaction with its owner index, which need not request them again.
 //!
-//! Nearly all transactions ask for the table in compatible modes, so nobody would have minded had the
-//! lock been held all the time. What this saves is not the lock but the meeting: each request and
-//! each release of the one name that all transactions have in common.
+//! Nearly all transactions request a table in compatible modes, so it would block no other
+//! transaction if the lock were held all the time. Inheritance does not save the lock but the
+//! communication: each request and each release of the one name that all transactions have in
+//! common.
 //!
 //! # State
 //!
-//! A lock that is left behind stays in its queue as granted to the place. Its entry moves from the
-//! owner's held locks to the place's estate (`inherited`), where it belongs to no transaction: the next
-//! one at the place takes it over when it asks for the name, and anybody who needs it gone takes it
-//! out and releases it, whether the place sleeps or runs.
+//! A lock that is left stays in its queue as granted to the owner index. Its entry moves from the
+//! owner's list to the inherited locks of its record, where it belongs to no transaction. The next
+//! transaction with this index takes it over when it requests the name. Any other thread that needs
+//! it released removes and releases it, whether or not a transaction with this index runs.
 //!
-//! A table has a cell, by its number; tables that share one share its verdicts.
+//! Each table has a cell, chosen by its number; tables with the same cell share its state.
 //!
 //! | in the cell | |
 //! |---|---|
-//! | heat | rises by `HEAT_STEP` with a request that met somebody inside, falls by one with any other |
-//! | wanted | how many transactions had to wait for the table, or are about to ask for it against what is kept |
-//! | kept modes | a superset of the modes in which somebody keeps a table of the cell |
+//! | heat | rises by `HEAT_STEP` with a contended request, falls by one with any other |
+//! | conflicts | transactions that wait for the table, or are about to request it in conflict |
+//! | inherited modes | a superset of the modes of inherited locks on tables of the cell |
 //!
 //! # Invariants
 //!
-//! * I1  Nobody leaves a lock behind while its cell is wanted. Who wants first raises `wanted`, then
-//!   takes the mutex of each estate; who leaves looks at `wanted` under the mutex of its own. So the
-//!   lock is either not left, or found: whichever critical section comes second sees the other's.
-//! * I2  Who waits, waits for no lock that is left behind: it wanted, and looked for them, after it
-//!   came to stand in the queue.
-//! * I3  A transaction never converts what it took over unasked: a lock in another mode than is
-//!   asked for is given back first (but IX serves for IS). A conversion would go before requests that came earlier, and two
-//!   of them could wait for each other for nothing.
-//! * I4  What is taken away from a place is in its estate for as long as it is in its queue, to all but who takes it away. Else
-//!   it would look as if the place's transaction had it, which may wait for who waits for it: a deadlock that is none.
+//! * I1  No lock is left while its cell has a conflict. A conflicting request first counts a
+//!   conflict in the cell, then takes the mutex of every owner's inherited locks. An owner that
+//!   leaves a lock checks for conflicts under its own mutex. So the lock is either not left, or
+//!   found: the critical section that comes second sees the other's effect.
+//! * I2  A waiter waits for no inherited lock, because it counted a conflict and looked for
+//!   inherited locks after it had entered the queue.
+//! * I3  A transaction never converts a lock that it inherited in another mode than it requests; it
+//!   releases that lock first (but IX serves for IS). A conversion would go before earlier
+//!   requests, and two conversions could wait for each other for nothing.
+//! * I4  A lock that is being revoked counts as inherited for as long as it is in its queue, to all
+//!   but the thread that revokes it. Otherwise it would look as if the running transaction of that
+//!   owner held it. That transaction may wait for the owner that waits for the lock, and the
+//!   detector would find a deadlock that does not exist.
 //!
 //! # Differences from the paper
 //!
 //! Johnson, Pandis and Ailamaki (2013, section 5.2; in full: "Improving OLTP scalability using
 //! speculative lock inheritance", 2009) keep the inherited request in its queue with a status that
-//! both sides change by compare-and-swap. Here both sides take the mutex of the place instead, which
-//! nobody else touches as long as nobody wants the table, and the queues need not know: so any manager
-//! can be under it. A lock that a transaction did not ask for is not given up at once but after
-//! `MAX_UNUSED` transactions, for a lock that lies idle costs nobody anything.
+//! both sides change by compare-and-swap. Here both sides take the mutex of the owner's record
+//! instead. Other threads leave it alone as long as no request conflicts. The queues need not know
+//! of inheritance, so it works over any manager. A lock that a transaction did not request is
+//! released only after `MAX_UNUSED` transactions, because an idle lock costs nothing.
 
 use crate::{
     inspect::{self, LockSnapshot, LockStats},
@@ -71,7 +75,8 @@ pub enum Inheritance {
     Off,
     /// When they are hot.
     Hot,
-    /// Always, hot or not, and only in the very mode asked for: so nothing of it shows. For tests.
+    /// Always, hot or not, and only in the requested mode, so that inheritance has no visible
+    /// effect. For tests.
     Always,
 }
 
@@ -82,29 +87,30 @@ foxton_sync::named_enum! {
     Always = "always",
 }
 
-/// What lies in an estate, looked at by its place and by whoever needs it gone.
+/// Inherited locks of a record: their owner and a revoking thread meet there.
 static INHERITED: Site = Site::new(Component::Lock, Pattern::Fixed, "inherited locks");
 /// A cell that has to be changed.
 static CELL: Site = Site::new(Component::Lock, Pattern::Unbounded, "inheritance cell");
 
 const CELLS: usize = if cfg!(loom) { 1 } else { 64 };
-/// A lock is hot from this heat on: from one meeting in so many requests.
+/// Heat from which on a lock is hot: one contended request in so many.
 const HOT: u32 = 64;
-/// What one meeting adds.
+/// Heat added by one contended request.
 const HEAT_STEP: u32 = 64;
-/// So that what was hot for long cools down within so many requests.
+/// Limits the heat, so that a formerly hot lock cools down within so many requests.
 const MAX_HEAT: u32 = 4 * HOT;
-/// One in so many hot locks is released nevertheless, to be measured again: while it is inherited
-/// nobody asks.
+/// One in so many hot locks is released anyway, to be measured again, because an inherited lock is
+/// not requested.
 const RENEW_ONE_IN: u64 = 1024;
-/// Transactions that may end without asking for what was left to them.
+/// Number of transactions that may end without requesting an inherited lock.
 const MAX_UNUSED: u32 = 8;
-/// Locks that one place keeps at most.
+/// Most inherited locks of one owner index.
 const MAX_INHERITED: usize = 8;
-/// Transactions with more locks than this leave nothing behind: to them a table lock is nothing.
+/// Number of locks above which a transaction leaves none, because one table lock does not matter to
+/// it.
 const MAX_LOCKS: usize = 256;
 
-/// Places in `OwnerCounters::inheritance`.
+/// Indexes in `OwnerCounters::inheritance`.
 #[derive(Debug, Clone, Copy)]
 enum InheritanceOutcome {
     Cold,
@@ -115,10 +121,10 @@ enum InheritanceOutcome {
     Discarded,
 }
 
-/// See the [module](self).
+/// State of the tables with one cell; see the [module](self).
 #[derive(Debug, Default)]
 struct HeatCell {
-    /// Wanted, and below it the kept modes.
+    /// Number of conflicts, and below it the inherited modes.
     state: AtomicU32,
     heat: AtomicU32,
 }
@@ -129,7 +135,8 @@ const MODES: u32 = ONE_CONFLICT - 1;
 impl HeatCell {
     #[inline]
     fn inherited_modes(&self) -> Set {
-        // Relaxed, here and below: one word says it all, and what is left behind is behind a mutex (I1).
+        // Relaxed, here and below: one word has the whole state, and a mutex protects the inherited
+        // locks (I1).
         Set::from_bits((self.state.load(Ordering::Relaxed) & MODES) as u8)
     }
 
@@ -137,7 +144,7 @@ impl HeatCell {
         self.state.load(Ordering::Relaxed) >= ONE_CONFLICT
     }
 
-    /// Says that `mode` may be kept. `false` if somebody wants it gone.
+    /// Announces that a lock in `mode` may be inherited. Returns false if there is a conflict.
     fn announce(&self, worker: &Worker, mode: Mode) -> bool {
         let with_it = |state: u32| {
             let announced = state | u32::from(mode.set().bits());
@@ -164,7 +171,8 @@ impl HeatCell {
         self.state.fetch_sub(ONE_CONFLICT, Ordering::Relaxed);
     }
 
-    /// What is kept was looked through, and only this is left. By somebody who wants.
+    /// Sets the inherited modes after a search through all inherited locks. Called by an owner with
+    /// a conflict.
     fn set_inherited_modes(&self, worker: &Worker, modes: Set) {
         worker.account().passed(&CELL);
         let with_them = |state: u32| Some(state & !MODES | u32::from(modes.bits()));
@@ -177,8 +185,8 @@ impl HeatCell {
     /// Counts a request to the queue of the table.
     #[inline]
     fn record_request(&self, contended: bool) {
-        // Relaxed, and not one read-modify-write: of two changes at once one may be lost, and what is
-        // neither hot nor met is not written at all.
+        // Relaxed, and not one read-modify-write: of two changes at once one may be lost, and a
+        // request that is neither hot nor contended writes nothing.
         let heat = self.heat.load(Ordering::Relaxed);
         if contended {
             self.heat
@@ -193,23 +201,24 @@ impl HeatCell {
     }
 }
 
-/// Whether a lock may be left behind: a table's, held to read it, or to use some of its keys.
+/// True if a lock may be inherited: a table lock held to read the table, or to use some of its
+/// keys.
 fn is_inheritable(entry: &LockEntry) -> bool {
     entry.name.class() == Class::Table && matches!(entry.mode, Mode::IS | Mode::IX | Mode::S)
 }
 
-/// A manager whose transactions inherit.
+/// Manager whose transactions inherit.
 #[derive(Debug)]
 pub struct Inherit<M> {
     inner: M,
     always: bool,
-    /// That of `inner`, once it has made an owner.
+    /// Table of owners of `inner`, once it has made an owner.
     owners: OnceLock<Arc<OwnerTable>>,
     cells: Box<[CachePadded<HeatCell>]>,
 }
 
 impl<M: LockManager> Inherit<M> {
-    /// Inheritance over `inner`: of hot locks, or of all.
+    /// Returns inheritance over `inner`: of hot locks, or of all.
     pub fn new(inner: M, always: bool) -> Self {
         Self {
             inner,
@@ -219,7 +228,7 @@ impl<M: LockManager> Inherit<M> {
         }
     }
 
-    /// What decides who holds what is not inherited.
+    /// Returns the manager below, which decides all conflicts.
     pub fn inner(&self) -> &M {
         &self.inner
     }
@@ -237,7 +246,7 @@ impl<M: LockManager> Inherit<M> {
         &self.cells[Self::cell_index(name)]
     }
 
-    /// Gives back what lay in the estate of `record`.
+    /// Releases a lock that was among the inherited locks of `record`.
     #[cold]
     fn release_inherited(&self, worker: &Worker, record: &OwnerRecord, entry: LockEntry) {
         let mut holder = Owner::proxy(self.owners(), record.id(), entry);
@@ -245,7 +254,8 @@ impl<M: LockManager> Inherit<M> {
         assert!(released, "what is kept is held");
     }
 
-    /// Takes away all that is kept of `name` and in the way of `mode`. By somebody who wants (I1).
+    /// Revokes all inherited locks on `name` that conflict with `mode`. Called by an owner with a
+    /// conflict (I1).
     #[cold]
     fn revoke(&self, worker: &Worker, name: Name, mode: Mode) {
         let index = Self::cell_index(name);
@@ -263,7 +273,7 @@ impl<M: LockManager> Inherit<M> {
         self.cells[index].set_inherited_modes(worker, left);
     }
 
-    /// Takes over what an earlier transaction of the place left, if it suits what is asked for.
+    /// Takes over an inherited lock, if its mode suits the request.
     fn take_inherited(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
         worker.account().passed(&INHERITED);
         let (left, taken) = {
@@ -275,8 +285,8 @@ impl<M: LockManager> Inherit<M> {
         let Some(entry) = taken else {
             return false;
         };
-        // The intention to write keeps no more transactions out than that to read, but for those that
-        // lock whole tables; S in place of IS would keep out every writer.
+        // An intention to write keeps out no more transactions than an intention to read, except
+        // those that lock whole tables. S in place of IS would keep out every writer.
         let intention = !self.always && entry.mode == Mode::IX && mode == Mode::IS;
         let suits = entry.mode == mode || intention;
         if suits {
@@ -291,7 +301,7 @@ impl<M: LockManager> Inherit<M> {
         suits
     }
 
-    /// A request for a table.
+    /// Requests a table.
     fn request_table(
         &self,
         worker: &Worker,
@@ -333,14 +343,15 @@ impl<M: LockManager> Inherit<M> {
         reply
     }
 
-    /// Until the transaction that had to wait asks for another table, or ends.
+    /// Removes the conflict of a transaction that had to wait, when it requests another table or
+    /// ends.
     fn remove_conflict(&self, worker: &Worker, owner: &mut Owner) {
         if let Some(cell) = owner.conflict_cell.take() {
             self.cells[cell as usize].remove_conflict(worker);
         }
     }
 
-    /// Takes what is to be left behind out of the held locks.
+    /// Removes the locks to be inherited from the list of held locks.
     fn collect_inheritable(
         &self,
         worker: &Worker,
@@ -376,7 +387,7 @@ impl<M: LockManager> Inherit<M> {
         inheritable
     }
 
-    /// Leaves `collect_inheritable` behind, and gives back those that somebody wants and what was passed over.
+    /// Stores inheritable locks, and releases those with a conflict and those that were not used.
     fn store_inherited(&self, worker: &Worker, owner: &mut Owner, inheritable: &[LockEntry]) {
         worker.account().passed(&INHERITED);
         let mut refused: SmallVec<[LockEntry; MAX_INHERITED]> = SmallVec::new();
@@ -412,7 +423,7 @@ impl<M: LockManager> Inherit<M> {
 }
 
 impl<M> Inherit<M> {
-    /// Nobody has to wait for what is kept, so nobody holds it.
+    /// Removes inherited locks from a snapshot, because no request has to wait for them.
     fn without_inherited(&self, mut snapshot: LockSnapshot) -> LockSnapshot {
         let Some(owners) = self.owners.get() else {
             return snapshot;
@@ -432,7 +443,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
     fn owner(&self) -> Owner {
         let mut owner = self.inner.owner();
         self.owners.get_or_init(|| owner.owners().clone());
-        // What the last at this place left is there for this one.
+        // Locks that the last owner with this index left are there for this one.
         let left = lock(&owner.record().inherited).len();
         owner.inherited_count = left as u32;
         owner

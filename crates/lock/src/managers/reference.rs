@@ -1,7 +1,8 @@
-//! The contract in its plainest form: one mutex, one map, and every rule a loop over a list.
+//! Contract in its plainest form: one mutex, one map, and every rule a loop over a list.
 //!
-//! The oracle of the tests, and the place to read what a lock manager does. Nothing here is fast:
-//! nothing is counted in advance, and the wait-for graph is recomputed whenever somebody waits.
+//! It is the oracle of the tests, and the place to read what a lock manager does. Nothing here is
+//! fast: nothing is counted in advance, and the wait-for graph is recomputed whenever a wait
+//! begins.
 
 use crate::{
     deadlock::{BlockingMode, Detector, VictimPolicy, describe_cycle},
@@ -25,11 +26,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 static MAP: Site = Site::new(Component::Lock, Pattern::Unbounded, "reference lock map");
 
-/// One name.
+/// Holders and waiters of one name.
 #[derive(Debug, Default)]
 struct NameQueue {
     holders: Vec<(u32, Mode)>,
-    /// Who waits, first come first, but conversions before new requests.
+    /// Waiters, first come first, but conversions before new requests.
     waiters: Vec<QueuedWaiter>,
 }
 
@@ -40,7 +41,7 @@ struct QueuedWaiter {
     mode: Mode,
 }
 
-/// Who stands in the way: place, mode, and whether it only waits itself.
+/// Conflicting request: owner index, mode, and whether it only waits.
 type ReferenceConflict = (u32, Mode, bool);
 
 impl NameQueue {
@@ -51,8 +52,8 @@ impl NameQueue {
             .map(|holder| holder.1)
     }
 
-    /// Who is in the way of a request of `owner_index` for `mode` at `position` of the line: holders, and
-    /// whoever is before it.
+    /// Returns the requests that block a request of `owner_index` for `mode` at `position` of the
+    /// queue: holders and earlier waiters.
     fn conflicts(&self, owner_index: u32, mode: Mode, position: usize) -> Vec<ReferenceConflict> {
         let holders = self
             .holders
@@ -66,7 +67,8 @@ impl NameQueue {
         holders.chain(before).filter(is_conflict).collect()
     }
 
-    /// Where a request of `owner_index` would stand: behind the conversions, or behind everybody.
+    /// Returns the position of a request of `owner_index` in the queue: behind the conversions, or
+    /// at the end.
     fn position_for(&self, owner_index: u32) -> usize {
         match self.held_by(owner_index) {
             Some(_) => self
@@ -88,7 +90,7 @@ impl NameQueue {
         self.holders.push((owner_index, mode));
     }
 
-    /// Grants the first in the line whom nobody is in the way of, until there is none.
+    /// Grants the first waiter without conflicts, until there is none.
     fn grant_waiters(&mut self) -> Vec<QueuedWaiter> {
         let mut granted = Vec::new();
         let mut position = 0;
@@ -119,7 +121,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A manager without locks.
+    /// Returns a manager without locks.
     pub fn new(policy: VictimPolicy) -> Self {
         Self {
             map: Mutex::default(),
@@ -150,7 +152,8 @@ impl Reference {
         conflicts.iter().map(blocker).collect()
     }
 
-    /// Grants whoever can be granted after `name` changed, and forgets it if nobody holds it.
+    /// Grants all waiters that can be granted after `name` changed, and removes the name if it has
+    /// no holder.
     fn settle<'m>(&'m self, map: &mut Map, name: Name, wakes: &mut Wakes<'m>) {
         let queue = map.get_mut(&name).expect("a name that was just changed");
         for waiter in queue.grant_waiters() {
@@ -160,7 +163,7 @@ impl Reference {
         if queue.holders.is_empty() {
             assert!(
                 queue.waiters.is_empty(),
-                "L4: nobody holds the name, and somebody waits"
+                "L4: the name has waiters and no holder"
             );
             map.remove(&name);
         }
@@ -193,7 +196,7 @@ impl Reference {
         true
     }
 
-    /// Whom the owner at `owner_index` waits for, if it waits: its wait, and who is in its way.
+    /// Returns the wait of the owner at `owner_index`, if it waits, and the requests that block it.
     fn edges(&self, map: &Map, owner_index: u32) -> Option<(WaitInfo, Vec<ReferenceConflict>)> {
         let waiting = self.owners.record(owner_index).waiting()?;
         let queue = map.get(&waiting.name)?;
@@ -202,7 +205,7 @@ impl Reference {
         Some((waiting, conflicts))
     }
 
-    /// A path along edges from `path`'s last owner back to its first.
+    /// Extends `path` along edges until it leads back to its first owner.
     fn close(
         &self,
         map: &Map,
@@ -466,7 +469,7 @@ impl LockManager for Reference {
             for (name, queue) in map.iter() {
                 assert!(
                     !queue.holders.is_empty(),
-                    "L7: {name} is remembered, and nobody holds it"
+                    "L7: {name} has an entry and no holder"
                 );
                 for (at, holder) in queue.holders.iter().enumerate() {
                     for other in &queue.holders[..at] {
@@ -478,7 +481,7 @@ impl LockManager for Reference {
                     let conflicts = queue.conflicts(waiter.owner_index, waiter.mode, position);
                     assert!(
                         !conflicts.is_empty(),
-                        "L4: somebody could be granted {name}"
+                        "L4: a waiter could be granted {name}"
                     );
                 }
             }

@@ -32,12 +32,12 @@ pub(super) struct EscalationState {
 impl EscalationState {
     pub(super) fn none(id: OwnerId, limits: &MemoryLimits) -> Self {
         // The id of another owner index, so never this owner's.
-        let nobody = OwnerId::from_number(id.number().wrapping_sub(1));
+        let other = OwnerId::from_number(id.number().wrapping_sub(1));
         let first = limits.check_interval().saturating_add(1);
         Self {
-            granted: nobody,
-            tried: (nobody, 0),
-            traded: (nobody, 0),
+            granted: other,
+            tried: (other, 0),
+            traded: (other, 0),
             check_at: first,
             first,
             published: false,

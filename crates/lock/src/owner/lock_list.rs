@@ -317,7 +317,7 @@ impl LockList {
             entry.order = next;
             next += 1;
         }
-        self.compact(); // Dead ones have no place in the new order.
+        self.compact(); // Dead entries get no order.
         std::mem::replace(&mut self.next_order, next) - next
     }
 

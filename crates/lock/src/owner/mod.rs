@@ -401,7 +401,7 @@ impl Owner {
         let now = now();
         self.count_wait(&pending, now, refusal.as_deref());
         if verdict != GRANTED {
-            let refusal = refusal.expect("who refuses says why first");
+            let refusal = refusal.expect("a refusal is stored before its verdict");
             self.record().counters.count_refusal(refusal.reason);
             self.mark_idle();
             return Outcome::Refused(refusal);

@@ -1,5 +1,5 @@
-//! Asking: D1 to D9, and D12 to D15, for new names, for names that are held already, and for the
-//! neighbours that a scan comes to.
+//! Requests: D1 to D9, and D12 to D15, for new names, for names that are held already, and for the
+//! neighbouring keys of a scan.
 
 use super::granule::{Granule, Moment};
 use super::{Direct, LIST};
@@ -13,11 +13,11 @@ use crate::{
 };
 use foxton_sync::worker::Worker;
 
-/// Blocks of a range that are covered at once: a longer one is asked for key by key, for it may be
-/// mostly holes.
+/// Most blocks that `lock_range` locks at once. A longer range is requested key by key, because it
+/// may be mostly holes.
 const MAX_BLOCKS: u64 = 4;
 
-/// Notes an entry that was appended, and with it so many keys.
+/// Counts an appended entry with this many keys.
 #[inline]
 fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
     if owner.lookup.has_savepoint() {
@@ -29,9 +29,9 @@ fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
     owner.lookup.count_scanned(keys - 1);
 }
 
-/// After the shortest ways.
+/// After the fast paths.
 impl Direct {
-    /// D4 after any of them.
+    /// D4 after any fast path.
     #[cold]
     #[inline(never)]
     pub(super) fn recheck_bias(
@@ -45,17 +45,17 @@ impl Direct {
         let last = owner.list().len() - 1;
         owner.lookup.uncount();
         if self.recheck_entry(worker, owner, last, name, mode) {
-            owner.has_free_order(); // It has one order less, and may come this way each time.
+            owner.has_free_order(); // It used up an order, and may do so each time.
             return Reply::Granted;
         }
         self.request_slow(worker, owner, name, mode, wait_mode)
     }
 }
 
-/// Everything else.
+/// All other requests.
 impl Direct {
-    /// What the shortest way leaves. What is left most often is a short key, new to its owner, in a granule
-    /// that is real.
+    /// Handles what the fast path leaves: most often a short key, new to its owner, in a real
+    /// granule.
     #[inline(never)]
     pub(super) fn request_general(
         &self,
@@ -73,7 +73,8 @@ impl Direct {
             let granule = self.key_granule(near);
             if !granule.may_remember(|| self.moment_of(owner)) {
                 let hash = name.hash() as u32;
-                // Where nothing with this hash is held (I1 of `notes`), remembered or not, neither is looked for.
+                // If no name with this hash is held (I1 of `remembered_index`), neither list is
+                // searched.
                 if !owner.must_check_limits()
                     && (owner.lookup.insert_seen(near) || self.is_new_in_block(owner, name, hash))
                 {
@@ -87,7 +88,8 @@ impl Direct {
         self.request_slow(worker, owner, name, mode, wait_mode)
     }
 
-    /// Whether a key is certainly not held, though others of its block are: where locks are real, mostly by themselves.
+    /// True if a key is certainly not held, although others of its block are. For real locks, which
+    /// are mostly in `locks`.
     #[inline]
     fn is_new_in_block(&self, owner: &Owner, name: Name, hash: u32) -> bool {
         const FEW: u32 = 4;
@@ -120,7 +122,8 @@ impl Direct {
         }
     }
 
-    /// The time, but seldom: for a granule that becomes biased again a little later no harm is done.
+    /// Returns the time for one call in sixteen, because a granule may become biased again a little
+    /// later.
     #[inline(always)]
     fn moment_of(&self, owner: &Owner) -> Option<Moment> {
         const EVERY: u32 = 16;
@@ -155,7 +158,7 @@ impl Direct {
         reply
     }
 
-    /// Any request at all.
+    /// Handles any request.
     #[inline(never)]
     fn request_slow(
         &self,
@@ -210,7 +213,7 @@ impl Direct {
         self.request_real(worker, owner, (name, hash), mode, wait_mode)
     }
 
-    /// Where `name` is remembered.
+    /// Looks up a remembered name.
     #[inline]
     pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> IndexMatch {
         let (list, lookup) = owner.list_and_lookup();
@@ -220,8 +223,8 @@ impl Direct {
         }
     }
 
-    /// D4 in part, and every other moment at which one name must be certain: takes it, which stands at
-    /// `index`, out of the list, and says in which slot it is real.
+    /// Part of D4, and of every other step that must be certain about one name: removes it from the
+    /// entry at `index`, and returns the slot of the real lock.
     pub(super) fn take_back(
         &self,
         worker: &Worker,
@@ -236,7 +239,7 @@ impl Direct {
         slot
     }
 
-    /// D4 for a name that stands at `index` and is not counted. `false`: it is not held.
+    /// D4 for a name in the entry at `index` that is not counted. Returns false if it is not held.
     fn recheck_entry(
         &self,
         worker: &Worker,
@@ -254,7 +257,7 @@ impl Direct {
         slot.is_some()
     }
 
-    /// D4 for keys of the block at `index`: whether all that was set just now is held.
+    /// D4 for keys of the block at `index`. Returns true if all bits that were just set are held.
     pub(super) fn keep_converted(
         &self,
         worker: &Worker,
@@ -269,7 +272,7 @@ impl Direct {
         kept
     }
 
-    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
+    /// D2 to D4, for a granule that was biased a moment ago. Returns false if the lock is not held.
     fn remember(
         &self,
         worker: &Worker,
@@ -302,7 +305,7 @@ impl Direct {
         true
     }
 
-    /// A request for a name that is not held and is not to be remembered.
+    /// Requests a name that is not held and is not to be remembered.
     #[inline(never)]
     fn request_real(
         &self,
@@ -315,7 +318,8 @@ impl Direct {
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         let near = name.near_hash();
-        // What is in the way of a strong lock is real where the granule is: who passes over need not count there.
+        // In a real granule every conflicting lock is real, so a request that would be skipped need
+        // not be counted.
         if strong
             && wait_mode == WaitMode::Skip
             && granule.is_real()
@@ -335,7 +339,7 @@ impl Direct {
         reply
     }
 
-    /// A request for the name held at `at`, as a real lock.
+    /// Requests the name held at `at`, as a real lock.
     #[inline(never)]
     fn request_held(
         &self,
@@ -377,7 +381,7 @@ impl Direct {
         })
     }
 
-    /// A request for a name that is remembered at `index` in the mode `held`.
+    /// Requests a name that is remembered at `index` in the mode `held`.
     #[inline(never)]
     fn request_remembered(
         &self,
@@ -398,8 +402,8 @@ impl Direct {
         let (target, class) = (held.supremum(mode), name.class());
         let (hash, near) = (name.hash() as u32, name.near_hash());
         let granule = self.granule(&name, hash);
-        // Under the latch no fence is needed: a revoker that missed the stronger mode had the
-        // latch before, and counted itself in the granule before that.
+        // Under the latch no fence is needed: a revoker that missed the stronger mode had the latch
+        // before, and had counted itself in the granule before that.
         if target.is_weak(class) {
             worker.account().passed(&LIST);
             let list = owner.list();
@@ -407,7 +411,8 @@ impl Direct {
                 return Reply::Granted;
             }
         }
-        // It leaves the list for the locks that are held one by one, as a real one, and is as old there.
+        // The lock leaves the list of remembered locks, and is added to `locks` as a real one, with
+        // its order.
         self.enter_strong(worker, granule, &name, hash);
         let order = owner.lookup.order_of(index);
         let is_older = owner.lookup.is_before_savepoint(index);
@@ -428,16 +433,16 @@ impl Direct {
     }
 }
 
-/// Neighbours.
+/// Neighbouring keys.
 impl Direct {
-    /// Whether a scan may extend the block at `index`, if the shortest way is closed.
+    /// True if a scan may extend the block at `index` although the fast path is closed.
     #[inline(never)]
     pub(super) fn may_extend(&self, owner: &Owner, index: u32) -> bool {
         owner.assert_usable(&self.real.owners);
         index < owner.list().len() && !owner.lookup.is_before_savepoint(index)
     }
 
-    /// A key that a scan has come to and that does not simply extend the block that it came from.
+    /// Requests the next key of a scan, if it does not simply extend the block of the key before.
     #[inline(never)]
     pub(super) fn request_in_next_block(
         &self,
@@ -469,7 +474,7 @@ impl Direct {
                 return Reply::Granted;
             }
         }
-        // A key that may be held by itself is asked for by itself (I2 of `notes`).
+        // A key that may be held in `locks` is requested by itself (I2 of `remembered_index`).
         let alone = owner.lookup.may_have_single(hash) || owner.locks.is_out_of_orders();
         if alone || !granule.may_remember(|| Some(self.moment())) {
             return self.request(worker, owner, name, mode, wait_mode);
@@ -491,8 +496,8 @@ impl Direct {
         Reply::Granted
     }
 
-    /// D12 and D15: sets `bits`, none of which is set, in the block that has the entry at `known`, or in a
-    /// new entry. `false`: not all of it is held.
+    /// D12 and D15: sets `bits`, none of which is set, in the block that has the entry at `known`,
+    /// or in a new entry. Returns false if not all of it is held.
     #[inline]
     fn set_bits(
         &self,
@@ -513,7 +518,8 @@ impl Direct {
             None => (list.append_block(block, bits), bits), // D2
         };
         self.fence.light();
-        let kept = granule.is_biased() || self.keep_converted(worker, owner, (index, hash), fresh); // D3, D4
+        // D3, D4
+        let kept = granule.is_biased() || self.keep_converted(worker, owner, (index, hash), fresh);
         let keys = if kept { fresh.all().count_ones() } else { 0 };
         match known {
             Some(_) => owner.lookup.count_scanned(keys),
@@ -540,7 +546,7 @@ impl Direct {
             return false;
         }
         if owner.locks.is_out_of_orders() {
-            return false; // Who asks for one of them gets new orders.
+            return false; // A request for one of the keys renumbers.
         }
         let mut block = low;
         loop {
@@ -551,7 +557,7 @@ impl Direct {
                 u64::MAX
             };
             let bits = match block == low {
-                // The gap before the first is not asked for.
+                // The gap before the first key is not requested.
                 true => BlockBits {
                     keys: below & u64::MAX << from,
                     gaps: below & (u64::MAX - 1) << from,
@@ -589,7 +595,7 @@ impl Direct {
             IndexMatch::Lock(index, _) | IndexMatch::Block(index) => Some(index),
             IndexMatch::Nothing => None,
         };
-        // What goes back to a savepoint goes back key by key, or by the entry: here it would be neither.
+        // A return to a savepoint releases single keys or whole entries; this would be neither.
         if known.is_some_and(|index| owner.lookup.is_before_savepoint(index)) {
             return false;
         }

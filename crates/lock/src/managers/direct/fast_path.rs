@@ -1,4 +1,4 @@
-//! The shortest ways: D1, D2 and D12 for the most frequent requests. What they leave is for `ask`.
+//! Fast paths: D1, D2 and D12 for the most frequent requests. `acquire` handles the others.
 
 use super::{Direct, granule::Granule};
 use crate::{
@@ -10,19 +10,19 @@ use crate::{
     },
 };
 
-/// What came of the shortest way.
+/// Result of a fast path.
 pub(super) enum FastPathResult<'m> {
-    /// The owner has it already.
+    /// The owner holds the lock already.
     Held,
-    /// An entry says so now (D2, D12), and this is the granule to look at for D3.
+    /// The lock is in an entry now (D2, D12); D3 reads this granule.
     Appended(&'m Granule),
 }
 
-/// D12 for a key whose block is that of the latest entry: what is asked for after its neighbour.
+/// D12 for a key in the block of the latest entry, which is requested after its neighbour.
 #[inline(never)]
 fn share_neighbour(owner: &mut Owner, block: KeyBlock, bit: u64) -> Option<ShareResult> {
     let (list, lookup) = owner.list_and_lookup();
-    // A key that may be held by itself is asked for by itself (I2 of `notes`).
+    // A key that may be held in `locks` is requested by itself (I2 of `remembered_index`).
     if lookup.may_have_single(block.hash()) {
         return None;
     }
@@ -33,10 +33,11 @@ fn share_neighbour(owner: &mut Owner, block: KeyBlock, bit: u64) -> Option<Share
     shared
 }
 
-/// The shortest ways: nothing on them calls anything, but where a key is not the first of its block.
+/// Fast paths, which call no function unless a key is not the first of its block.
 impl Direct {
-    /// D1 and D2 for the most frequent requests: a short key, shared, in a granule that is biased, whose block
-    /// is new to the owner or was the last to be new; and an intention on a table. `None`: nothing was done.
+    /// D1 and D2 for the most frequent requests. One is for S on a short key in a biased granule,
+    /// whose block is new to the owner or was the latest new one. The other is for an intention on
+    /// a table. Returns `None` if nothing was done.
     #[inline(always)]
     pub(super) fn try_remember(
         &self,
@@ -51,7 +52,7 @@ impl Direct {
         }
     }
 
-    /// The key of `block` with this bit.
+    /// Shares the key of `block` with this bit.
     #[inline(always)]
     fn share_fast(
         &self,
@@ -81,7 +82,7 @@ impl Direct {
         Some(FastPathResult::Appended(granule))
     }
 
-    /// An intention on a table, which is new to the owner or among those asked for last.
+    /// Records an intention on a table, which is new to the owner or among those requested last.
     #[inline(always)]
     fn intend_fast(
         &self,
@@ -93,7 +94,7 @@ impl Direct {
             return None;
         }
         if owner.lookup.is_table_held(name, mode) {
-            // Not if it is time to ask for all of it (D14).
+            // Not if the limits must be checked (D14).
             return (!owner.must_check_limits()).then_some(FastPathResult::Held);
         }
         let hash = name.hash() as u32;
@@ -106,7 +107,7 @@ impl Direct {
             return None;
         }
         lookup.count();
-        lookup.record_table(*name, mode); // Forgotten if the entry is taken back.
+        lookup.record_table(*name, mode); // Dropped if the entry is removed.
         Some(FastPathResult::Appended(granule))
     }
 }

@@ -1,36 +1,38 @@
-//! A granule: one word that says whether weak locks on its names are remembered or real.
+//! Granule: one word that says whether weak locks on its names are remembered or real.
 //!
 //! # State
 //!
 //! ```text
 //! bits   63 .. 33   32 .. 29   28     27 .. 0
-//!        moment     level      real   strong locks held or asked for
+//!        moment     level      real   strong locks held or requested
 //! ```
 //!
 //! | count | real | the granule is | weak requests are |
 //! |---|---|---|---|
 //! | 0 | 0 | *biased*, since `moment` | remembered |
-//! | > 0 | 0 | being revoked | asked of the real manager |
+//! | > 0 | 0 | being revoked | sent to the real manager |
 //! | any | 1 | *real*, at least until `moment` if the count is 0 | the same |
 //!
-//! Moments are in units of 2^22 ns, some four milliseconds, on the registry's coarse clock, modulo
-//! 2^31: a moment more than fifty days old may be taken for a coming one, which costs some speed.
+//! Moments are in units of 2^22 ns, about four milliseconds, on the coarse clock of the owner
+//! table, modulo 2^31. A moment more than fifty days old may be taken for a future one, which costs
+//! some speed.
 //!
 //! # Invariants
 //!
-//! * I1  The count is the number of strong locks on names of the granule that are held, awaited, or
-//!   being asked for.
-//! * I2  `real` is set by whoever has converted everything that was remembered in the granule, and
-//!   cleared only while the count is zero. So at a count of zero the granule is biased or real.
-//! * I3  The word is changed by read-modify-writes only, so that the orderings below go through
-//!   whatever came between.
+//! * I1  The count is the number of strong locks on names of the granule that are held, waited for,
+//!   or being requested.
+//! * I2  A revoker sets `real` after it has converted everything that was remembered in the
+//!   granule. `real` is cleared only while the count is zero. So at a count of zero the granule is
+//!   biased or real.
+//! * I3  The word is changed by read-modify-writes only, so that the orderings below hold through
+//!   all changes in between.
 //!
 //! # Orderings
 //!
-//! * O1  `remove_strong` (Release) to `is_biased` (Acquire): who finds the granule biased comes after
-//!   everything that was done under the strong locks that are gone.
-//! * O2  `make_real` (Release) to `add_strong` and `is_real` (Acquire): who finds the granule real comes
-//!   after the conversions.
+//! * O1  `remove_strong` (Release) to `is_biased` (Acquire): an owner that finds the granule biased
+//!   comes after everything that was done under the former strong locks.
+//! * O2  `make_real` (Release) to `add_strong` and `is_real` (Acquire): an owner that finds the
+//!   granule real comes after the conversions.
 
 use foxton_sync::shim::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,17 +44,17 @@ const LEVELS: u64 = 10;
 const MOMENT_SHIFT: u32 = 33;
 const MOMENTS: u64 = (1 << 31) - 1;
 
-/// A granule stays real for at least this many times what revoking it cost.
+/// A granule stays real for at least this many times the duration of its revocation.
 const COST_FACTOR: u64 = 12;
 
-/// How long a granule stays real after it was revoked.
+/// How long a granule stays real after a revocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HoldOff {
-    /// The first time; each time it is revoked again soon after, twice as long, up to 2^10 times.
+    /// The first time; doubled for each further revocation soon after, up to 2^10 times as long.
     pub(super) first: Duration,
 }
 
-/// Units since the registry was made.
+/// Number of units since the owner table was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment(u64);
 
@@ -79,15 +81,15 @@ fn units(time: Duration) -> u64 {
 }
 
 impl HoldOff {
-    /// The level after a revocation, and how long the granule stays real. `biased` is how long it had
-    /// been biased, `overloaded` whether revoking takes too much time altogether.
+    /// Returns the level after a revocation, and how long the granule stays real. `biased` is how
+    /// long it had been biased, `overloaded` whether revocations take too much of all time.
     fn next(self, level: u64, biased: u64, cost: Duration, overloaded: bool) -> (u64, u64) {
         if self.first.is_zero() {
             return (0, 0);
         }
         let span = |level: u64| units(self.first * (1 << level)).max(1);
-        // A granule that is revoked for the first time is real for a moment only, however much is
-        // revoked elsewhere: it may have been loaded, and be read from now on.
+        // After its first revocation a granule stays real only briefly, even if other granules are
+        // revoked often, because it may just have been loaded, and be read from now on.
         let level = match (biased < 4 * span(level), overloaded) {
             (true, false) => (level + 1).min(LEVELS),
             (true, true) => (level + 3).min(LEVELS),
@@ -102,19 +104,20 @@ impl HoldOff {
 pub(super) struct Granule(AtomicU64);
 
 impl Granule {
-    /// One that is never biased: a strong lock is counted that never goes.
+    /// Returns a granule that is never biased, because it counts a strong lock that is never
+    /// released.
     pub(super) fn always_real() -> Self {
         Self(AtomicU64::new(REAL | 1))
     }
 
-    /// Whether weak locks are remembered.
+    /// True if weak locks are remembered.
     #[inline(always)]
     pub(super) fn is_biased(&self) -> bool {
         self.0.load(Ordering::Acquire) & (COUNT | REAL) == 0 // O1
     }
 
-    /// Counts a strong lock that is about to be asked for, and says whether the granule is real.
-    /// Otherwise what is remembered has to be converted first.
+    /// Counts a strong lock that is about to be requested, and returns true if the granule is real.
+    /// Otherwise the remembered locks have to be converted first.
     #[inline]
     pub(super) fn add_strong(&self) -> bool {
         let word = self.0.fetch_add(1, Ordering::Acquire); // O2
@@ -122,19 +125,20 @@ impl Granule {
         word & REAL != 0
     }
 
-    /// A strong lock is gone.
+    /// Uncounts a strong lock that was released.
     #[inline]
     pub(super) fn remove_strong(&self) {
         let word = self.0.fetch_sub(1, Ordering::Release); // O1
         debug_assert!(word & COUNT > 0, "I1: more strong locks gone than came");
     }
 
-    /// Whether everything remembered has been converted.
+    /// True if all remembered locks have been converted.
     pub(super) fn is_real(&self) -> bool {
         self.0.load(Ordering::Acquire) & REAL != 0 // O2
     }
 
-    /// Everything remembered has been converted, at a certain cost. Whoever says so is counted.
+    /// Makes the granule real after all remembered locks were converted, which took `cost`. The
+    /// caller is counted.
     pub(super) fn make_real(
         &self,
         hold_off: HoldOff,
@@ -160,9 +164,9 @@ impl Granule {
         }
     }
 
-    /// Whether a weak lock may be tried as a remembered one: the granule is biased, or has been real
-    /// for long enough, and then it is biased from now on. A hint: `is_biased` decides. Who does not know
-    /// the time leaves a granule as it is.
+    /// True if a weak lock may be remembered: the granule is biased, or has been real for long
+    /// enough, and then becomes biased. A hint: `is_biased` decides. If `now` returns `None` the
+    /// granule stays as it is.
     #[inline]
     pub(super) fn may_remember(&self, now: impl FnOnce() -> Option<Moment>) -> bool {
         let word = self.0.load(Ordering::Relaxed);
@@ -185,7 +189,7 @@ impl Granule {
             .is_ok()
     }
 
-    /// Strong locks counted.
+    /// Returns the number of counted strong locks.
     pub(super) fn strong_count(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & COUNT
     }
@@ -224,7 +228,7 @@ mod tests {
         granule.remove_strong();
         assert!(
             !granule.may_remember(|| known(1_000_000)),
-            "somebody is there"
+            "a strong lock is counted"
         );
         granule.remove_strong();
         assert!(!granule.may_remember(|| known(101)), "too soon");

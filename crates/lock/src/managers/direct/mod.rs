@@ -1,160 +1,167 @@
-//! Locks that are only remembered until somebody conflicts.
+//! Biased locks: the owner only remembers them until a conflicting request arrives.
 //!
-//! Gottemukkala and Lehman's manager for memory-resident tables keeps a flag in each table: while
-//! nobody conflicts, a transaction locks the table and only *remembers* the records it touched, in
-//! memory of its own. A request that conflicts *de-escalates*: what was remembered becomes real, and
-//! goes on being real for a while. Here the flag is finer than a table, the remembered path has
-//! neither a read-modify-write nor a fence, and the real locks are those of `bucket`.
+//! Gottemukkala and Lehman's manager for memory-resident tables keeps a flag in each table. Without
+//! conflicts a transaction locks the table and only *remembers* the records it touched, in memory
+//! of its own. A conflicting request *de-escalates*: remembered locks become real, and stay real
+//! for a while. Here the flag is finer than a table, the remembered path has neither a
+//! read-modify-write nor a fence, and the real locks are those of `bucket`.
 //!
 //! # State
 //!
 //! ```text
-//!   owner's list, written by the owner alone          granules                real locks: `bucket`
-//!   +-----------------------------------+        +----------------+        +----------------------+
-//!   | count | block | table IX | ...    |------->| count of strong|------->| heads, queues, waits |
-//!   +-----------------------------------+  hash  | locks, or bias |        +----------------------+
-//!     converted: name and slot, ...              +----------------+
+//!   owner's list, which it alone writes         granules               real locks: `bucket`
+//!   +------------------------------+        +-----------------+        +----------------------+
+//!   | count | block | table IX ... |------->| count of strong |------->| heads, queues, waits |
+//!   +------------------------------+  hash  | locks, or bias  |        +----------------------+
+//!     converted: name and slot, ...         +-----------------+
 //! ```
 //!
-//! What is remembered stands in the list and nowhere else: there the owner itself looks when it is asked for
-//! something again, unless a byte of its own (`notes`) says that nothing of the kind can be there.
+//! A remembered lock is in the owner's list and nowhere else. The owner searches the list when it
+//! requests a name again, unless a byte of its own (`remembered_index`) shows that the list cannot
+//! have the name.
 //!
-//! Names fall into *granules*: tables by their hash into granules of their own, keys of up to eight bytes by
-//! *blocks* of sixty-four neighbours, and all others by their hash. A request is *weak* if
-//! it is IS or IX on a table, S, gap S or both on a key; all others are *strong*. Weak modes of one name
-//! are compatible, so among weak requests there is nothing to decide.
+//! Names are grouped into *granules*: tables by their hash, into granules of their own; keys of up
+//! to eight bytes by *blocks* of sixty-four neighbours; all other names by their hash. A request is
+//! *weak* if it is IS or IX on a table, or S, gap S or both on a key; all others are *strong*. Weak
+//! modes of one name are compatible, so weak requests never conflict.
 //!
 //! # Protocol
 //!
-//! A weak request, for a name that the owner does not hold (the shortest way is `Direct::request`, and
-//! nothing on it calls anything where the block of the key is new to the owner):
+//! A weak request, for a name that the owner does not hold (the fast path is `Direct::request`,
+//! which calls no function if the block of the key is new to the owner):
 //!
-//! * D1  If the granule is not biased, nor ripe to be biased again (D9), it goes to the real manager.
+//! * D1  If the granule is not biased, and may not be biased again (D9), the request goes to the
+//!   real manager.
 //! * D2  Else append the entry to the owner's list and publish the count. *Light fence.*
-//! * D3  Read the granule again. Biased: the lock is held.
-//! * D4  Else take the entry back under the list's latch. If a revoker has converted it, the lock is
-//!   held, as a real one; if not, the request goes to the real manager.
+//! * D3  Read the granule again. If it is biased, the lock is held.
+//! * D4  Else remove the entry under the list's latch. If a revoker has converted it, the lock is
+//!   held, as a real one. If not, the request goes to the real manager.
 //!
 //! A strong request:
 //!
-//! * D5  Count it in the granule. If the granule is real, go to D8.
-//! * D6  Else revoke: raise the *mark* of the manager; *heavy fence*; walk all lists, and under each
-//!   list's latch grant every entry of the granule, that was not converted yet, to its owner in the
-//!   real manager, if nothing stands in its way there; note the slot. Whoever comes while
-//!   this goes on does the same walk, and nobody waits for anybody's walk.
-//! * D7  Declare the granule real; lower the mark.
-//! * D8  Ask the real manager. The count stays until the strong lock has been given back there, or the
-//!   request been refused.
+//! * D5  Count the request in the granule. If the granule is real, go to D8.
+//! * D6  Else revoke: increment the manager's count of revokers, `revoking`; *heavy fence*; walk
+//!   all lists. Under each list's latch, grant every entry of the granule that was not converted
+//!   yet to its owner in the real manager, if nothing conflicts there, and store the slot. Other
+//!   strong requests that come meanwhile do the same walk, and none waits for another's walk.
+//! * D7  Make the granule real; decrement `revoking`.
+//! * D8  Request the lock from the real manager. The count stays until the strong lock has been
+//!   released there, or the request was refused.
 //!
-//! A weak request that finds the granule real, its count zero and its hold-off past:
+//! A weak request that finds the granule real, its count zero and its hold-off over:
 //!
-//! * D9  Make it biased, by a compare-and-exchange, and go to D2.
+//! * D9  Make the granule biased, by a compare-and-exchange, and go to D2.
 //!
 //! The end of a transaction:
 //!
-//! * D10 Set the list's count to zero. *Light fence.* Read the mark, then whether the list was touched.
-//!   Neither: everything remembered is forgotten.
-//! * D11 Else collect, under the list's latch, what was converted, and give it back in the real
-//!   manager with the rest.
+//! * D10 Set the list's count to zero. *Light fence.* Read `revoking`, then whether some entry was
+//!   converted. If neither, all remembered locks are gone.
+//! * D11 Else take the converted locks, under the list's latch, and release them in the real
+//!   manager with the other locks.
 //!
 //! A short key:
 //!
-//! * D12 If the owner has an entry for its block, set the bit of the key, or of its gap, or both, in that
-//!   entry; if not, append one (D2). Light fence, and D3. So for a scan, from one neighbour to the next, all
-//!   that is left to do is to set a bit and to read a word. If the granule turns out not to be biased, the
-//!   bit is cleared under the latch, unless the key has been converted (D4).
-//! * D13 To a revoker a block is as many locks as it has bits; an entry stays when its bits are converted,
-//!   and whoever revokes the next time converts those that came after. A key is held in a block or among
-//!   `held`, never both (`notes`); a key that is to be held strong leaves its block, as a real lock. After a
-//!   savepoint a block that is older gets another entry, so that it is clear what goes back.
+//! * D12 If the owner has an entry for the key's block, set the bit of the key, or of its gap, or
+//!   both, in that entry; if not, append one (D2). Light fence, and D3. So a scan only sets a bit
+//!   and reads a word for each neighbour. If the granule turns out not to be biased, clear the bit
+//!   under the latch, unless the key has been converted (D4).
+//! * D13 To a revoker a block is as many locks as it has bits. An entry stays when its bits are
+//!   converted, and the next revoker converts those that were set later. A key is held in a block
+//!   or in `locks`, never in both (`remembered_index`). A key that is to be held strong leaves its
+//!   block, as a real lock. After a savepoint an older block gets another entry, so that it is
+//!   clear which keys a return to the savepoint releases.
 //!
-//! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
-//! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
-//! in the real manager.
+//! The release of a single name, and a conversion within the weak modes, happen under the list's
+//! latch. A conversion to a strong mode begins with D5, which makes the own entry real, and goes on
+//! as a conversion in the real manager.
 //!
 //! Many keys of one table:
 //!
-//! * D14 Who holds more keys than a bound tries to have the whole table, without waiting (`escalate`, for all
-//!   managers). On the shortest way only a re-asked table looks whether it is time. The attempt is a strong request like any other (D5): while the table is held so, intentions on it are real.
+//! * D14 An owner that holds more keys than a limit tries to lock the whole table, without waiting
+//!   (`escalation`, for all managers). On the fast path only a repeated request for a table checks
+//!   the limits. The attempt is a strong request like any other (D5): while the table is held,
+//!   intentions on it are real.
 //!
 //! A short range that is about to be read:
 //!
-//! * D15 For each of its blocks, as D12, but with the bits of all its keys at once, whether they are there
-//!   or not, and of the gaps before them. So the rows can be read after that without asking anything.
+//! * D15 For each of its blocks, as D12, but with the bits of all its keys at once, existing or
+//!   not, and of the gaps before them. So the rows can be read after that without further requests.
 //!
-//! Two words of bits are not set in one step. A revoker that comes in between may convert a key without
-//! its gap; the owner finds the granule counted then, and under the latch what is missing.
+//! The two words of bits are not set in one step. A revoker that reads between the two may convert
+//! a key without its gap. The owner then finds the granule counted, and finds under the latch which
+//! part is missing.
 //!
 //! # Invariants
 //!
-//! * I1  A granule is biased only while no strong lock on any of its names is held or awaited.
-//! * I2  In a granule that is real every weak lock is in the real manager, or is an entry that is about
-//!   to be taken back by its owner.
-//! * I3  The locks of the owner are those in its list and those among `held`, and no name is in both. Those
-//!   among `held` are in the real manager, but for the mode of a wait that was not collected; those in the
-//!   list are there too if and only if they have been converted.
-//! * I4  Whoever waits, waits in the real manager, and everything it waits for is there: so the walk
-//!   for deadlocks sees every edge.
+//! * I1  A granule is biased only while no strong lock on any of its names is held or waited for.
+//! * I2  In a real granule every weak lock is in the real manager, or is an entry that its owner is
+//!   about to remove.
+//! * I3  The locks of the owner are those in its list and those in `locks`, and no name is in both.
+//!   Those in `locks` are in the real manager, except for the mode of a wait that was not
+//!   collected. Those in the list are there, too, if and only if they have been converted.
+//! * I4  Every waiter waits in the real manager, and everything it waits for is there. So the
+//!   search for deadlocks sees every edge.
 //!
 //! # Why it is right
 //!
-//! *No conflict is overlooked (L1).* Take a weak lock granted at D3 and a strong request in the same
-//! granule. The weak side wrote its entry and then read the granule biased; the strong side wrote the
-//! granule and then, after the heavy fence, reads the entries. One of them sees the other
+//! *No conflict is overlooked (L1).* Take a weak lock granted at D3 and a strong request in the
+//! same granule. The weak side wrote its entry and then read the granule biased. The strong side
+//! wrote the granule and then, after the heavy fence, reads the entries. One of them sees the other
 //! (`foxton_sync::asymmetric`). The weak side did not see the strong one, so the revoker sees the
-//! entry, if it has not been given back; it converts it, and asks for its own lock after that.
+//! entry, if it has not been released. It converts the entry, and requests its own lock after that.
 //!
-//! *The conversion cannot fail for a lock that is held.* It can fail only where the real manager has
-//! something incompatible, held or awaited: a strong lock, which was asked for after D7 of some walk. Let the
-//! entry be held, that is, granted at D3 before that strong lock was counted; then the walk that made the
-//! granule real before it converted the entry already. So an entry that cannot be converted was never
-//! granted: its owner stands between D2 and D4, and will take it back.
+//! *The conversion cannot fail for a lock that is held.* It can fail only where the real manager
+//! has an incompatible lock, held or waited for: a strong lock, requested after D7 of some walk.
+//! Let the entry be held, that is, granted at D3 before that strong lock was counted. Then the walk
+//! that made the granule real before it has converted the entry already. So an entry that cannot be
+//! converted was never granted: its owner is between D2 and D4, and will remove it.
 //!
-//! *The entries that are read are the owner's present ones.* The owner forgets its list at D10 and may
-//! then write new entries over the old. If it read the mark before the revoker raised it, the revoker
-//! sees the count at zero or what was appended after (fences again), whole (O1 of `remembered`). If
-//! it read the mark raised it takes the latch, so not while the revoker has it.
+//! *The entries that are read are the owner's present ones.* The owner clears its list at D10 and
+//! may then write new entries over the old. If it read `revoking` before the revoker's increment,
+//! the revoker sees the count at zero or what was appended after (fences again), whole (O1 of
+//! `remembered`). If it read the increment, it takes the latch, and so does not write while the
+//! revoker has it.
 //!
-//! *What is converted is given back (L7).* Either the mark was read raised, or it was lowered before, and
-//! then whatever that revoker converted shows in `touched` (O1), or it was raised after, and then
-//! that revoker found nothing.
+//! *Every converted lock is released (L7).* There are three cases for the owner's read of
+//! `revoking`. It saw the revoker. Or the revoker had decremented before, and then its conversions
+//! show in `any_converted` (O1). Or the revoker incremented after, and then it found nothing.
 //!
-//! *Bias comes back only when it may (I1).* The count covers the time from before the request to after
-//! the release, and includes every revoker, so at zero no strong lock is left and no walk goes on.
+//! *Bias comes back only when it may (I1).* The count covers the time from before the request to
+//! after the release, and includes every revoker. So at zero there is no strong lock and no walk.
 //!
-//! *Nobody is held up by a thread that lost its processor.* A weak request takes no latch but its own
-//! list's. A strong one helps itself: it walks, however far others have come. What a revoker
-//! holds is one list's latch at a time, that sleeps its waiters, for as long as it takes to convert the
-//! entries of one owner in one granule: mostly none.
+//! *A descheduled thread holds up no other.* A weak request takes no latch but that of its own
+//! list. A strong one does its own walk, however far others have come. A revoker holds the latch of
+//! one list at a time, a latch that puts its waiters to sleep, while it converts the entries of one
+//! owner in one granule: mostly none.
 //!
 //! # Orderings
 //!
-//! * O1  lowering the mark (Release) to reading it at the end of a transaction (Acquire): who finds it
-//!   lowered sees what was touched.
+//! * O1  decrementing `revoking` (Release) to reading it at the end of a transaction (Acquire): an
+//!   owner that finds it zero sees what was converted.
 //!
-//! # Differences from the document
+//! # Differences from the paper
 //!
-//! There the flag is in the table and the table's latch is held whenever it is looked at. Our
-//! tables have no such latch, and one written record would make all readers of its table pay; so the
-//! granules are small, and found by name: the manager needs no help from whoever stores the records.
-//! There a scan remembers each record; here sixty-four neighbours are one entry. A range from one key to
-//! another would be fewer words still, but would have to be revoked for all keys of its table at once:
-//! one update anywhere would end it, and the next could not begin until no update is left. A block is
-//! revoked alone, and its bits say exactly which keys are held.
+//! There the flag is in the table and the table's latch is held whenever it is read. Our tables
+//! have no such latch, and one written record would make all readers of its table pay. So the
+//! granules are small and found by name, and the manager needs no help from the store. There a scan
+//! remembers each record; here sixty-four neighbours are one entry. A range from one key to another
+//! would be fewer words still, but would have to be revoked for all keys of its table at once. One
+//! update anywhere would end it, and the next range could not begin while any update is left. A
+//! block is revoked alone, and its bits say exactly which keys are held.
 
-/// One word: biased or real.
+/// One granule: a word that makes its names biased or real.
 mod granule;
 
-/// Asking, the shortest ways.
+/// Fast paths of requests.
 mod fast_path;
 
-/// Asking.
+/// Requests.
 mod acquire;
 
-/// Giving back.
+/// Releases.
 mod release;
 
-/// Showing and checking.
+/// Snapshots and checks.
 mod snapshot;
 
 use super::latched::bucket::Bucket;
@@ -189,44 +196,46 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A strong lock counted in its granule, and discounted.
+/// A strong lock counted in its granule, or uncounted.
 static GRANULE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock granule");
 /// A walk over all owners.
 static REVOKE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock revocation");
 /// An owner and a revoker at the owner's list.
 static LIST: Site = Site::new(Component::Lock, Pattern::Fixed, "remembered locks");
 
-/// Granules of tables. Each has its cache lines alone: every transaction reads its tables'.
+/// Granules of tables. Each is alone on its cache lines, because every transaction reads those of
+/// its tables.
 const TABLE_GRANULES: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// The most granules of keys. More would not stay in the nearest cache.
+/// Most granules of keys. More would not stay in the nearest cache.
 const MAX_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
 
-/// A manager that remembers weak locks, over a latch for each bucket.
+/// Manager that remembers weak locks, over a latch for each bucket.
 pub struct Direct {
     real: Bucket,
-    /// The address of its registry: what opens the shortest way to its owners (`notes`).
+    /// Address of the table of owners, for which the fast path of an owner is opened
+    /// (`remembered_index`).
     address: usize,
-    // Of fixed size, so that none of the two is asked for its length.
+    // Of fixed size, so that no length need be loaded.
     granules: Box<[Granule; MAX_GRANULES]>,
     tables: Box<[CachePadded<Granule>; TABLE_GRANULES as usize]>,
-    /// Which bits of a hash choose among those granules that are used.
+    /// Bits of a hash that choose among the granules in use.
     mask: u32,
     fence: Asymmetric,
     hold_off: HoldOff,
-    /// Revokers between D6 and D7.
+    /// Number of revokers between D6 and D7.
     revoking: CachePadded<AtomicU64>,
     revoked: CachePadded<RevocationStats>,
 }
 
-/// Which fences stand between those who remember and those who revoke.
+/// Fences between owners that remember and owners that revoke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fences {
-    /// Where the system runs a barrier on every processor of the process for whoever revokes, that one, and
-    /// nothing for whoever remembers. Where it does not, as `Symmetric`.
+    /// A barrier on every processor of the process for a revoker, and no fence for an owner that
+    /// remembers, if the system has such a barrier. If not, as `Symmetric`.
     #[default]
     Found,
-    /// Full fences on both sides, and no shortest way: what systems without such a barrier have.
+    /// Full fences on both sides, and no fast path, as on systems without such a barrier.
     Symmetric,
 }
 
@@ -236,20 +245,20 @@ foxton_sync::named_enum! {
     Symmetric = "symmetric",
 }
 
-/// Where locks are remembered.
+/// Options of the granules.
 #[derive(Debug, Clone, Copy)]
 pub struct GranuleOptions {
-    /// How many there are for keys, a power of two up to 4096.
+    /// Number of granules for keys, a power of two up to 4096.
     pub count: usize,
-    /// How long one stays real after it was revoked for the first time.
+    /// How long a granule stays real after its first revocation.
     pub hold_off: Duration,
-    /// Whether locks on tables are remembered, too.
+    /// True if locks on tables are remembered, too.
     pub tables: bool,
-    /// Between those who remember and those who revoke.
+    /// Fences between owners that remember and owners that revoke.
     pub fences: Fences,
 }
 
-/// What revoking came to.
+/// Statistics of revocations.
 #[derive(Debug, Default)]
 struct RevocationStats {
     count: AtomicU64,
@@ -268,7 +277,7 @@ impl fmt::Debug for Direct {
 }
 
 impl Direct {
-    /// A manager with these granules, over a `bucket` manager of the rest.
+    /// Returns a manager with these granules, over a `bucket` manager for real locks.
     pub fn new(
         kind: latch::Kind,
         buckets: usize,
@@ -306,8 +315,8 @@ impl Direct {
         }
     }
 
-    /// The same, but a lock that was granted to somebody asleep goes to who asks for it before that one wakes,
-    /// for `window` so long.
+    /// Returns the manager with barging: for up to `window`, a lock granted to a sleeping waiter
+    /// goes to a request that comes before the waiter wakes.
     pub fn with_barging(self, window: Duration) -> Self {
         Self {
             real: self.real.with_barging(window),
@@ -315,7 +324,7 @@ impl Direct {
         }
     }
 
-    /// A fault on purpose: where it lends, also what was seen.
+    /// Injected fault: barging revokes grants even after their owners have seen them.
     #[cfg(feature = "planted")]
     pub fn with_barging_after_seen(self) -> Self {
         Self {
@@ -324,7 +333,7 @@ impl Direct {
         }
     }
 
-    /// Whether it lends.
+    /// True with barging.
     pub fn allows_barging(&self) -> bool {
         self.real.allows_barging()
     }
@@ -338,7 +347,7 @@ impl Direct {
         &self.granules[(granule_hash as usize % MAX_GRANULES) & self.mask as usize]
     }
 
-    /// The bits of a hash that choose among the granules of tables, or of keys.
+    /// Returns the bits of a hash that choose among the granules of tables, or of keys.
     fn mask(&self, class: Class) -> u32 {
         match class {
             Class::Table => TABLE_GRANULES - 1,
@@ -363,7 +372,7 @@ impl Direct {
         Moment::at(self.real.owners.now())
     }
 
-    /// D5 to D7: counts a strong request, and sees to it that the granule is real.
+    /// D5 to D7: counts a strong request, and ensures that the granule is real.
     #[inline]
     fn enter_strong(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
         worker.account().passed(&GRANULE);
@@ -386,12 +395,12 @@ impl Direct {
     fn revoke(&self, worker: &Worker, granule: &Granule, (hash, mask): (u32, u32)) {
         worker.account().passed(&REVOKE);
         let began = now();
-        // Relaxed: the fence is what puts it before the reading of the lists.
+        // Relaxed: the fence puts it before the reads of the lists.
         self.revoking.fetch_add(1, Ordering::Relaxed);
         self.fence.heavy();
         for record in self.real.owners.records() {
             if granule.is_real() {
-                break; // Somebody else came to the end.
+                break; // Another revoker has finished.
             }
             let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
                 continue;
@@ -410,7 +419,8 @@ impl Direct {
         self.revoking.fetch_sub(1, Ordering::Release); // O1
     }
 
-    /// Notes a revocation, and says whether more than a hundredth of all time goes into them.
+    /// Records a revocation, and returns true if revocations take more than a hundredth of all
+    /// time.
     fn record_revocation(&self, cost: Duration) -> bool {
         let RevocationStats { count, nanos } = &*self.revoked;
         let cost = cost.as_nanos() as u64;
@@ -421,7 +431,7 @@ impl Direct {
     }
 }
 
-/// So many granules.
+/// Makes a boxed array of N elements.
 fn boxed<T, const N: usize>(make: impl Fn(usize) -> T) -> Box<[T; N]> {
     let all: Box<[T]> = (0..N).map(make).collect();
     match all.try_into() {
@@ -435,7 +445,7 @@ impl LockManager for Direct {
         Owner::remembering(&self.real.owners, self.fence.is_expedited())
     }
 
-    // The shortest way stands where it is called: its values stay in registers.
+    // The fast path is inlined into the caller, so that its values stay in registers.
     #[inline(always)]
     fn request(
         &self,
@@ -445,7 +455,7 @@ impl LockManager for Direct {
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
-        // In words, so that the name need not be in memory on this way.
+        // In words, so that the name need not be in memory on this path.
         let words = name.words();
         let name = || Name::from_words(words);
         match self.try_remember(owner, &name(), mode) {
@@ -454,7 +464,7 @@ impl LockManager for Direct {
                 Reply::Held
             }
             Some(FastPathResult::Appended(granule)) => {
-                // Who comes this way knows that the fence is expedited.
+                // The fast path is open only with an expedited fence.
                 self.fence.light_expedited();
                 match granule.is_biased() {
                     true => Reply::Granted, // D3
@@ -482,7 +492,7 @@ impl LockManager for Direct {
         let neighbour = origin == block.origin
             && at < 64
             && (owner.lookup.is_fast_path_open(self.address) || self.may_extend(owner, index));
-        // And nothing of it is held by itself.
+        // And no key of the block is held in `locks`.
         if neighbour && mode.is_weak(Class::Key) && !owner.lookup.may_have_single(scan.hash) {
             let fresh = BlockBits::one(at as u32, mode);
             if owner.list().extend(scan.position, at as u32, fresh) {
@@ -504,7 +514,7 @@ impl LockManager for Direct {
         self.lock_blocks(worker, owner, first, last)
     }
 
-    /// What is remembered is on its owner's side already.
+    /// A remembered lock needs no memory but the owner's.
     #[inline]
     fn prefetch(&self, name: Name) {
         if !self.key_granule(name.near_hash()).is_biased() {
@@ -560,7 +570,7 @@ impl LockManager for Direct {
 
     #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        // If all that was ever acquired was remembered, none is real but what was converted.
+        // If every acquisition was remembered, only converted locks are real.
         if owner.lookup.is_fast_path_open(self.address) && owner.locks.acquired() == 0 {
             owner.list().clear(); // D10
             self.fence.light_expedited();
@@ -574,7 +584,7 @@ impl LockManager for Direct {
     }
 
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
-        // First what is remembered: what is converted meanwhile is then seen twice, not missed.
+        // First the remembered locks: what is converted meanwhile is seen twice, not missed.
         let remembered = self.remembered(worker, usize::MAX);
         let mut snapshot = self.real.inspect(worker);
         merge(&mut snapshot, remembered);

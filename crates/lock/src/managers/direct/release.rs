@@ -1,9 +1,9 @@
-//! Giving back: D10 and D11, single names, and what a wait that came to nothing was counted for.
+//! Releases: D10 and D11, single names, and counts of waits that end without the lock.
 //!
 //! # Orderings
 //!
-//! * O1  lowering the mark (Release, in [`direct`](super)) to reading it at the end of a transaction
-//!   (Acquire): who finds it lowered sees what was touched.
+//! * O1  decrementing `revoking` (Release, in [`direct`](super)) to reading it at the end of a
+//!   transaction (Acquire): an owner that finds it zero sees what was converted.
 
 use super::granule::Granule;
 use super::{Direct, LIST};
@@ -21,7 +21,8 @@ use crate::{
 use foxton_sync::{shim::Ordering, worker::Worker};
 
 impl Direct {
-    /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
+    /// Returns the granule in which a wait is counted, to be uncounted unless the wait ends with
+    /// the lock.
     pub(super) fn counted_granule(&self, owner: &Owner) -> Option<&Granule> {
         let PendingWait {
             name,
@@ -41,7 +42,7 @@ impl Direct {
         }
     }
 
-    /// Gives back a real lock that is no longer among those held.
+    /// Releases a real lock that was removed from `locks`.
     pub(super) fn release_lock<'m>(
         &'m self,
         worker: &Worker,
@@ -54,7 +55,7 @@ impl Direct {
         }
     }
 
-    /// Gives back a lock that was remembered and has become real.
+    /// Releases a remembered lock that has become real.
     fn release_converted<'m>(
         &'m self,
         worker: &Worker,
@@ -65,7 +66,7 @@ impl Direct {
         self.real.release_lock(worker, &entry, wakes);
     }
 
-    /// Gives back a name that is remembered, if it is.
+    /// Releases a name if it is remembered.
     pub(super) fn release_remembered(
         &self,
         worker: &Worker,
@@ -84,7 +85,7 @@ impl Direct {
         true
     }
 
-    /// Gives back what is remembered since the savepoint of this order.
+    /// Releases the locks remembered since the savepoint with this order.
     pub(super) fn release_remembered_since<'m>(
         &'m self,
         worker: &Worker,
@@ -105,7 +106,7 @@ impl Direct {
         }
     }
 
-    /// D10 where the shortest way is closed, or something is real.
+    /// D10 if the fast path is closed, or some lock is real.
     #[inline(never)]
     pub(super) fn release_general(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(&self.real.owners);
@@ -113,17 +114,17 @@ impl Direct {
             list.clear();
             self.fence.light();
             self.is_revoked(list)
-        }); // Who stands in for another has no list.
+        }); // A proxy has no list.
         self.release_real(worker, owner, revoked);
     }
 
-    /// Whether something in `list`, of which all was forgotten, may have been converted.
+    /// True if some lock of `list`, which was cleared, may have been converted.
     #[inline(always)]
     pub(super) fn is_revoked(&self, list: &RememberedLocks) -> bool {
         self.revoking.load(Ordering::Acquire) != 0 || list.may_have_converted() // O1
     }
 
-    /// D11, and everything that is real.
+    /// D11, and the release of all real locks.
     #[inline(never)]
     pub(super) fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
         let mut wakes = Wakes::new();

@@ -1,11 +1,12 @@
-//! Showing what is remembered beside what is real, and checking that they agree.
+//! Snapshots of remembered and real locks, and checks that they agree.
 //!
 //! # Orderings
 //!
-//! * O1  lowering the mark (Release) to reading it at the end of a transaction (Acquire), as in [`direct`](super).
-//!   Here nothing is touched that would have to be seen. But who finds the mark lowered takes no latch and writes new
-//!   entries over the old, and those, whose words are read Relaxed, must all have been read by then (I4 of
-//!   `remembered`). No model turns red without it: in those of loom nobody reads what is only written later.
+//! * O1  decrementing `revoking` (Release) to reading it at the end of a transaction (Acquire), as
+//!   in [`direct`](super). Nothing is converted here that would have to be seen. But an owner that
+//!   reads zero takes no latch, and writes new entries over the old. The old ones, whose words are
+//!   read Relaxed, must all have been read by then (I4 of `remembered`). No model fails without
+//!   this ordering, because under loom no load returns a value that is stored only later.
 
 use super::granule::Granule;
 use super::{Direct, LIST};
@@ -21,7 +22,7 @@ use std::{
 };
 
 impl Direct {
-    /// What is held by being remembered, at least `most` if there is so much: who holds what.
+    /// Returns remembered locks with their owners: all, or at least `most`.
     pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueEntry)> {
         let mut all = Vec::new();
         let owners = &self.real.owners;
@@ -37,7 +38,7 @@ impl Direct {
             worker.account().passed(&LIST);
             let (owner, entries) = list.entries(|| record.id());
             for (name, mode) in entries {
-                // In a real granule it is on its way back (I2).
+                // In a real granule an entry is being removed (I2).
                 if !self.granule(&name, name.hash() as u32).is_real() {
                     all.push((name, QueueEntry::new(owners, owner, mode, Duration::ZERO)));
                 }
@@ -50,8 +51,8 @@ impl Direct {
     /// Panics if a strong lock is not counted.
     pub(super) fn verify_counts(&self, worker: &Worker) {
         self.real.verify(worker);
-        // What is strong in the real manager is counted. A request that was refused and not
-        // collected is counted still.
+        // Every strong lock in the real manager is counted. A request that was refused and not
+        // collected is counted as well.
         let mut counts = HashMap::<*const Granule, (u64, &Granule)>::new();
         for queue in self.real.queues(worker) {
             let strong = |entry: &&QueueEntry| !entry.mode.is_weak(queue.name.class());
@@ -80,7 +81,7 @@ impl Direct {
     }
 }
 
-/// Adds what is remembered to what is real.
+/// Adds the remembered locks to the real ones.
 pub(super) fn merge(snapshot: &mut LockSnapshot, remembered: Vec<(Name, QueueEntry)>) {
     let mut further = BTreeMap::<Name, LockQueue>::new();
     for (name, entry) in remembered {

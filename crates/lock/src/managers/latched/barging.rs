@@ -1,11 +1,13 @@
-//! Grants that are lent (I3).
+//! Barging past sleeping waiters, by revocable grants (I3).
 //!
-//! Who sleeps when its turn comes holds a lock, for as long as the scheduler likes, for nothing; whoever needs
-//! it meanwhile goes to sleep behind it, with locks of its own, and gets it in the same way. So a queue, once
-//! there, stays: the *convoy* (M. Blasgen, J. Gray, M. Mitoma, T. Price: *The Convoy Phenomenon*, 1979). Their remedy is
-//! to grant nothing to who sleeps, but to wake it and have it ask again. Here it is granted, so that it need not
-//! ask, and the grant is lent: a request for no less, that is blocked by nothing else, takes its place, mostly gives the lock back before the sleeper
-//! has a processor, and the sleeper, which was woken once, finds the lock its own.
+//! A waiter that sleeps when its turn comes holds the lock for nothing, for as long as the
+//! scheduler likes. Each owner that requests the lock meanwhile goes to sleep behind it, with locks
+//! of its own, and gets it in the same way. So a queue does not end once it exists: the *convoy*
+//! (M. Blasgen, J. Gray, M. Mitoma, T. Price: *The Convoy Phenomenon*, 1979). Their remedy grants
+//! nothing to a sleeper, but wakes it and lets it ask again. Here the waiter is granted, so that it
+//! need not ask, and the grant is revocable. A request barges ahead if its mode covers that of the
+//! sleeper and nothing else blocks it. Mostly it releases the lock before the sleeper has a
+//! processor. The sleeper, which was woken once, then finds the lock granted.
 
 use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
@@ -18,8 +20,8 @@ use std::time::Duration;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
-    /// The same, but what is granted to somebody who waits is lent until it is seen, and who sleeps is passed for so
-    /// long.
+    /// Returns the manager with barging: a grant to a waiter is revocable until the waiter has seen
+    /// it, and `window` limits how long requests may barge past a sleeper.
     pub(in crate::managers) fn with_barging(self, window: Duration) -> Self {
         let window = Millis::try_from(window.as_millis()).unwrap_or(Millis::MAX);
         Self {
@@ -40,10 +42,10 @@ impl<B: Buckets> LatchedQueues<B> {
         self.barging_window.is_some()
     }
 
-    /// Grants what is asked for in the place of somebody asleep, if that may be, and says in which slot.
+    /// Grants `request` ahead of a sleeping waiter, if that is allowed, and returns the slot.
     pub(super) fn barge(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> Option<u32> {
         let window = self.barging_window?;
-        // A number may be held for hours, so whoever is next has its turn.
+        // An advisory number may be held for hours, so the next waiter has its turn.
         let passes = request.wait_mode == WaitMode::Wait
             && request.converts.is_none()
             && request.name.class() != Class::Advisory;

@@ -1,10 +1,10 @@
-//! A latch for each hash bucket: one call takes one latch, and calls for different names rarely the
-//! same.
+//! Manager with a latch for each hash bucket: a call takes one latch, and calls for different names
+//! rarely take the same.
 //!
-//! The manager of Ren, Thomson and Abadi's section 3.1 and the baseline of Johnson, Pandis and
-//! Ailamaki's section 4.2. What they keep in pools of heads and requests stands in the bucket itself,
-//! under the latch that the call has taken anyway: a lock that nobody shares touches one cache line, and
-//! allocation is rare.
+//! This is the manager of Ren, Thomson and Abadi's section 3.1 and the baseline of Johnson, Pandis
+//! and Ailamaki's section 4.2. They take heads and requests from pools; here they are in the bucket
+//! itself, under the latch that the call has taken anyway. So a lock without other holders touches
+//! one cache line, and allocation is rare.
 
 use super::{Buckets, LatchedQueues, assert_suits, bucket_entries::BucketEntries};
 use crate::{deadlock::VictimPolicy, name::Name};
@@ -18,20 +18,21 @@ use std::ptr;
 
 static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
 
-/// A manager with a latch for each bucket.
+/// Manager with a latch for each bucket.
 pub type Bucket = LatchedQueues<Latches<LatchedBucket>>;
 
 /// Buckets, each behind a latch of its own.
 #[derive(Debug)]
 pub struct Latches<L>(Box<[L]>);
 
-/// A bucket on a line of its own. Not on a pair of lines, as other things that threads fight for: there
-/// are thousands, and hardly ever two neighbours that are hot.
+/// Bucket on a cache line of its own. Not on a pair of lines, as other contended data, because
+/// there are thousands of buckets and two neighbours are hardly ever both hot.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct LatchedBucket(Latched<BucketEntries>);
 
-// With passages counted the site comes on top, and where latches are emulated, what does that.
+// With the feature `account` the site needs space, too, and with emulated latches the emulation
+// does.
 #[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
 const _: () = assert!(size_of::<LatchedBucket>() == 64);
 
@@ -43,7 +44,7 @@ impl AsRef<Latched<BucketEntries>> for LatchedBucket {
 }
 
 impl Bucket {
-    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
+    /// Returns a manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
         let bucket = || LatchedBucket(Latched::new(kind, &BUCKET, BucketEntries::default()));
         Self::over(Latches::new(buckets, bucket), policy)

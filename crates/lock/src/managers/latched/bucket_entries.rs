@@ -1,29 +1,30 @@
-//! The names of one hash bucket.
+//! Entries of one hash bucket.
 //!
 //! # State
 //!
-//! Nearly always a bucket has one name or none, and that name is held once and awaited by nobody. So
-//! this is what lies in the bucket itself, beside its latch and in the same cache line: a name, who holds
-//! it, and how. It is granted by writing it there and given back by clearing one byte.
+//! Nearly always a bucket has at most one name, with one holder and no waiter. So the bucket
+//! itself, in the cache line of its latch, has space for this: a name, its holder, and the mode. A
+//! grant writes the three, and a release clears one byte.
 //!
-//! Whatever else there is lies beside it, with storage of its own: a head for each name that is held by
-//! several or awaited, and one more of those short notes for each further name that is held once. A
-//! transaction with a great many locks has mostly those.
+//! Everything else is in the overflow, in storage of its own: a head for each name with several
+//! holders or with waiters, and a short entry for each further name with one holder. A transaction
+//! with very many locks has mostly such entries.
 //!
 //! ```text
-//! bucket   latch | name, place, mode | others | beside --> heads   [live ...][kept ...]
-//!          one cache line                                  notes   [name, place, mode] ...
+//! bucket   latch | first: name, owner, mode | overflow_count | overflow --> heads [live][spare]
+//!          one cache line                                                   sole  [name, ...]
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1  A name has one place: it is `first`, or it has one of the first `live` heads, or one note.
-//! * I2  The first `live` of the heads are held or awaited by somebody; those after them are vacant and
-//!   wait to be used again, a few of them at most.
-//! * I3  `overflow_count` counts what is held or awaited beside `first`. So where it is zero, whatever is held
-//!   in this bucket is `first`.
-//! * I4  The one request of a name without a head has slot 0, as it has in the head that it gets.
-//! * I5  What has no head is awaited by nobody.
+//! * I1  A name has one place: `first`, one of the first `live` heads, or one entry of `sole`.
+//! * I2  The first `live` of the heads have holders or waiters. The others, a few at most, are
+//!   vacant and wait for reuse.
+//! * I3  `overflow_count` counts the names besides `first`. So if it is zero, every held name of
+//!   this bucket is `first`.
+//! * I4  The single request of a name without a head has slot 0, as it has in the head that it
+//!   gets.
+//! * I5  A name without a head has no waiters.
 
 use super::head::LockHead;
 use crate::{
@@ -32,12 +33,12 @@ use crate::{
 };
 use std::ops::Deref;
 
-/// Vacant heads that are kept for the next names.
+/// Vacant heads kept for the next names.
 const SPARE_HEADS: usize = 4;
-/// Notes for which a bucket has room that is to allocate nothing in ordinary use.
+/// Entries for which a bucket has space from the start, if ordinary use is to allocate nothing.
 const SOLE_CAPACITY: usize = 4;
 
-/// A name that one owner holds and nobody awaits; or nothing, if no mode is granted.
+/// Name with one holder and no waiter; vacant if no mode is granted.
 #[derive(Debug, Clone, Copy)]
 struct SoleHolder {
     name: Name,
@@ -67,7 +68,7 @@ impl SoleHolder {
     }
 }
 
-/// A head to look at: one that is there, or what it would be.
+/// Reference to a head: one that exists, or one built for the caller.
 pub(crate) enum HeadRef<'h> {
     Existing(&'h LockHead),
     Built(LockHead),
@@ -84,13 +85,13 @@ impl Deref for HeadRef<'_> {
     }
 }
 
-/// What does not fit into the bucket.
+/// Names that do not fit into the bucket.
 #[derive(Debug, Default)]
 struct OverflowEntries {
     heads: Vec<LockHead>,
     live: usize,
     sole: Vec<SoleHolder>,
-    /// Room that is kept, for so many heads and notes.
+    /// Capacity that is never freed, for heads and for entries.
     min_capacity: usize,
 }
 
@@ -107,7 +108,7 @@ impl OverflowEntries {
         self.sole.iter().position(|sole| sole.name == *name)
     }
 
-    /// Gives a name a head, and says which.
+    /// Gives a name a head, and returns the head's index.
     fn promote(&mut self, sole: SoleHolder) -> usize {
         let at = self.live;
         self.live += 1;
@@ -121,8 +122,8 @@ impl OverflowEntries {
         at
     }
 
-    /// Notes in short. Grows by a quarter: there may be very many, and buckets of one size grow at
-    /// the same time.
+    /// Adds an entry. Grows by a quarter, because there may be very many entries, and buckets of
+    /// one size grow at the same time.
     fn push_sole(&mut self, sole: SoleHolder) {
         if self.sole.len() == self.sole.capacity() {
             self.sole.reserve_exact((self.sole.len() / 4).max(4));
@@ -145,14 +146,15 @@ impl OverflowEntries {
         let last = self.live;
         self.heads.swap(at, last);
         self.heads.truncate(last + SPARE_HEADS);
-        // A quarter: a bucket that grows and shrinks around one size does not move each time.
+        // A quarter, so that a bucket that grows and shrinks around one size does not move each
+        // time.
         if self.heads.len() < self.heads.capacity() / 4 {
             self.heads.shrink_to(self.min_capacity);
         }
     }
 }
 
-/// The names of one bucket.
+/// Names of one bucket.
 #[derive(Debug)]
 pub struct BucketEntries {
     first: SoleHolder,
@@ -163,7 +165,7 @@ pub struct BucketEntries {
 impl Default for BucketEntries {
     fn default() -> Self {
         let first = SoleHolder {
-            // Any name will do: it is vacant.
+            // Any name will do, because it is vacant.
             name: Name::table(0),
             owner_index: 0,
             granted: Set::NONE,
@@ -176,7 +178,7 @@ impl Default for BucketEntries {
     }
 }
 
-/// A bucket may be itself, or in something that keeps it apart.
+/// A bucket may be used directly, or inside a wrapper that pads it.
 impl AsMut<BucketEntries> for BucketEntries {
     #[inline(always)]
     fn as_mut(&mut self) -> &mut BucketEntries {
@@ -185,8 +187,8 @@ impl AsMut<BucketEntries> for BucketEntries {
 }
 
 impl BucketEntries {
-    /// With room for a few names from the start, which it keeps: so that nothing is allocated under the latch in
-    /// ordinary use.
+    /// Returns a bucket with space for a few names, which it keeps, so that ordinary use allocates
+    /// nothing under the latch.
     pub(crate) fn with_capacity() -> Self {
         let overflow = OverflowEntries {
             heads: Vec::with_capacity(SPARE_HEADS),
@@ -209,9 +211,9 @@ impl BucketEntries {
         !self.first.is_vacant() && self.first.name == *name
     }
 
-    /// Grants `name` to the owner at `owner_index`, which does not hold it, and says in which slot; or the
-    /// head in which somebody stands in the way.
-    // Always: two managers and two calls are four places, and none of them worth a call.
+    /// Grants `name` to the owner at `owner_index`, which does not hold it, and returns the slot;
+    /// or returns the head in which a request conflicts.
+    // Always inlined: two managers and two calls are four places, and none is worth a call.
     #[inline(always)]
     pub(crate) fn acquire(
         &mut self,
@@ -255,7 +257,7 @@ impl BucketEntries {
         Ok(0)
     }
 
-    /// The place among the heads of `name`, which gets one if it is held and had none.
+    /// Returns the index of the head of `name`, and gives it one if it is held and had none.
     fn head(&mut self, name: &Name) -> Option<usize> {
         if self.is_first(name) {
             let first = self.first;
@@ -271,8 +273,8 @@ impl BucketEntries {
         })
     }
 
-    /// Gives `name`, held in `slot`, the mode `target`, which covers what it has; or the head in which
-    /// somebody stands in the way.
+    /// Converts `name`, held in `slot`, to the mode `target`, which covers its mode; or returns the
+    /// head in which a request conflicts.
     pub(crate) fn convert(
         &mut self,
         name: &Name,
@@ -299,8 +301,8 @@ impl BucketEntries {
         Ok(())
     }
 
-    /// Ends the request of `name` that is granted in `slot`. If others go on to have to do with the name,
-    /// `grant_waiters` says who of them is granted now.
+    /// Ends the request of `name` granted in `slot`. If the name has other holders or waiters,
+    /// `grant_waiters` grants the waiters.
     #[inline(always)]
     pub(crate) fn release(
         &mut self,
@@ -346,7 +348,7 @@ impl BucketEntries {
         self.overflow_count -= u32::from(gone);
     }
 
-    /// Whether somebody is in the way of a new request of the owner at `owner_index`, which does not hold `name`.
+    /// True if a new request of the owner at `owner_index`, which does not hold `name`, is blocked.
     pub(crate) fn blocks(&self, name: &Name, owner_index: u32, mode: Mode) -> bool {
         let by = |sole: &SoleHolder| sole.granted.intersects(mode.conflicts());
         if self.is_first(name) {
@@ -369,14 +371,15 @@ impl BucketEntries {
         }
     }
 
-    /// The head of `name`, if it has one. Without, nobody awaits it (I5).
+    /// Returns the head of `name`, if it has one. Without a head it has no waiters (I5).
     pub(crate) fn get(&mut self, name: &Name) -> Option<&mut LockHead> {
         let overflow = self.overflow.as_mut()?;
         let at = overflow.position(name)?;
         Some(&mut overflow.heads[at])
     }
 
-    /// Changes the head of `name`, which is held or awaited, and removes it if it is vacant then.
+    /// Changes the head of `name`, which has holders or waiters, and removes it if it is vacant
+    /// then.
     pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut LockHead) -> R) -> R {
         let at = self.head(name);
         let at = at.expect("a name that is held or awaited can have a head");
@@ -390,7 +393,7 @@ impl BucketEntries {
         result
     }
 
-    /// What there is of `name`, to look at.
+    /// Returns a head of `name` to read.
     pub(crate) fn head_ref(&self, name: &Name) -> Option<HeadRef<'_>> {
         self.iter().find(|head| head.name() == *name)
     }
@@ -404,7 +407,7 @@ impl BucketEntries {
         existing.chain(sole.map(|sole| HeadRef::Built(sole.head())))
     }
 
-    /// Memory beyond the bucket itself.
+    /// Returns the memory beyond the bucket itself, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.overflow.as_ref().map_or(0, |overflow| {
             let heads: usize = overflow.heads.iter().map(LockHead::memory_bytes).sum();

@@ -1,25 +1,25 @@
-//! A lock table made to be elided: what document 001 leaves open (section 6).
+//! Lock table laid out for elided latches: what Schrimpf leaves open (section 6).
 //!
-//! The document elided the latches of a lock table that was made for latches, and lost: its requests allocate
-//! under the latch, wait there, and call the system. Here a request that can be granted reads and writes one
-//! bucket, and does nothing else under the latch:
+//! Schrimpf elided the latches of a lock table that was made for latches, and lost: its requests
+//! allocate under the latch, wait there, and call the system. Here a request that can be granted
+//! reads and writes one bucket, and does nothing else under the latch:
 //!
-//! * *Nothing is allocated.* Each bucket has room from the start for a few names beside the one that lies in it, and
-//!   for the heads that shared ones need, and keeps it. More than that is allocated under the latch, as with
-//!   `bucket`: rare, and it at worst aborts the transaction that does it.
-//! * *Nobody is met who is not meant.* A bucket stands alone on the pair of lines that the processor fetches, its
-//!   latch with it; with one latch for the table, that stands on lines of its own, and nobody writes them who
-//!   elides. That is so for the name that lies in the bucket. The room beside it comes from the allocator, three pieces
-//!   for a bucket, which share a line with a neighbour's at their ends: what has a head, or is the bucket's second name,
-//!   can meet a stranger there.
-//! * *Little is read.* The bucket's first line, for a name that nobody shares. Locks that are given back together
-//!   are so eight at a time: each is one line more that somebody else could want. The owner's list of them is
-//!   read inside, too, but nobody else writes that.
-//! * *Nobody waits and nobody is woken inside.* That is so for all managers of this family: who waits has given
-//!   the latch back before it sleeps, and wakes come after it.
+//! * *No allocation.* Each bucket has space for a few more names and for the heads that shared
+//!   names need, and keeps it. More than that is allocated under the latch, as with `bucket`: that
+//!   is rare, and at worst aborts the transaction that does it.
+//! * *No false sharing.* A bucket and its latch are alone on the pair of lines that the processor
+//!   fetches. A single latch for the table is on lines of its own, which no thread writes that
+//!   elides it. This holds for the name in the bucket itself. The further space comes from the
+//!   allocator in three pieces for a bucket, whose ends share a line with a neighbour's piece. So a
+//!   name with a head, and a bucket's second name, can conflict with a strange one.
+//! * *Few reads.* For a name without other holders, the first line of its bucket. Locks are
+//!   released together only eight at a time, because each is one more line that another thread
+//!   could write. The owner's list of locks is read inside, too, but no other thread writes it.
+//! * *No waiting and no wake-ups inside.* All managers of this family drop the latch before they
+//!   wait, and wake after it.
 //!
-//! Both arrangements take any latch. Over one that is not elided, this is `bucket` and `global` with more memory:
-//! comparing the two tells what the shape is worth to begin with.
+//! Both arrangements take any latch. Over a latch that is not elided they are `bucket` and `global`
+//! with more memory, and comparing the two shows the effect of the layout alone.
 
 use super::{LatchedQueues, bucket::Latches, bucket_entries::BucketEntries, global::OneLatch};
 use crate::deadlock::VictimPolicy;
@@ -32,14 +32,14 @@ use foxton_sync::{
 static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "elidable lock bucket");
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "elidable lock table");
 
-/// A manager with a latch for each bucket, and each bucket apart from the others.
+/// Manager with a latch for each bucket, and each bucket apart from the others.
 pub type ElidableBucket = LatchedQueues<Latches<CachePadded<Latched<BucketEntries>>>>;
 
-/// The same with one latch for all, which is apart from all of them.
+/// Manager with one latch for all buckets, apart from all of them.
 pub type ElidableGlobal = LatchedQueues<OneLatch<CachePadded<BucketEntries>, 8>>;
 
 impl ElidableBucket {
-    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
+    /// Returns a manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
         let bucket =
             || CachePadded::new(Latched::new(kind, &BUCKET, BucketEntries::with_capacity()));
@@ -48,7 +48,7 @@ impl ElidableBucket {
 }
 
 impl ElidableGlobal {
-    /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
+    /// Returns a manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
         let bucket = || CachePadded::new(BucketEntries::with_capacity());
         Self::over(OneLatch::new(kind, &TABLE, buckets, bucket), policy)

@@ -1,4 +1,4 @@
-//! Waits that are ended from outside, and the wait-for graph that says which should be.
+//! End of a wait by another thread, and the wait-for graph that shows which waits to end.
 
 use super::{Buckets, LatchedQueues, OwnedConflict, WAIT};
 use crate::{
@@ -11,7 +11,8 @@ use foxton_sync::worker::Worker;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
-    /// Ends a wait with a refusal, if it has not ended (I1). It has, when this returns: a grant that was lent is for good.
+    /// Ends a wait with a refusal, if it has not ended (I1). When this returns the wait has ended:
+    /// a revocable grant has become final.
     pub(super) fn refuse(
         &self,
         worker: &Worker,
@@ -30,7 +31,7 @@ impl<B: Buckets> LatchedQueues<B> {
         })
     }
 
-    /// The same with the bucket of the name at hand, under its latch.
+    /// As [`refuse`](Self::refuse), with the bucket of the name at hand, under its latch.
     pub(in crate::managers) fn refuse_in<'m>(
         &'m self,
         worker: &Worker,
@@ -45,7 +46,8 @@ impl<B: Buckets> LatchedQueues<B> {
             return false;
         };
         let Some(position) = head.position(wait) else {
-            // Granted. Were that taken back, the wait would go on, and who meant to end it has been here.
+            // Granted. If that grant were revoked later, the wait would go on, and the thread that
+            // wanted to end it would not try again.
             head.make_final(wait);
             return false;
         };

@@ -1,8 +1,9 @@
-//! One latch over the whole hash table: the traditional manager, the baseline that collapses.
+//! Manager with one latch over the whole hash table: the traditional form, and the baseline that
+//! collapses.
 //!
-//! It is written as well as one latch allows: the same queues as `bucket`, nothing allocated and
-//! nobody woken under the latch, what an owner holds already never asked twice, and what it gives back at
-//! the end given back under one hold of the latch.
+//! It is as good as one latch allows. It has the same queues as `bucket`, and allocates and wakes
+//! nothing under the latch. It never takes the latch for a lock that the owner already holds, and a
+//! transaction releases its locks together.
 
 use super::{Buckets, LatchedQueues, assert_suits, bucket_entries::BucketEntries};
 use crate::{deadlock::VictimPolicy, owner::lock_list::LockEntry};
@@ -15,10 +16,10 @@ use foxton_sync::{
 
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
 
-/// A manager with one latch.
+/// Manager with one latch.
 pub type Global = LatchedQueues<OneLatch<BucketEntries, 64>>;
 
-/// All buckets behind one latch, of which up to `TOGETHER` locks are given back under one hold.
+/// All buckets behind one latch. Up to `TOGETHER` locks are released while it is held once.
 #[derive(Debug)]
 pub struct OneLatch<B, const TOGETHER: usize> {
     count: usize,
@@ -26,7 +27,7 @@ pub struct OneLatch<B, const TOGETHER: usize> {
 }
 
 impl Global {
-    /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
+    /// Returns a manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
         let table = OneLatch::new(kind, &TABLE, buckets, BucketEntries::default);
         Self::over(table, policy)
@@ -59,7 +60,7 @@ impl<B: AsMut<BucketEntries> + Send, const TOGETHER: usize> Buckets for OneLatch
         self.table.with(worker, |table| body(table[index].as_mut()))
     }
 
-    /// One hold of the latch for many locks. It ends now and then, for others wait.
+    /// Holds the latch once for many locks, but drops it now and then, because others wait for it.
     #[inline]
     fn with_each<'l>(
         &self,

@@ -1,30 +1,39 @@
-//! A lock manager whose queues are changed under latches: what `global` and `bucket` share, which is
-//! all but where the latches are.
+//! Lock manager whose queues are protected by latches: everything that `global` and `bucket` share,
+//! which is all but the position of the latches.
 //!
-//! A call takes the latch of one bucket once. Under it the request is granted, or refused, or put
-//! into the line and published; and whoever a release lets through is granted. What costs more (waking,
-//! describing who stood in the way, walking the wait-for graph) happens after the latch is dropped.
+//! A call takes the latch of one bucket once. Under it the request is granted, refused, or enqueued
+//! and published, and a release grants the waiters that it unblocks. The expensive steps come after
+//! the latch: waking, describing blockers, searching the wait-for graph.
 //!
 //! # Invariants
 //!
-//! * I1  A wait ends under the latch of the name it waits for, by whoever takes the waiter out of the
-//!   line: so once. Who finds the waiter gone finds the verdict given.
-//! * I2  `Owner::locks` has exactly the granted requests of the owner, but for a grant that was not
+//! * I1  A wait ends under the latch of the name it waits for, by the thread that dequeues the
+//!   waiter, and so only once. A thread that finds the waiter gone finds the verdict given.
+//! * I2  `Owner::locks` has exactly the granted requests of the owner, except a grant that was not
 //!   collected yet.
-//! * I3  Where grants are *lent*, one that its owner has not seen can be taken back, under the latch of its
-//!   name, by who is granted in its place. Then the waiter is in the line again, with the same ticket, and
-//!   its wait is open: as if it had not been granted. One of the two wins (I4 of `park`), so nobody takes a lock from who
-//!   knows that it has it. Nor from a wait that somebody has tried to end: it would go on, and nobody would come again.
+//! * I3  With barging, grants to waiters are *revocable*: a grant that its owner has not seen can
+//!   be revoked, under the latch of its name, by the request that is granted instead. Then the
+//!   waiter is in the queue again, with the same ticket, and its wait is open, as if it had not
+//!   been granted. Either the revocation or the owner wins (I4 of `park`), so no lock is revoked
+//!   whose owner knows of the grant. Nor is a grant revoked after another thread tried to end its
+//!   wait, because the wait would go on, and no thread would try again.
 
-/// The lock head: holders and waiters of one name.
+/// Lock head: holders and waiters of one name.
 pub(crate) mod head;
 
-/// The entries of one bucket.
+/// Entries of one bucket.
 pub(crate) mod bucket_entries;
 
+/// End of a wait by another thread, and the wait-for graph.
 mod end_wait;
+
+/// Barging past sleeping waiters.
 mod barging;
+
+/// Snapshots of the queues.
 mod snapshot;
+
+/// Weights of waiters.
 mod weights;
 
 /// One latch over the whole table.
@@ -33,7 +42,7 @@ pub mod global;
 /// A latch for each bucket.
 pub mod bucket;
 
-/// Either arrangement, with latches that can be elided.
+/// Either arrangement, laid out for elided latches.
 pub mod elidable;
 
 use super::latched::{
@@ -61,9 +70,9 @@ use foxton_sync::{
 use smallvec::SmallVec;
 use std::{fmt, time::Duration};
 
-/// Where the buckets are, and their latches.
+/// Arrangement of buckets and their latches.
 pub(crate) trait Buckets: Send + Sync {
-    /// How many there are.
+    /// Returns the number of buckets.
     fn count(&self) -> usize;
 
     /// Calls `body` with the bucket at `index`, under its latch.
@@ -74,10 +83,10 @@ pub(crate) trait Buckets: Send + Sync {
         body: impl FnOnce(&mut BucketEntries) -> R,
     ) -> R;
 
-    /// Has the processor fetch the bucket of `name`, whose hash this is, before it is needed.
+    /// Prefetches the bucket of `name`, which has this hash.
     fn prefetch(&self, _name: &Name, _hash: u32) {}
 
-    /// Calls `body` with the bucket of `name`, whose hash this is, under its latch.
+    /// Calls `body` with the bucket of `name`, which has this hash, under its latch.
     #[inline]
     fn with_name<R>(
         &self,
@@ -89,7 +98,7 @@ pub(crate) trait Buckets: Send + Sync {
         self.with(worker, hash as usize & (self.count() - 1), body)
     }
 
-    /// Calls `body` with each of `locks` and its bucket, under the latches of one at a time.
+    /// Calls `body` with each of `locks` and its bucket, under one latch at a time.
     #[inline]
     fn with_each<'l>(
         &self,
@@ -102,11 +111,11 @@ pub(crate) trait Buckets: Send + Sync {
         }
     }
 
-    /// Memory of the empty table in bytes.
+    /// Returns the memory of the empty table, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
-/// Panics unless names can be spread over so many buckets.
+/// Panics unless `count` is a possible number of buckets.
 pub(super) fn assert_suits(count: usize) {
     assert!(
         count.is_power_of_two() && count <= 1 << 31,
@@ -114,17 +123,17 @@ pub(super) fn assert_suits(count: usize) {
     );
 }
 
-/// A waiter and whoever ends its wait: the record and the parker between them.
+/// A waiter and the thread that ends its wait meet at the record and its parker.
 static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
-/// A manager over some arrangement of buckets.
+/// Lock manager over some arrangement of buckets.
 pub struct LatchedQueues<B> {
     pub(super) buckets: B,
     pub(super) owners: Arc<OwnerTable>,
     pub(super) detector: Detector,
-    /// For how long who sleeps may be passed, if grants are lent.
+    /// With barging, how long requests may barge past a sleeping waiter.
     barging_window: Option<Millis>,
-    /// Whether who begins to wait goes before those for whom fewer wait.
+    /// True if a new waiter goes before waiters that fewer owners wait for.
     uses_weights: bool,
     #[cfg(feature = "planted")]
     barge_after_seen: bool,
@@ -140,26 +149,26 @@ impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
     }
 }
 
-/// Somebody in the way, and who that is.
+/// Conflicting request, with the id of its owner.
 type OwnedConflict = (OwnerId, ConflictingRequest);
 
-/// What became of a request that could not be granted at once.
+/// Outcome of a request that could not be granted at once.
 enum BlockedOutcome {
-    /// Only by somebody asleep, in whose place it was granted, in this slot.
+    /// Granted ahead of a sleeping waiter, in this slot.
     Barged(u32),
-    /// With those in the way, if that is to be told.
+    /// Blocked, with the conflicting requests, if they are to be reported.
     Busy(Option<Box<SmallVec<[OwnedConflict; 4]>>>),
     Waiting(Box<(WaitInfo, PendingWait, WaitEdges)>),
 }
 
-/// A request on its way through a bucket.
+/// Request on its way through a bucket.
 struct BucketRequest<'o> {
     owner: &'o Owner,
     name: Name,
     hash: u32,
-    /// What is to be held: for a conversion the supremum.
+    /// Mode that will be held: for a conversion, the supremum.
     mode: Mode,
-    /// For a conversion, where the lock stands in the list of held ones.
+    /// For a conversion, the lock's position in the list of held locks.
     converts: Option<usize>,
     wait_mode: WaitMode,
 }
@@ -196,7 +205,7 @@ impl<B: Buckets> LatchedQueues<B> {
         self.buckets.with_name(worker, name, hash, body)
     }
 
-    /// A request. If it begins to wait, `wait_began` looks after deadlocks.
+    /// Requests a lock. If a wait begins, `wait_began` looks for deadlocks.
     #[inline(always)]
     pub(super) fn acquire(
         &self,
@@ -219,7 +228,7 @@ impl<B: Buckets> LatchedQueues<B> {
         self.request_new(worker, owner, (name, hash), mode, wait_mode, wait_began)
     }
 
-    /// A request for a name that `owner` does not hold.
+    /// Requests a name that `owner` does not hold.
     #[inline(always)]
     pub(super) fn request_new(
         &self,
@@ -230,10 +239,10 @@ impl<B: Buckets> LatchedQueues<B> {
         wait_mode: WaitMode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
-        // The result is two words: what a request that is granted does not need is in a box.
+        // The result is two words: data that a granted request does not need is in a box.
         let outcome = self.with(worker, &name, hash, |entries| {
             let owner_index = owner.id().index();
-            // Without a head: who is passed over is not noticed.
+            // A skipped request needs no head, because it is not enqueued.
             if wait_mode == WaitMode::Skip && entries.blocks(&name, owner_index, mode) {
                 return Err(BlockedOutcome::Busy(None));
             }
@@ -264,7 +273,7 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// Whether somebody is in the way of a request for `name`, which `owner` does not hold.
+    /// True if a request for `name`, which `owner` does not hold, is blocked.
     pub(super) fn is_blocked(
         &self,
         worker: &Worker,
@@ -278,8 +287,8 @@ impl<B: Buckets> LatchedQueues<B> {
         })
     }
 
-    /// Grants `name` to the owner at `owner_index`, which does not hold it, if nobody is in its way. Who
-    /// has the place need not know.
+    /// Grants `name` to `owner_index`, which does not hold it, if no request conflicts. The owner
+    /// need not know.
     pub(super) fn grant_to(
         &self,
         worker: &Worker,
@@ -293,7 +302,7 @@ impl<B: Buckets> LatchedQueues<B> {
         })
     }
 
-    /// A request for the name held at `at`: nothing to do, or a conversion.
+    /// Requests the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
     pub(super) fn request_held(
         &self,
@@ -333,7 +342,7 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// A request that could not be granted: what becomes of it. Under the latch.
+    /// Handles a request that could not be granted. Under the latch.
     #[cold]
     #[inline(never)]
     fn handle_blocked(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> BlockedOutcome {
@@ -381,7 +390,7 @@ impl<B: Buckets> LatchedQueues<B> {
         BlockedOutcome::Waiting(Box::new((waiting, pending, wait_edges)))
     }
 
-    /// The rest of it, after the latch.
+    /// Answers a blocked request, after the latch is dropped.
     #[cold]
     #[inline(never)]
     fn reply_blocked(
@@ -409,7 +418,7 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// Who they are, as long as the latch says that they are there.
+    /// Adds the owners' ids, which are exact while the latch is held.
     fn identify<C: FromIterator<OwnedConflict>>(
         &self,
         conflicting: impl Iterator<Item = ConflictingRequest>,
@@ -424,7 +433,7 @@ impl<B: Buckets> LatchedQueues<B> {
         found.into_iter().map(blocker).collect()
     }
 
-    /// Grants all that can be granted now. Under the latch; the wakes are for after it.
+    /// Grants all waiters that can be granted now. Under the latch; `wakes` is for after it.
     #[inline]
     pub(super) fn grant_waiters<'m>(
         &'m self,
@@ -502,7 +511,7 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         Owner::new(&self.owners)
     }
 
-    // A call of its own: its registers are better used for one manager than shared by all.
+    // Not inlined, because one manager uses the registers better than all managers together.
     #[inline(never)]
     fn request(
         &self,
@@ -543,7 +552,7 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         let mut wakes = Wakes::new();
         self.with(worker, &pending.name, pending.hash, |entries| {
             let verdict = parker.disarm(pending.ticket);
-            // Refused: the request left its queue when it was (I1), and the name may be gone.
+            // Refused: the request left its queue then (I1), and the name may be gone.
             if verdict.is_some_and(|verdict| verdict != GRANTED) {
                 return;
             }
@@ -596,8 +605,8 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(&self.owners);
-        // Woken together at the end: waking costs a system call each, and as long as it lasts the
-        // rest would be held for nothing.
+        // Waiters are woken together at the end, because each wake-up costs a system call, during
+        // which the remaining locks would be held for nothing.
         let mut wakes = Wakes::new();
         let locks = owner.locks.iter().rev();
         self.buckets.with_each(worker, locks, |lock, entries| {

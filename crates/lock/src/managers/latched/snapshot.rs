@@ -1,4 +1,4 @@
-//! What the queues look like: one after the other, each as it is at one moment.
+//! Snapshots of the queues: one after the other, each as it is at one moment.
 
 use super::{Buckets, LatchedQueues};
 use crate::{
@@ -19,7 +19,7 @@ struct RawQueue {
 
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
-    /// Every queue, in no particular order.
+    /// Returns every queue, in no particular order.
     pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<LockQueue> {
         let mut queues = Vec::new();
         for index in 0..self.buckets.count() {
@@ -28,7 +28,7 @@ impl<B: Buckets> LatchedQueues<B> {
         queues
     }
 
-    /// What [`look`](crate::manager::LockManager::inspect_limited) shows.
+    /// Returns the snapshot for [`inspect_limited`](crate::manager::LockManager::inspect_limited).
     pub(super) fn snapshot_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mut queues: Vec<LockQueue> = Vec::new();
         let mut entries = 0;
@@ -64,8 +64,8 @@ impl<B: Buckets> LatchedQueues<B> {
         snapshot
     }
 
-    /// The queues of one bucket, until they have so many holders and waiters. Plain numbers under
-    /// the latch, words after it.
+    /// Adds the queues of one bucket, until there are `most` holders and waiters. Numbers are
+    /// copied under the latch, and labels are added after it.
     fn snapshot_bucket(
         &self,
         worker: &Worker,
@@ -85,7 +85,7 @@ impl<B: Buckets> LatchedQueues<B> {
         into.extend(raw.into_iter().map(|raw| self.describe_queue(raw)));
     }
 
-    /// The queue of one name.
+    /// Returns the queue of one name.
     fn snapshot_name(&self, worker: &Worker, name: Name) -> Option<LockQueue> {
         let raw = self.with(worker, &name, name.hash() as u32, |entries| {
             entries.head_ref(&name).map(|head| self.copy_queue(&head))

@@ -1,9 +1,10 @@
-//! Weights at hand: for whom others wait goes before those for whom fewer do, from the moment on that it begins to wait.
+//! Weights of waiters: a new waiter goes at once before waiters that fewer owners wait for.
 //!
-//! How many wait for an owner is counted in its record: one more when somebody comes to wait for what it holds, the
-//! whole line when it is granted what others wait for. That is not exact: those who wait for these are not counted, nor
-//! is it noticed when somebody gives up. But it is known when it is needed. Who gives back one lock has fewer waiting
-//! for it, and nobody who ends, or goes back to a savepoint of the locks.
+//! An owner's record counts the owners that wait for it. It grows by one when another owner begins
+//! to wait for a lock that it holds, and by the whole queue when it is granted a name that others
+//! wait for. The count is not exact: it includes neither those who wait for these, nor that a
+//! waiter gives up. But it is known when it is needed. The release of one lock reduces it, and the
+//! end of the transaction or a return to a savepoint sets it to zero.
 
 use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
@@ -18,7 +19,8 @@ use foxton_sync::worker::Worker;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
-    /// The same, but who begins to wait goes before those for whom fewer wait.
+    /// Returns the manager with weights: a new waiter goes before waiters that fewer owners wait
+    /// for.
     pub(in crate::managers) fn with_weights(self) -> Self {
         Self {
             uses_weights: true,
@@ -26,7 +28,7 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// Who has just been put into the line is counted with those for whom it waits.
+    /// Counts a new waiter at the holders for which it waits.
     pub(super) fn add_weight(&self, head: &LockHead, request: &BucketRequest<'_>) {
         let owner_index = request.owner.id().index();
         let holders = head
@@ -35,8 +37,9 @@ impl<B: Buckets> LatchedQueues<B> {
         holders.for_each(|(other, _)| self.owners.record(other).add_waiters(1));
     }
 
-    /// Puts a waiter as far to the front as its own weight brings it, and says whether that was anywhere. Then it has to
-    /// be searched from, if it waits yet: others wait for it who did not.
+    /// Moves a waiter as far forward as its weight allows, and returns true if it moved. Then the
+    /// caller searches for deadlocks from it, if it still waits, because more owners wait for it
+    /// now.
     pub(in crate::managers) fn move_forward(&self, worker: &Worker, waiting: &WaitInfo) -> bool {
         let wait = waiting.wait_ticket();
         let weight = self.owners.record(wait.owner_index).waiter_count();
@@ -60,7 +63,7 @@ impl<B: Buckets> LatchedQueues<B> {
         })
     }
 
-    /// How many of those who wait there do so for what is held in `mode`.
+    /// Returns the number of waiters that are blocked by a lock held in `mode`.
     pub(super) fn blocked_waiters(&self, head: &LockHead, mode: Mode) -> usize {
         match self.uses_weights {
             true => head
@@ -71,7 +74,7 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// A transaction has ended, or given back all since a savepoint.
+    /// Resets the weight after the transaction has ended or gone back to a savepoint.
     pub(in crate::managers) fn clear_weight(&self, owner: &Owner) {
         if self.uses_weights {
             owner.record().clear_waiters();

@@ -147,7 +147,7 @@ impl WaitQueue {
         let waiter = self
             .waiters
             .remove(position)
-            .expect("somebody is at the position");
+            .expect("a waiter is at the position");
         if position < self.conversions {
             self.conversions -= 1;
         }

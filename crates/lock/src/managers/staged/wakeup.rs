@@ -43,7 +43,7 @@ impl<C: Chains> Staged<C> {
         let mut ahead = Set::NONE;
         let mut position = 0;
         while let Some(waiter) = queues.get(name).and_then(|queue| queue.at(position)) {
-            let queue = queues.get_mut(name).expect("somebody is in it");
+            let queue = queues.get_mut(name).expect("the queue has a waiter");
             if ahead.intersects(waiter.mode.conflicts())
                 || any_conflict(&holders, waiter.owner, waiter.mode)
             {

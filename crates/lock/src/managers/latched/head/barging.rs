@@ -1,4 +1,4 @@
-//! Grants that are lent: a waiter that has not seen its own yet is passed by who asks before it wakes.
+//! Revocable grants: a request barges past a waiter that has not seen its grant.
 
 use super::{HeadWaiter, LockHead};
 use crate::{
@@ -6,13 +6,14 @@ use crate::{
     owner::owner_table::WaitTicket,
 };
 
-/// How often the first of the line is passed, in its sleep, by those who are awake, at most.
+/// Maximum number of requests that barge past the first waiter while it sleeps.
 pub(crate) const MAX_BARGES: u8 = 100;
 
-/// A time, counted from any moment; it comes round in 49 days. Or a span of time; the longest has no end.
+/// Milliseconds since any moment, which wrap around after 49 days; or a span of time, where the
+/// maximum has no end.
 pub(crate) type Millis = u32;
 
-/// When a request comes, and for how long who sleeps may be passed.
+/// Time of a request, and how long requests may barge past a sleeper.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BargingAttempt {
     pub(crate) now: Millis,
@@ -20,7 +21,7 @@ pub(crate) struct BargingAttempt {
 }
 
 impl BargingAttempt {
-    /// Whether `sleeper` may be passed once more.
+    /// True if one more request may barge past `sleeper`.
     fn may_barge(self, sleeper: &HeadWaiter) -> bool {
         let since = self.now.wrapping_sub(sleeper.barged_since);
         let in_time = self.window == Millis::MAX || since <= self.window;
@@ -29,9 +30,9 @@ impl BargingAttempt {
 }
 
 impl LockHead {
-    /// Grants a new request in the place of the one that was granted last, if that one asks for no more, nobody else is
-    /// in its way but who waits behind it, and `take_back` takes that grant back. Who had it is the first in the
-    /// line again.
+    /// Grants a new request ahead of the waiter that was granted last, if it covers that waiter's
+    /// mode, no other request but later waiters blocks it, and `take_back` revokes the grant. The
+    /// former holder is the first in the queue again.
     pub(crate) fn grant_ahead(
         &mut self,
         owner_index: u32,
@@ -43,10 +44,12 @@ impl LockHead {
         let sleeper = queue
             .last_grant
             .filter(|last_grant| passing.may_barge(last_grant) && !last_grant.mode.compatible(mode))
-            // Who would share passes nobody who would not: readers that never cease do not add up.
+            // A request that would share does not barge past one that would not, so an endless
+            // stream of readers does not keep out a writer.
             .filter(|last_grant| mode.covers(last_grant.mode))?;
         let own = sleeper.mode.set();
-        // What has another owner by now, or another mode, was seen and given back long ago (I6).
+        // If the slot has another owner by now, or another mode, the grant was seen and the lock
+        // released long ago (I6).
         let held = self.requests.get(sleeper.slot as usize)?;
         if held.owner_index != sleeper.owner_index || held.granted != own {
             return None;
@@ -70,7 +73,8 @@ impl LockHead {
         Some(self.take_slot(owner_index, mode.set()))
     }
 
-    /// A fault on purpose: as `grant_ahead`, where the one that was granted last has seen it, and goes on.
+    /// Injected fault: as `grant_ahead`, although the last granted owner has seen its grant and
+    /// goes on.
     #[cfg(feature = "planted")]
     pub(crate) fn grant_despite_seen(&mut self, owner_index: u32, mode: Mode) -> Option<u32> {
         let seen = self.queue.as_ref()?.last_grant?;
@@ -86,7 +90,7 @@ impl LockHead {
         Some(self.take_slot(owner_index, mode.set()))
     }
 
-    /// What was granted to a waiter, and can still be taken back, is its own from now on.
+    /// Makes a revocable grant final.
     pub(crate) fn make_final(&mut self, wait: WaitTicket) {
         if let Some(queue) = self.queue.as_mut() {
             queue
@@ -95,13 +99,13 @@ impl LockHead {
         }
     }
 
-    /// A waiter is passed no more, if it is in the line; nor is anybody before it, for who passes the first passes
-    /// them all.
+    /// Forbids barging past a waiter, if it is in the queue, and past all before it, because a
+    /// request that barges past the first barges past them all.
     pub(crate) fn forbid_barging(&mut self, wait: WaitTicket) {
         let Some(position) = self.position(wait) else {
             return;
         };
-        let queue = self.queue.as_mut().expect("somebody is in the line");
+        let queue = self.queue.as_mut().expect("the queue has a waiter");
         queue.last_grant = None;
         let ahead = queue.waiters.range_mut(..=position);
         ahead.for_each(|waiter| waiter.overtaken = MAX_BARGES);

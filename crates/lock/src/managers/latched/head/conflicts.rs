@@ -1,4 +1,4 @@
-//! Who stands in whose way at one name: for refusals, and for the search for deadlocks.
+//! Conflicts between the requests of one name, for refusals and for deadlock detection.
 
 use super::{ConflictingRequest, LockHead};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl LockHead {
-    /// Who stands in the way of a request of `owner_index` for `mode` that stands, or would stand, at
-    /// `position` in the line.
+    /// Returns the requests that block a request of `owner_index` for `mode` at `position` in the
+    /// queue.
     pub(crate) fn conflicting(
         &self,
         owner_index: u32,
@@ -28,7 +28,7 @@ impl LockHead {
             .filter(move |&(other, held, _)| other != owner_index && !held.compatible(mode))
     }
 
-    /// Where a request that cannot be granted now would stand in the line.
+    /// Returns the position that a blocked request would have in the queue.
     pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
         let Some(queue) = self.queue.as_ref() else {
             return 0;
@@ -40,7 +40,7 @@ impl LockHead {
         }
     }
 
-    /// How `blocker` stands in the way of `wait`, if it still waits.
+    /// Returns the mode in which `blocker` blocks `wait`, if that still waits.
     pub(crate) fn blocking_mode(&self, wait: WaitTicket, blocker: u32) -> Option<BlockingMode> {
         let position = self.position(wait)?;
         let waiter = self.waiter_at(position)?;
@@ -52,7 +52,8 @@ impl LockHead {
         })
     }
 
-    /// For whom the waiter at `position` waits, directly or through others of this line.
+    /// Returns the owners that the waiter at `position` waits for, directly or through other
+    /// waiters of this queue.
     pub(crate) fn wait_edges(&self, position: usize, target: u32) -> WaitEdges {
         let start = self.waiter_at(position).expect("the position of a waiter");
         let ahead = self.waiters().take(position).rev();

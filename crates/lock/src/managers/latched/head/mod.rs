@@ -1,31 +1,33 @@
-//! A lock head: one name, who holds it, who waits for it. Plain data, changed under the latch of
-//! its bucket.
+//! Lock head: the holders and waiters of one name. Plain data, changed under the latch of its
+//! bucket.
 //!
 //! # State
 //!
-//! Requests stand in slots that do not move, so an owner remembers its slot and finds its request
-//! in a name held by hundreds at once. A request is *granted* (its mode is not empty) or *new* (it
-//! waits for its first mode). Who waits also stands in the line, with the mode it would hold; a
-//! conversion is a granted request that stands in the line as well.
+//! Requests are in slots that do not move, so an owner finds its request by the slot in a name held
+//! by hundreds at once. A request is *granted* (its mode is not empty) or *new* (it waits for its
+//! first mode). A waiting request is also in the queue, with the mode that it will hold. A
+//! conversion is a granted request that is in the queue as well.
 //!
 //! ```text
 //! requests   0: t1 S    1: free    2: t2 S    3: t5 -
-//! line       t1 -> X (conversion)  |  t5 -> S
-//! granted    S, counted 2          awaited    X and S
+//! queue      t1 -> X (conversion)  |  t5 -> S
+//! granted    S, counted 2          waiting    X and S
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1  `counts` says for each component how many granted requests have it, and `granted` is the
-//!   set of those with a count above zero.
-//! * I2  `waiting_modes` is the union of the modes in the line; empty exactly if nobody waits.
-//! * I3  The first `conversions` in the line are conversions, in the order they came; the others are
-//!   new requests, in the order they came but for what `reorder` did.
-//! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
-//!   stands before it in the line, or with somebody else's granted mode.
+//! * I1  `counts` has for each component the number of granted requests with it, and `granted` is
+//!   the set of components with a count above zero.
+//! * I2  `waiting_modes` is the union of the modes in the queue; empty exactly if there is no
+//!   waiter.
+//! * I3  The first `conversions` in the queue are conversions, in the order they came. The others
+//!   are new requests, in the order they came except for `reorder` and `move_forward`.
+//! * I4  Between two calls no waiter can be granted: each conflicts with an earlier one in the
+//!   queue, or with the granted mode of another owner.
 //! * I5  Free slots are chained from `free`.
-//! * I6  `last_grant` is a waiter that `grant_waiters` granted a new request; none was granted after it, and nobody has tried
-//!   to end its wait since. If that grant can still be taken back, its request is in its slot and holds what it waited for.
+//! * I6  `last_grant` is a waiter that `grant_waiters` granted a new request. No waiter was granted
+//!   after it, and no thread has tried to end its wait since. If that grant can still be revoked,
+//!   its request is in its slot and holds the mode that it waited for.
 
 mod barging;
 mod conflicts;
@@ -41,19 +43,20 @@ use foxton_sync::park::Ticket;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// No slot: the end of the chain of free ones.
+/// No slot: the end of the chain of free slots.
 const NO_SLOT: u32 = u32::MAX;
-/// How often one waiter is put behind others who came later, at most; or as often as others stood before it when it came,
-/// up to 255, if these were more: so a wait is twice as many turns as in the order of arrival, or eight more.
+/// Maximum number of later requests put before one waiter, unless more waiters than that were ahead
+/// of it when it came. Then the maximum is their number, up to 255. So a wait is twice as many
+/// turns as in the order of arrival, or eight more.
 pub(crate) const MAX_OVERTAKEN: u8 = 8;
-/// Slots above this many are given back when a name is vacated.
+/// Number of slots above which storage is freed when a name becomes vacant.
 const MAX_KEPT_SLOTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct RequestSlot {
-    /// Whose; for a free slot, the next free one.
+    /// The owner; for a free slot, the next free one.
     owner_index: u32,
-    /// What it holds; empty for a new request and for a free slot.
+    /// Mode that is held; empty for a new request and for a free slot.
     granted: Set,
     used: bool,
 }
@@ -68,24 +71,24 @@ impl RequestSlot {
     }
 }
 
-// Two requests need no more than the pointer and length of those that do not fit.
+// Two requests need no more space than the pointer and length of those that do not fit.
 const _: () = assert!(size_of::<RequestSlot>() == 8);
 
-/// Somebody in the line.
+/// Waiter in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadWaiter {
     pub(crate) owner_index: u32,
     pub(crate) slot: u32,
     pub(crate) ticket: Ticket,
-    /// What it would hold if granted.
+    /// Mode that it will hold once granted.
     pub(crate) mode: Mode,
-    /// How many who came later have been put before it, or have passed it in its sleep.
+    /// Number of later requests that were put before it, or barged past it.
     pub(crate) overtaken: u8,
-    /// How many may be put before it.
+    /// Maximum number of later requests put before it.
     max_overtaken: u8,
-    /// How many others waited for it, when it came or was last counted.
+    /// Number of owners that waited for it, when it came or was last counted.
     pub(crate) weight: u32,
-    /// When it was passed in its sleep for the first time, if it was.
+    /// Time of the first barging past it, if there was one.
     barged_since: Millis,
 }
 
@@ -102,25 +105,26 @@ impl HeadWaiter {
         }
     }
 
-    /// Whether somebody who came later may be put before it.
+    /// True if a later request may be put before it.
     pub(crate) fn may_be_overtaken(&self) -> bool {
         self.overtaken < self.max_overtaken
     }
 }
 
-/// Who waits, first come first.
+/// Waiters, first come first.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 struct HeadQueue {
     waiters: VecDeque<HeadWaiter>,
     conversions: usize,
     counts: [u32; COMPONENTS],
-    /// Who was granted last, and may not know it yet (I6).
+    /// The latest grant, whose owner may not have seen it (I6).
     last_grant: Option<HeadWaiter>,
 }
 
 impl HeadQueue {
-    /// Puts the new request at `from` before those of less weight that may be overtaken, and says whether it moved.
+    /// Moves the new request at `from` before those with less weight that may be overtaken, and
+    /// returns true if it moved.
     fn move_forward(&mut self, from: usize) -> bool {
         let waiter = self.waiters[from];
         let ahead = self.waiters.range(self.conversions..from).rev();
@@ -154,7 +158,7 @@ pub(crate) struct LockHead {
 // A bucket with one head and its latch fit the pair of cache lines that the processor fetches.
 const _: () = assert!(size_of::<LockHead>() <= 96);
 
-/// Who stands in the way of a request: place, mode, and whether it only waits itself.
+/// Conflicting request: owner index, mode, and whether it only waits.
 pub(crate) type ConflictingRequest = (u32, Mode, bool);
 
 impl LockHead {
@@ -175,7 +179,7 @@ impl LockHead {
         self.name
     }
 
-    /// Whether nobody holds or awaits the name.
+    /// True if the name has no holder and no waiter.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
         self.granted.union(self.waiting_modes).is_empty()
@@ -188,8 +192,8 @@ impl LockHead {
         self.name = name;
     }
 
-    /// Forgets the slots of a vacant head, if there are many, and gives back storage beyond the
-    /// ordinary. A few free slots are as good for the next name as none.
+    /// Drops the slots of a vacant head, if there are many, and frees unusually large storage. A
+    /// few free slots are as good for the next name as none.
     #[inline]
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_vacant());
@@ -207,7 +211,7 @@ impl LockHead {
         self.free = NO_SLOT;
     }
 
-    /// Grants a new request, if nobody who came earlier is in its way.
+    /// Grants a new request, if it conflicts with no earlier one.
     #[inline]
     pub(crate) fn acquire(&mut self, owner_index: u32, mode: Mode) -> Option<u32> {
         if mode
@@ -220,8 +224,8 @@ impl LockHead {
         Some(self.take_slot(owner_index, mode.set()))
     }
 
-    /// Gives the request in `slot` the mode `target`, which covers what it has, if nobody else's
-    /// granted mode and no earlier conversion is in its way.
+    /// Converts the request in `slot` to the mode `target`, which covers its mode, if no other
+    /// owner's granted mode and no earlier conversion conflicts.
     #[inline]
     pub(crate) fn convert(&mut self, slot: u32, target: Mode) -> bool {
         let own = self.requests[slot as usize].granted;
@@ -236,7 +240,7 @@ impl LockHead {
         true
     }
 
-    /// Puts a request at the end of the line, or behind the last conversion if it is one.
+    /// Adds a request at the end of the queue, or behind the last conversion if it is one.
     pub(crate) fn enqueue(
         &mut self,
         owner_index: u32,
@@ -268,7 +272,7 @@ impl LockHead {
         waiter
     }
 
-    /// Ends the granted request in `slot`. Those it kept waiting are granted by `grant_waiters`.
+    /// Ends the granted request in `slot`. `grant_waiters` grants the requests that it blocked.
     #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
         let free = RequestSlot::free(self.free);
@@ -277,13 +281,13 @@ impl LockHead {
         self.discount_granted(request.granted);
     }
 
-    /// Gives the granted request in `slot` the weaker mode that it had before.
+    /// Gives the granted request in `slot` back its former, weaker mode.
     pub(crate) fn revert(&mut self, slot: u32, former: Mode) {
         self.set_granted(slot, former.set());
     }
 
-    /// Takes a waiter out of the line. `false` if it is not there: its wait has ended. Those behind
-    /// it are granted by `grant_waiters`.
+    /// Removes a waiter from the queue. Returns false if it is not there, because its wait has
+    /// ended. `grant_waiters` grants those behind it.
     pub(crate) fn withdraw(&mut self, wait: WaitTicket) -> bool {
         let Some(position) = self.position(wait) else {
             return false;
@@ -296,13 +300,13 @@ impl LockHead {
         true
     }
 
-    /// Whether anybody waits, so that something may have to be granted after a release.
+    /// True if there are waiters, which a release may unblock.
     #[inline]
     pub(crate) fn has_waiters(&self) -> bool {
         !self.waiting_modes.is_empty()
     }
 
-    /// Grants all in the line who now can be, first come first (I4).
+    /// Grants all waiters that can be granted now, first come first (I4).
     pub(crate) fn grant_waiters(&mut self, mut granted: impl FnMut(HeadWaiter)) {
         let mut ahead = Set::NONE;
         let mut position = 0;
@@ -326,12 +330,13 @@ impl LockHead {
         }
     }
 
-    /// Puts new requests of more weight before those of less, and says who moved to the front: if anybody did,
-    /// `grant_waiters`. Nobody is overtaken more often than it bears, and those of equal
-    /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).
+    /// Moves new requests with more weight before those with less, and returns the waiters that
+    /// moved. If there are any, call `grant_waiters`. Each waiter is overtaken only up to its
+    /// maximum, and equal weights stay in order. Without this call the queue is in the order of
+    /// arrival (I3).
     ///
-    /// Grants look at whoever stands ahead in the line and ask nothing of how it got there, so no
-    /// order can let two in that should be apart.
+    /// A grant considers all requests that are ahead in the queue, and not how they got there. So
+    /// no order can grant two conflicting requests.
     pub(crate) fn reorder(
         &mut self,
         weight: impl Fn(&HeadWaiter) -> u32,
@@ -352,19 +357,20 @@ impl LockHead {
         moved
     }
 
-    /// Gives a waiter so much weight, and puts it before those of less, in the same way, unless it converts. If it
-    /// moved, `grant_waiters`.
+    /// Sets a waiter's weight, and moves it before those with less, in the same way, unless it
+    /// converts. If it moved, call `grant_waiters`.
     pub(crate) fn move_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
         let Some(position) = self.position(wait) else {
             return false;
         };
-        let queue = self.queue.as_mut().expect("somebody is in the line");
+        let queue = self.queue.as_mut().expect("the queue has a waiter");
         queue.waiters[position].weight = weight;
         position >= queue.conversions && queue.move_forward(position)
     }
 
-    /// Whether everybody from `position` on is a new request and conflicts with what is granted or
-    /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
+    /// True if all waiters from `position` on are new requests and conflict with a granted or
+    /// earlier waiting mode, whatever their own mode is. Then hundreds of waiting writers need not
+    /// be visited.
     fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
         let past_conversions = self
             .queue
@@ -391,11 +397,11 @@ impl LockHead {
     }
 
     fn dequeue(&mut self, position: usize) -> &mut HeadQueue {
-        let queue = self.queue.as_mut().expect("somebody is in the line");
+        let queue = self.queue.as_mut().expect("the queue has a waiter");
         let waiter = queue
             .waiters
             .remove(position)
-            .expect("somebody is at the position");
+            .expect("a waiter is at the position");
         if position < queue.conversions {
             queue.conversions -= 1;
         }
@@ -408,15 +414,15 @@ impl LockHead {
         queue
     }
 
-    /// Counts a new request in the line that has just been put there.
+    /// Counts a new request that was just added to the queue.
     fn count_waiting(&mut self, mode: Set) {
-        let queue = self.queue.as_mut().expect("somebody is in the line");
+        let queue = self.queue.as_mut().expect("the queue has a waiter");
         mode.indices()
             .for_each(|component| queue.counts[component] += 1);
         self.waiting_modes = self.waiting_modes.union(mode);
     }
 
-    /// The modes that waiting conversions are to have.
+    /// Returns the modes of waiting conversions.
     fn conversion_modes(&self) -> Set {
         let Some(queue) = self.queue.as_ref().filter(|_| self.has_waiters()) else {
             return Set::NONE;
@@ -425,7 +431,7 @@ impl LockHead {
         conversions.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
     }
 
-    /// What others than a holder of `own` hold.
+    /// Returns the modes granted to owners other than a holder of `own`.
     #[inline]
     fn granted_by_others(&self, own: Set) -> Set {
         let alone = own
@@ -487,7 +493,7 @@ impl LockHead {
         self.free = slot;
     }
 
-    /// Holders: place and mode.
+    /// Returns the holders: owner index and mode.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u32, Mode)> {
         let granted = self
             .requests
@@ -496,17 +502,17 @@ impl LockHead {
         granted.map(|request| (request.owner_index, Mode::of(request.granted)))
     }
 
-    /// Waiters, first come first.
+    /// Returns the waiters, first come first.
     pub(crate) fn queue(&self) -> impl Iterator<Item = HeadWaiter> {
         self.waiters().copied()
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     pub(crate) fn queue_length(&self) -> usize {
         self.waiters().len()
     }
 
-    /// How many of the line are conversions.
+    /// Returns the number of waiting conversions.
     pub(crate) fn conversions(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.conversions)
     }
@@ -549,7 +555,7 @@ impl LockHead {
             let conflicting = self.conflicting(waiter.owner_index, waiter.mode, position);
             assert!(
                 conflicting.count() > 0,
-                "I4: somebody could be granted {}",
+                "I4: a waiter could be granted {}",
                 self.name
             );
         }
