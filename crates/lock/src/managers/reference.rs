@@ -365,7 +365,7 @@ impl LockManager for Reference {
                 (None, _) => {
                     let position = queue
                         .position_of(wait)
-                        .expect("an open wait is in the line");
+                        .expect("an open wait is in the queue");
                     queue.waiters.remove(position);
                 }
                 (Some(_), None) => queue.holders.retain(|holder| holder.0 != wait.owner_index),

@@ -185,7 +185,7 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(10)); // Longer than a moment.
         assert!(is_held(&mut late, Mode::IX));
-        assert!(!in_real(&late), "nobody has the whole table now");
+        assert!(!in_real(&late), "no owner has the whole table now");
         direct.release_all(&worker, &mut late);
     }
 }

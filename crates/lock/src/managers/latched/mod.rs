@@ -558,7 +558,7 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
             }
             entries.change(&pending.name, |head| {
                 match (verdict, former) {
-                    (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the line"),
+                    (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the queue"),
                     (Some(_), None) => head.release(pending.slot),
                     (Some(_), Some(former)) => head.revert(pending.slot, former),
                 }

@@ -1,14 +1,13 @@
-//! Ends deadlocks, and puts lines in order.
+//! Deadlock detector, which also reorders the queues.
 //!
-//! A search and a copy both look at one queue after the other, so a cycle that they find may never have been.
-//! Therefore the queues of the cycle
-//! are held still, all at once, for as long as it takes to look at its edges again. They stand at one
-//! moment or they do not; if they do, one of the cycle gives way before anything else happens there.
-//! Whoever has to do with other shards goes on meanwhile.
+//! A search and a copy both visit one queue after the other, so a cycle that they find may never
+//! have existed. Therefore the queues of the cycle are latched together while its edges are checked
+//! again. Either all edges exist at that moment or they do not. If they do, one member is the
+//! victim before anything else happens there. Calls for other shards go on meanwhile.
 //!
-//! A search begins again until it finds nothing. A copy is followed by another, until one shows nothing to do. Each round but the
-//! last has ended a wait, put somebody before somebody else, which happens to a waiter so many times
-//! only, or found that somebody had gone on meanwhile.
+//! A search is repeated until it finds nothing. A copy is followed by another, until one shows
+//! nothing to do. Each round but the last has ended a wait, or has moved one waiter before another,
+//! which happens to a waiter only so many times, or has found that an owner went on meanwhile.
 
 use super::{
     GrantOrder, ShardedInner,
@@ -35,18 +34,19 @@ use foxton_sync::{
 };
 use std::time::Duration;
 
-/// After a copy the thread rests for so many times as long as that took: an order is worth an eighth of a processor.
+/// After a copy the thread rests for this many times as long, so that the order takes an eighth of
+/// a processor.
 const REST_FACTOR: u32 = 7;
-/// And no longer than this, for a manager that goes waits for it.
+/// Longest rest, because a manager that is dropped waits for the thread.
 const MAX_REST: Duration = Duration::from_millis(10);
 
 /// Several shards, latched together.
 static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
 
-/// The bell: who begins to wait rings it.
+/// Signal to the thread, sent by each new waiter.
 pub(super) static SIGNAL: Site = Site::new(Component::Message, Pattern::Unbounded, "lock detector");
 
-/// Between those who begin to wait and the thread that looks after them.
+/// Signal from new waiters to the detector thread.
 #[derive(Debug, Default)]
 pub(super) struct DetectorSignal {
     state: Mutex<SignalState>,
@@ -61,7 +61,7 @@ struct SignalState {
 }
 
 impl DetectorSignal {
-    /// Has the thread look; the first time, `start`s it.
+    /// Wakes the thread; the first time, calls `start` to start it.
     pub(super) fn notify(&self, start: impl FnOnce() -> JoinHandle<()>) {
         let mut state = lock(&self.state);
         if state.thread.is_none() {
@@ -74,7 +74,7 @@ impl DetectorSignal {
         }
     }
 
-    /// Sleeps until somebody rings. `false`: it is over.
+    /// Sleeps until there is a signal. Returns false when the manager is dropped.
     pub(super) fn wait(&self) -> bool {
         let mut state = lock(&self.state);
         while !state.notified && !state.stopped {
@@ -85,7 +85,7 @@ impl DetectorSignal {
         !state.stopped
     }
 
-    /// Ends the thread, and gives it back if there is one.
+    /// Stops the thread, and returns its handle if there is one.
     pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
         let mut state = lock(&self.state);
         state.stopped = true;
@@ -95,7 +95,7 @@ impl DetectorSignal {
 }
 
 impl<W: GlobalLatch> ShardedInner<W> {
-    /// Ends every deadlock that `start`, who stands in its queue and found `first` there, is part of.
+    /// Ends every deadlock that `start`, which is in its queue and found `first` there, is part of.
     #[cold]
     pub(super) fn search(&self, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
         for_each_cycle(&self.locks, worker, start, first, |cycle| {
@@ -103,7 +103,7 @@ impl<W: GlobalLatch> ShardedInner<W> {
         });
     }
 
-    /// What the thread does: looks when somebody has rung, and rests after it.
+    /// Main loop of the thread: checks after each signal, and then rests.
     pub(super) fn run_detector(&self, worker: &Worker) {
         while self.signal.wait() {
             loop {
@@ -120,12 +120,12 @@ impl<W: GlobalLatch> ShardedInner<W> {
         }
     }
 
-    /// Looks after everybody who waits.
+    /// Checks all waiters until nothing is to be done.
     pub(super) fn check(&self, worker: &Worker) {
         while self.check_once(worker) {}
     }
 
-    /// Whether anything was found to do.
+    /// Checks all waiters once, and returns true if there was something to do.
     pub(super) fn check_once(&self, worker: &Worker) -> bool {
         let locks = &self.locks;
         let snapshot = WaitGraphCopy::take(locks, worker);
@@ -148,7 +148,7 @@ impl<W: GlobalLatch> ShardedInner<W> {
         !queues.is_empty()
     }
 
-    /// Ends the wait of one of `cycle`, if the cycle is there.
+    /// Ends the wait of one member of `cycle`, if the cycle exists.
     fn end_cycle(&self, worker: &Worker, cycle: &[WaitInfo]) {
         let locks = &self.locks;
         if waits_for_inherited(&locks.owners, cycle) {
@@ -162,7 +162,8 @@ impl<W: GlobalLatch> ShardedInner<W> {
         });
     }
 
-    /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
+    /// Puts the queue of `name` into the order of `snapshot`, and grants the waiters that can be
+    /// granted then.
     fn reorder(&self, worker: &Worker, snapshot: &WaitGraphCopy, name: &Name) {
         let locks = &self.locks;
         let mut wakes = Wakes::new();
@@ -187,7 +188,7 @@ impl<W: GlobalLatch> ShardedInner<W> {
         }
     }
 
-    /// Puts who has begun to wait where its weight belongs.
+    /// Moves a new waiter forward as far as its weight allows.
     pub(super) fn move_forward(&self, worker: &Worker, waiting: &WaitInfo) {
         if self.locks.move_forward(worker, waiting) {
             self.search_again(worker, waiting);
@@ -201,7 +202,7 @@ impl<W: GlobalLatch> ShardedInner<W> {
     }
 }
 
-/// Ends the wait of one of `cycle`, if the cycle is there.
+/// Ends the wait of one member of `cycle`, if the cycle exists.
 fn end_deadlock<'m, W: GlobalLatch>(
     locks: &'m LatchedQueues<Shards<W>>,
     worker: &Worker,
@@ -231,7 +232,7 @@ fn end_deadlock<'m, W: GlobalLatch>(
         members.clone(),
         wakes,
     );
-    debug_assert!(ended, "it was in the line a moment ago");
+    debug_assert!(ended, "it was in the queue a moment ago");
     locks.detector.record(members);
 }
 
@@ -242,9 +243,10 @@ mod tests {
     use crate::{deadlock::VictimPolicy, manager::LockManager, mode::Mode, request::WaitMode};
     use foxton_sync::{latch, worker::Workers};
 
-    /// A search may have seen the lock while a transaction had it that has ended, and left it to its place.
+    /// A search may have seen a lock while a transaction held it that has ended and left it to be
+    /// inherited.
     #[test]
-    fn what_a_place_keeps_closes_no_circle() {
+    fn an_inherited_lock_closes_no_cycle() {
         let policy = VictimPolicy::default();
         let locks = Sharded::<NoGlobalLatch>::new(
             latch::Kind::default(),
@@ -271,7 +273,7 @@ mod tests {
             .inner
             .end_cycle(&worker, &[waits(&heir), waits(&writer)]);
         assert!(locks.deadlocks().is_empty());
-        // As soon as it is the transaction's, it does.
+        // As soon as the transaction has taken it over, it closes one.
         let taken = lock(&heir.record().inherited).remove(kept);
         assert!(taken.is_some());
         locks

@@ -1,70 +1,83 @@
-//! Latches for shards of the queues, a detector of its own, and an order that knows who is waited for.
+//! Manager with sharded latches, a detector thread, and an order of grants that considers how many
+//! owners wait for each waiter.
 //!
-//! Names of tables and of everything else lie in two hash tables. A shard is what one latch is over: a
-//! bucket, on the cache line of its latch. A call latches one shard. Who has to see several queues at one
-//! moment latches the shards of all of them, in their order. Only a deadlock asks for that.
+//! Names of tables and all other names are in two hash tables. A shard is the data of one latch: a
+//! bucket, on the cache line of its latch. A call latches one shard. To see several queues at one
+//! moment, a thread latches their shards in order; only the end of a deadlock needs that.
 //!
-//! A wait that may have closed a cycle is followed by whoever begins it, before it goes to sleep, from one queue to the
-//! next. A thread of the manager's own copies the queues that somebody waits in (`snapshot`). The copy says how many
-//! others each waiter keeps waiting, and the thread puts those with many before those with few
-//! (`LockHead::reorder`); then it rests for several times as long as it took.
+//! A new waiter whose wait may have closed a cycle searches for it before it sleeps, from one queue
+//! to the next. A thread of the manager copies all queues with waiters (`wait_graph`). The copy
+//! shows how many owners each waiter blocks, and the thread moves waiters that block many before
+//! those that block few (`LockHead::reorder`). Then it rests for several times as long as that
+//! took.
 //!
 //! ```text
-//! (world      [ 64 shared/exclusive latches ]      only in the document's form)
+//! (global     [ 64 shared/exclusive latches ]      only in the form of the paper)
 //!                  |
-//! shards      keys    [ latch | heads ] [ ..       a call latches one; the detector, once it has found
-//!             tables  [ latch | heads ] [ ..       a cycle, those of the cycle, in order
+//! shards      keys    [ latch | heads ] [ ..       a call latches one; the detector, once it has
+//!             tables  [ latch | heads ] [ ..       found a cycle, those of the cycle, in order
 //! ```
 //!
-//! In the document's form (`shards::PartitionedLatch`) the buckets of each hash table share 512 latches, and one
-//! more latch stands above them, itself in 64 parts (`ShardedLatched`): a call enters one part shared,
-//! picked at random, and who has found a cycle enters all, and so stops everybody. And there nobody who waits
-//! searches: the thread finds cycles, too, in its copies, one after the other as long as somebody begins to wait.
+//! In the form of the paper (`shards::PartitionedLatch`) the buckets of each hash table share 512
+//! latches. A global latch is above them, itself in 64 parts (`ShardedLatched`). A call enters one
+//! part shared, picked at random. A thread that has found a cycle enters all parts exclusively, and
+//! so stops all calls. No waiter searches in this form: the thread also finds the cycles, in its
+//! copies, and makes one copy after the other as long as waits begin.
 //!
 //! # Invariants
 //!
-//! * I1  A call holds one shard, and before it a part of the world if there is one; it takes neither again
-//!   before it has given both back. So who waits for several of them waits for calls that go on.
-//! * I2  A cycle is closed by the beginning of a wait, or by a move to the front of a line. Who begins a wait that
-//!   may close one searches from it after it stands in its queue, and who moves others searches from each that it moved.
-//!   In the document's form it rings the bell instead, the thread begins a new copy after it has heard the bell, and
-//!   there is another copy after every change of an order. So every cycle is found.
-//! * I3  Whoever the thread puts before others in a line waits only for holders who run, at the moment of the
-//!   copy.
+//! * I1  A call holds one shard, and before it a part of the global latch if there is one. It takes
+//!   neither again before it has dropped both. So a thread that waits for several of them waits for
+//!   calls that go on.
+//! * I2  A cycle is closed by the beginning of a wait, or by a move to the front of a queue. An
+//!   owner whose new wait may close one searches from it after it has entered its queue. A thread
+//!   that moves waiters searches from each that it moved. In the form of the paper the new waiter
+//!   signals the thread instead. The thread begins a new copy after it has received the signal, and
+//!   makes another copy after every change of an order. So every cycle is found.
+//! * I3  Each waiter that the thread moves before others waits only for holders that run, at the
+//!   moment of the copy.
 //!
-//! # Differences from the document
+//! # Differences from the paper
 //!
-//! Olchawa and Rejewski's description (MySQL's InnoDB, 8.0.21) gives each transaction a latch of its
-//! own, taken after the shard's, since a grant there enters the lock into the list of somebody else.
-//! Here the list of an owner is its own: who grants leaves a verdict with the parker, and the owner
-//! enters the lock when it collects it. So there is no column to latch, nothing to note, drop and
-//! check again on the way through it, and no order between two columns to argue for. What the
-//! detector wants to know of an owner, how many locks it holds and since when, stands in the record
-//! that a wait publishes.
+//! Olchawa and Rejewski's description (MySQL's InnoDB, 8.0.21) gives each transaction a latch of
+//! its own, taken after the shard's, because a grant there adds the lock to the list of another
+//! transaction. Here only the owner touches its list: a grant leaves a verdict with the parker, and
+//! the owner adds the lock when it collects the verdict. So there are no transaction latches, no
+//! steps that drop and check such a latch, and no order between two of them to argue for. The
+//! detector needs to know of an owner how many locks it holds and since when; the record that a
+//! wait publishes has both.
 //!
-//! No operation moves a lock from one queue to another, since names are keys and not places; so two
-//! shards are latched together only for a deadlock.
+//! No operation moves a lock from one queue to another, because a name is a key and not a place. So
+//! two shards are latched together only for a deadlock.
 //!
-//! The document stops the world for a deadlock, so that nobody on the cycle is rolled back meanwhile. But
-//! all that makes or breaks an edge of a cycle happens under the latch of the queue of that edge's waiter:
-//! grants, refusals, cancellations, new requests ahead, releases by the holder. So the queues of the cycle
-//! are enough, and the others need not wait, nor pass another latch each time for the sake of a deadlock.
+//! The paper stops all calls for a deadlock, so that no transaction of the cycle is rolled back
+//! meanwhile. But everything that makes or breaks an edge of a cycle happens under the latch of the
+//! queue of that edge's waiter: grants, refusals, cancellations, new requests ahead, releases by
+//! the holder. So it is enough to latch the queues of the cycle. The other calls need not wait, nor
+//! pass another latch each time because of deadlocks.
 //!
-//! There a thread finds deadlocks, since searching under the one latch over everything was what others waited for. Here a
-//! search takes one shard at a time, and begins where the cycle must be. A copy of a thousand waits takes hundreds of times
-//! as long as that; meanwhile whoever wants a name of the cycle comes to a stand behind it, where rows are hot everybody.
-//! And a thread that makes one copy after the other has a processor to itself. So the copies are left with the order, which
-//! may be late, and have a share of the time.
+//! There a thread finds deadlocks, because other calls waited for searches under the single global
+//! latch. Here a search takes one shard at a time, and begins where the cycle must be. A copy of a
+//! thousand waits takes hundreds of times as long. Meanwhile every request for a name of the cycle
+//! stops behind it; if rows are hot, that is every transaction. And a thread that makes one copy
+//! after the other occupies a processor. So copies only serve the order, which may be late, and get
+//! a share of the time.
 //!
-//! Its 512 latches are many where threads run, and few where they wait to run. Of 512 clients on two
-//! processors, one that loses its processor under a shard's latch comes back after hundreds of turns, and
-//! each of those that run meanwhile meets the shard within some twenty transactions, parks there, and has
-//! to be woken. With a latch for each bucket that is one in thousands; and a latch on the line of what it
-//! protects is one line less to fetch.
+//! Its 512 latches are many if threads run, and few if threads wait to run. With hundreds of
+//! clients on two processors, a thread that is descheduled under a shard's latch comes back after
+//! hundreds of turns. Each thread that runs meanwhile meets the shard within a few transactions,
+//! parks there, and has to be woken. With a latch for each bucket that is one shard in thousands.
+//! And a latch on the line of its data is one line less to fetch.
 
+/// The hash tables, their shards, and the global latch.
 mod shards;
+
+/// Copies of the wait-for graph.
 mod wait_graph;
+
+/// The deadlock detector, which also reorders queues.
 mod detector;
+
 #[cfg(test)]
 mod state_space;
 
@@ -91,25 +104,26 @@ use std::fmt;
 
 pub use shards::{NoGlobalLatch, PartitionedLatch};
 
-/// Who of a line goes first.
+/// Order in which waiters are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrantOrder {
-    /// Whom most others wait for, directly or not, but nobody is overtaken without bound.
+    /// The waiter that the most owners wait for, directly or not, goes first, but each waiter is
+    /// overtaken only so many times.
     #[default]
     Contention,
-    /// Who came first.
+    /// First come, first served.
     Fifo,
 }
 
-/// A manager with a latch for each shard, and whom most wait for goes first.
+/// Manager with a latch for each shard; the waiter that the most owners wait for goes first.
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
 pub struct Sharded<W: GlobalLatch> {
     inner: Arc<ShardedInner<W>>,
-    /// Whether copies of the queues are made by a thread, and not by whoever begins to wait.
+    /// True if a thread makes copies of the queues; false if each new waiter does.
     own_thread: bool,
 }
 
-/// What the manager and its thread share.
+/// Data shared by the manager and its thread.
 struct ShardedInner<W: GlobalLatch> {
     locks: LatchedQueues<Shards<W>>,
     order: GrantOrder,
@@ -127,9 +141,10 @@ impl<W: GlobalLatch> fmt::Debug for Sharded<W> {
 
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
 impl<W: GlobalLatch + 'static> Sharded<W> {
-    /// A manager of `buckets` buckets for keys, a power of two, behind latches of `kind`. Its
-    /// thread begins with the first wait of somebody for whom others may wait, and ends
-    /// with the manager; if `own_thread` is false, whoever begins such a wait does its work.
+    /// Returns a manager of `buckets` buckets for keys, a power of two, behind latches of `kind`.
+    /// Its thread starts with the first wait of an owner for which others may wait, and ends with
+    /// the manager. If `own_thread` is false, the caller that begins such a wait does the thread's
+    /// work.
     pub fn new(
         kind: latch::Kind,
         buckets: usize,
@@ -158,13 +173,13 @@ impl<W: GlobalLatch + 'static> Sharded<W> {
         self.inner.locks.owners()
     }
 
-    /// Who of a line goes first.
+    /// Returns the order of grants.
     pub fn order(&self) -> GrantOrder {
         self.inner.order
     }
 
-    /// A wait has begun: looks whether it closed a cycle, and has somebody look whether those ahead of
-    /// it should now go earlier.
+    /// Checks whether a new wait has closed a cycle, and lets the thread check whether waiters
+    /// ahead of it should now move.
     fn wait_began(&self, worker: &Worker, waiting: &WaitInfo, wait_edges: WaitEdges) {
         let may_close_cycle = wait_edges.may_close_cycle(&self.inner.locks.owners);
         if !W::CAN_STOP {
@@ -191,7 +206,8 @@ impl<W: GlobalLatch + 'static> Sharded<W> {
 impl<W: GlobalLatch> Drop for Sharded<W> {
     fn drop(&mut self) {
         if let Some(detector) = self.inner.signal.stop() {
-            // A panic in there was reported when it happened; here it would only hide another.
+            // A panic of the thread was reported when it happened; here it would only hide another
+            // one.
             let _ = detector.join();
         }
     }
@@ -227,7 +243,7 @@ impl<W: GlobalLatch + 'static> LockManager for Sharded<W> {
         locks.clear_weight(owner);
     }
 
-    /// What the owner keeps is counted anew, by who comes from now on.
+    /// Later waiters count anew for the locks that the owner still holds.
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         let locks = &self.inner.locks;
         locks.release_since(worker, owner, savepoint);

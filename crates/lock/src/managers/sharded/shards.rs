@@ -1,12 +1,13 @@
-//! The two hash tables, their shards, and the latch over all of it in the document's form.
+//! The two hash tables, their shards, and the global latch in the form of the paper.
 //!
-//! A shard is what one latch is over: a bucket; in the document's form, several. The low bits of a name's hash
-//! choose the shard, the next ones the bucket in it. So neighbours lie in different shards.
+//! A shard is the data of one latch: a bucket, or several in the form of the paper. The low bits of
+//! a name's hash choose the shard, and the next ones the bucket in it. So neighbours are in
+//! different shards.
 //!
 //! # Invariants
 //!
-//! * I1  Who latches several shards takes them in the order of their numbers, those of keys first; all
-//!   others have one at a time. So nobody waits in a circle for latches.
+//! * I1  A thread that latches several shards takes them in the order of their numbers, those of
+//!   keys first. All other threads hold one at a time. So latches cannot deadlock.
 
 use crate::{
     managers::latched::{Buckets, assert_suits, bucket_entries::BucketEntries},
@@ -21,30 +22,30 @@ use foxton_sync::{
 };
 use std::{fmt, ptr};
 
-/// Latches of the table of tables, and in the document's form of that of keys, at most.
+/// Most latches over the table of tables, and in the form of the paper over that of keys.
 const SHARDS: usize = 512;
-/// Locks given back under one shared hold of the world, so that who wants to stop it need not wait
-/// for a transaction with a million of them.
+/// Locks released while the global latch is entered once, so that a thread that wants it
+/// exclusively need not wait for a transaction with a million locks.
 const BATCH: usize = 64;
 
 static GLOBAL: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock world");
 static SHARD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock shard");
 
-/// What one latch is over.
+/// Data of one latch.
 pub(crate) trait Shard: Send + Sync + fmt::Debug {
-    /// Latches of the table of keys, at most.
+    /// Most latches over the table of keys.
     const MAX_LATCHES: usize;
 
-    /// Memory of a bucket that is not in here, in bytes.
+    /// Memory of a bucket that is outside of the shard, in bytes.
     const SEPARATE_BYTES: usize;
 
-    /// So many buckets, behind one latch.
+    /// Returns a shard of `buckets` buckets.
     fn new(kind: Kind, buckets: usize) -> Self;
 
     /// Calls `body` with the bucket at `at`, under the latch.
     fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut BucketEntries) -> R) -> R;
 
-    /// Calls `body` with all of them.
+    /// Calls `body` with all buckets, under the latch.
     fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn LatchedBuckets + 'static)));
 }
 
@@ -58,7 +59,7 @@ pub(crate) trait LatchedBuckets {
 #[repr(align(64))]
 pub(crate) struct BucketShard(Latched<BucketEntries>);
 
-// With passages counted the site comes on top.
+// With the feature `account` the site needs space, too.
 #[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
 const _: () = assert!(size_of::<BucketShard>() == 64);
 
@@ -92,11 +93,11 @@ impl LatchedBuckets for BucketEntries {
     }
 }
 
-/// Several buckets, each on a line of its own, and their latch on another: the document's form.
+/// Several buckets, each on a line of its own, and their latch on another: the form of the paper.
 #[derive(Debug)]
 pub(crate) struct MultiBucketShard(CachePadded<Latched<Box<[PaddedBucket]>>>);
 
-/// A bucket on a cache line of its own.
+/// Bucket on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct PaddedBucket(BucketEntries);
@@ -126,24 +127,24 @@ impl LatchedBuckets for Box<[PaddedBucket]> {
     }
 }
 
-/// What is above all shards.
+/// Latch above all shards, if there is one.
 pub(crate) trait GlobalLatch: Send + Sync + fmt::Debug {
-    /// Whether it can be stopped.
+    /// True if there is one, so that it can stop all calls.
     const CAN_STOP: bool;
 
-    /// What is below it.
+    /// The shards below it.
     type Shard: Shard;
 
     fn new() -> Self;
 
-    /// What a call does in here.
+    /// Calls `body` inside the latch, shared with other calls.
     fn shared<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R;
 
-    /// What is done while no call is in here, if the world can be stopped.
+    /// Calls `body` while no call is inside, if there is a latch.
     fn exclusive(&self, worker: &Worker, body: impl FnOnce());
 }
 
-/// Nothing is above the shards.
+/// No latch above the shards.
 #[derive(Debug)]
 pub struct NoGlobalLatch;
 
@@ -165,7 +166,7 @@ impl GlobalLatch for NoGlobalLatch {
     }
 }
 
-/// The document's latch, which every call passes.
+/// The latch of the paper, which every call passes.
 #[derive(Debug)]
 pub struct PartitionedLatch(ShardedLatched<()>);
 
@@ -187,26 +188,26 @@ impl GlobalLatch for PartitionedLatch {
     }
 }
 
-/// The buckets of some names, held still all at once.
+/// Buckets of some names, latched together.
 pub(super) struct LatchedShards<'s> {
     layout: ShardLayout,
     latched: Vec<(usize, &'s mut (dyn LatchedBuckets + 'static))>,
 }
 
-/// Where the bucket of a hash is.
+/// Positions of the buckets by hash.
 #[derive(Debug, Clone, Copy)]
 struct ShardLayout {
-    /// Shards of keys, less one.
+    /// Number of shards of keys, less one.
     shard_mask: u32,
     shard_bits: u32,
-    /// Among the buckets of one of them. Those of tables have one.
+    /// Number of buckets in one of them, less one. A shard of tables has one bucket.
     bucket_mask: u32,
-    /// Shards of tables, less one.
+    /// Number of shards of tables, less one.
     table_mask: u32,
 }
 
 impl ShardLayout {
-    /// The shard of a name, and the place in it of its bucket.
+    /// Returns the shard of a name, and the index of its bucket in it.
     #[inline(always)]
     fn locate(self, name: &Name, hash: u32) -> (usize, usize) {
         match name.class() {
@@ -226,14 +227,14 @@ impl ShardLayout {
         self.shard_mask as usize + 1
     }
 
-    /// Buckets of keys.
+    /// Returns the number of buckets of keys.
     fn keys(self) -> usize {
         self.key_shards() * (self.bucket_mask as usize + 1)
     }
 }
 
 impl LatchedShards<'_> {
-    /// The bucket of `name`, one of those names.
+    /// Returns the bucket of `name`, one of those names.
     pub(super) fn bucket(&mut self, name: &Name) -> &mut BucketEntries {
         let (shard, at) = self.layout.locate(name, name.hash() as u32);
         let mut latched = self.latched.iter_mut();
@@ -243,17 +244,17 @@ impl LatchedShards<'_> {
     }
 }
 
-/// All of it.
+/// All shards, and the latch above them.
 #[derive(Debug)]
 pub(super) struct Shards<W: GlobalLatch> {
-    /// Those of keys, and behind them those of tables.
+    /// The shards of keys, and then those of tables.
     shards: Box<[W::Shard]>,
     layout: ShardLayout,
     global: W,
 }
 
 impl<W: GlobalLatch> Shards<W> {
-    /// `buckets` buckets of keys, and one for each shard of tables.
+    /// Returns `buckets` buckets of keys, and one bucket for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
         let (keys, tables) = (buckets.min(W::Shard::MAX_LATCHES), buckets.min(SHARDS));
@@ -271,8 +272,8 @@ impl<W: GlobalLatch> Shards<W> {
         }
     }
 
-    /// Calls `body` while nobody else is anywhere in the shards of `names`; or, where there is a world,
-    /// anywhere at all.
+    /// Calls `body` while no other call is inside the shards of `names`; with a global latch,
+    /// inside any shard.
     pub(super) fn with_latched<'n>(
         &self,
         worker: &Worker,
@@ -289,7 +290,7 @@ impl<W: GlobalLatch> Shards<W> {
         });
     }
 
-    /// Latches these shards, too, beside those that are `latched`.
+    /// Latches these shards in addition to those that are `latched`.
     fn latch_all(
         &self,
         worker: &Worker,
@@ -316,7 +317,7 @@ impl<W: GlobalLatch> Buckets for Shards<W> {
         self.layout.keys() + self.layout.table_mask as usize + 1
     }
 
-    /// Those of keys come first.
+    /// Buckets of keys come first.
     fn with<R>(
         &self,
         worker: &Worker,

@@ -1,14 +1,15 @@
-//! Every history of four owners at one name, weights and all.
+//! Every history of four owners at one name, with weights.
 //!
-//! The states of a head that requests with weight and without, releases, refusals and new weights can lead to are visited,
-//! each once; every step that can be taken from a state is taken. Contention-aware orders have let two
-//! writers in before, in other systems, so nothing here is left to chance:
+//! The test visits each state of a head once, and takes every step from it: requests with weight
+//! and without, releases, refusals, new weights. In other systems contention-aware orders have
+//! granted two writers at once, so nothing here is left to chance:
 //!
-//! * no two owners ever hold the name in modes that conflict, and nobody waits who could be granted
+//! * two owners never hold the name in conflicting modes, and no waiter could be granted
 //!   (`LockHead::verify`, L1 and L4);
-//! * a conversion is never passed by a new request, nor by a later conversion (L5);
-//! * whoever waits is put behind later comers so many times at most, and then goes before all of them;
-//! * what has been refused or released leaves the head as it would have been without.
+//! * no new request and no later conversion passes a conversion (L5);
+//! * a waiter is put behind later requests only up to its maximum, and then goes before all of
+//!   them;
+//! * a refused or released request leaves the head as it would have been without it.
 
 use crate::{
     managers::latched::head::{HeadWaiter, LockHead, MAX_OVERTAKEN},
@@ -21,33 +22,34 @@ use std::collections::HashSet;
 
 const OWNERS: usize = 4;
 
-/// Where one owner stands.
+/// State of one owner.
 #[derive(Debug, Clone, Copy)]
 enum OwnerState {
-    /// Neither holds nor awaits.
+    /// Neither holds nor waits.
     Away,
-    /// In the line; if it converts, holding the first.
+    /// Waits in the queue; a conversion holds the first mode.
     Waits {
         held: Option<Mode>,
         wanted: Mode,
         slot: u32,
         overtaken: u8,
     },
-    /// Holds.
+    /// Holds the name.
     Holds { mode: Mode, slot: u32 },
 }
 
-/// A head, who stands where in it, and the line in order.
+/// A head, the states of its owners, and its queue in order.
 #[derive(Clone)]
 struct HeadState {
     head: LockHead,
     owners: [OwnerState; OWNERS],
 }
 
-/// One of the line: what it holds, what it wants, how often it was overtaken, how much it weighs.
+/// A waiter: mode held, mode wanted, number of overtakings, weight.
 type WaiterKey = (Option<Mode>, Mode, u8, u32);
 
-/// What makes two states one, whoever is who: the line, and what the others hold.
+/// Key that makes two states equal whichever owners take part: the queue, and the modes of the
+/// others.
 type StateKey = (Vec<WaiterKey>, Vec<Mode>);
 
 const NAME: Name = Name::table(1);
@@ -69,7 +71,7 @@ impl HeadState {
             OwnerState::Waits { held, wanted, .. } => {
                 (held, wanted, waiter.overtaken, waiter.weight)
             }
-            other => panic!("who does not wait is in the line: {other:?}"),
+            other => panic!("an owner that does not wait is in the queue: {other:?}"),
         };
         let holds = |state: &OwnerState| match state {
             OwnerState::Holds { mode, .. } => Some(*mode),
@@ -80,7 +82,7 @@ impl HeadState {
         (self.head.queue().map(waits).collect(), holders)
     }
 
-    /// Takes over what the head granted.
+    /// Takes over the grants of the head.
     fn grant(&mut self) {
         let owners = &mut self.owners;
         self.head.grant_waiters(|waiter: HeadWaiter| {
@@ -121,13 +123,13 @@ impl HeadState {
         self.head.queue().map(|waiter| waiter.owner_index).collect()
     }
 
-    /// Notes who was overtaken since the line was as it was `before`, and that each was counted.
+    /// Checks that each overtaking since the queue was `before` was counted, and records it.
     fn count_overtaken(&mut self, before: &[u32]) {
         let after: Vec<HeadWaiter> = self.head.queue().collect();
         for (is, waiter) in after.into_iter().enumerate() {
             let state = &mut self.owners[waiter.owner_index as usize];
             let OwnerState::Waits { overtaken, .. } = state else {
-                panic!("who does not wait is not in the line");
+                panic!("an owner that does not wait is in no queue");
             };
             let was = before
                 .iter()
@@ -138,7 +140,7 @@ impl HeadState {
         }
     }
 
-    /// Asks for `mode`, with so much weight if it is to wait.
+    /// Requests `mode`, with this weight if it waits.
     fn request(&self, owner_index: u32, mode: Mode, weight: u32) -> Option<Self> {
         let mut next = self.clone();
         match self.owners[owner_index as usize] {
@@ -190,7 +192,7 @@ impl HeadState {
         Some(next)
     }
 
-    /// Gives `heavy` more weight than everybody else.
+    /// Gives `heavy` more weight than all others.
     fn weigh(&self, heavy: u32) -> Self {
         let mut next = self.clone();
         let before = self.queue();
@@ -214,7 +216,7 @@ impl HeadState {
                 overtaken, held, ..
             } = self.owners[waiter.owner_index as usize]
             else {
-                panic!("who does not wait is not in the line");
+                panic!("an owner that does not wait is in no queue");
             };
             assert_eq!(overtaken, waiter.overtaken);
             assert!(overtaken <= MAX_OVERTAKEN);
@@ -228,7 +230,7 @@ impl HeadState {
     }
 }
 
-/// Visits everything that can be reached, and says how many states that were.
+/// Visits all reachable states, and returns their number.
 fn explore(modes: &[Mode], most_states: usize) -> usize {
     let mut seen: HashSet<StateKey> = HashSet::new();
     let mut open = vec![HeadState::new()];
@@ -259,24 +261,24 @@ fn explore(modes: &[Mode], most_states: usize) -> usize {
 }
 
 #[test]
-fn no_order_of_readers_and_writers_lets_two_in_that_should_be_apart() {
+fn no_order_of_readers_and_writers_grants_a_conflict() {
     let states = explore(&[Mode::S, Mode::X], 1_000_000);
     println!("{states} states");
     assert!(states > 1_000);
 }
 
 #[test]
-fn no_order_of_readers_writers_and_upgrades_does() {
+fn no_order_of_readers_writers_and_upgrades_grants_a_conflict() {
     let states = explore(&[Mode::IS, Mode::IX, Mode::X], 1_000_000);
     println!("{states} states");
     assert!(states > 1_000);
 }
 
-/// A stream of others, each heavier than the one who waits, and each coming later.
+/// A stream of later requests, each heavier than the waiter.
 #[test]
-fn who_waits_is_overtaken_so_often_and_then_no_more() {
+fn a_waiter_is_overtaken_only_up_to_its_maximum() {
     let mut head = LockHead::new(NAME);
-    let mut holder = head.acquire(0, Mode::X).expect("nobody is there");
+    let mut holder = head.acquire(0, Mode::X).expect("no holder");
     head.enqueue(1, ticket(1), Mode::X, None);
     for (overtaken, owner_index) in (2..100).enumerate() {
         head.enqueue(owner_index, ticket(owner_index), Mode::X, None);
@@ -285,7 +287,7 @@ fn who_waits_is_overtaken_so_often_and_then_no_more() {
         let mut granted = None;
         head.grant_waiters(|waiter| granted = Some(waiter));
         head.verify();
-        let granted = granted.expect("somebody waits");
+        let granted = granted.expect("a waiter");
         if granted.owner_index == 1 {
             assert_eq!(overtaken, usize::from(MAX_OVERTAKEN));
             return;
@@ -295,12 +297,12 @@ fn who_waits_is_overtaken_so_often_and_then_no_more() {
     panic!("it waited for ever");
 }
 
-/// A stream of others, each heavier than all who wait, behind lines of every length.
+/// A stream of later requests, each heavier than all waiters, behind queues of every length.
 #[test]
-fn who_came_behind_a_long_line_is_overtaken_as_often_as_that_was_long() {
+fn a_waiter_behind_a_long_queue_is_overtaken_as_often_as_that_was_long() {
     for (ahead, bears) in [(0, 8), (8, 8), (9, 9), (20, 20), (255, 255), (300, 255)] {
         let mut head = LockHead::new(NAME);
-        head.acquire(0, Mode::X).expect("nobody is there");
+        head.acquire(0, Mode::X).expect("no holder");
         let last = ahead + 1;
         for owner_index in 1..=last {
             head.enqueue(owner_index, ticket(owner_index), Mode::X, None);

@@ -1,16 +1,15 @@
-//! A copy of all queues that somebody waits in: who waits for whom, and who keeps how many waiting.
+//! Copy of all queues with waiters: the wait-for graph, and how many owners each waiter blocks.
 //!
-//! Each queue is copied under its latch and so is whole; two queues may be a moment apart. What is
-//! read here is therefore a hint, checked again before anything is done about it, with one exception:
-//! owners who stood in a cycle when the copy was begun and go on standing in it are all found.
+//! Each queue is copied under its latch, and so is consistent; two queues may be a moment apart. So
+//! the copy is a hint, and is checked again before anything is done. With one exception: all owners
+//! are found that were in a cycle when the copy began and stay in it.
 //!
 //! # What counts as weight
 //!
-//! The weight of a waiter is the number of others that would not wait if it were not there: those who
-//! wait for a name that it holds, those who wait for names that these hold, and so on, each counted
-//! once. Places in a line do not count, since they are what the weights are for. A waiter that is
-//! behind a holder who waits itself could not go on from the front of the line either, and has no
-//! weight.
+//! The weight of a waiter is the number of owners that would not wait without it. These wait for a
+//! name that it holds, or for a name that one of these holds, and so on; each is counted once.
+//! Positions in a queue do not count, because the weights decide them. A waiter that is behind a
+//! waiting holder could not go on from the front of the queue either, and has no weight.
 
 use super::shards::{GlobalLatch, Shards};
 use crate::{
@@ -22,35 +21,35 @@ use crate::{
 };
 use foxton_sync::worker::Worker;
 
-/// Nobody.
+/// No node.
 const NONE: usize = usize::MAX;
 
-/// One name that is awaited.
+/// Queue of one name with waiters.
 #[derive(Debug, Default)]
 struct GraphQueue {
-    /// Holders who wait for something, here or elsewhere: nodes and modes.
+    /// Holders that wait, here or elsewhere: nodes and modes.
     holders: Vec<(usize, Mode)>,
     waiters: Vec<HeadWaiter>,
     conversions: usize,
 }
 
-/// One owner who waits.
+/// Waiting owner.
 #[derive(Debug)]
 struct GraphNode {
     waiting: WaitInfo,
-    /// Which queue, and where in its line.
+    /// Index of its queue; `position` is its position there.
     queue: usize,
     position: usize,
     weight: u32,
 }
 
-/// All queues that somebody waits in.
+/// All queues with waiters.
 #[derive(Debug, Default)]
 pub(super) struct WaitGraphCopy {
     nodes: Vec<GraphNode>,
     names: Vec<Name>,
     queues: Vec<GraphQueue>,
-    /// Which node has a place.
+    /// Node of each owner index.
     node_at: Vec<usize>,
 }
 
@@ -84,7 +83,7 @@ impl WaitGraphCopy {
                 })
             });
             let mut queue = queue.unwrap_or_default();
-            // What a place keeps for its next transaction is in nobody's way for long. After the latch (I3 of `owners`).
+            // An inherited lock does not block for long. After the latch (I3 of `owner_table`).
             queue.holders.retain(|&(node, _)| {
                 let owner_index = snapshot.nodes[node].waiting.id.index();
                 !owners.record(owner_index).has_inherited(*name)
@@ -122,8 +121,8 @@ impl WaitGraphCopy {
         (found.waiting.ticket == wait.ticket).then_some(node)
     }
 
-    /// Holders who wait themselves and in whose way they stand: `from`, the first edge that is looked
-    /// at, and the next after the one returned.
+    /// Returns a waiting holder that blocks `node`, and the number of the next edge. `from` is the
+    /// number of the first edge to try.
     fn hard_edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
         let GraphNode { waiting, queue, .. } = &self.nodes[node];
         let holders = &self.queues.get(*queue)?.holders;
@@ -134,7 +133,8 @@ impl WaitGraphCopy {
         })
     }
 
-    /// The same for holders and for those ahead in the line, but for so many of these.
+    /// As [`hard_edge`](Self::hard_edge), for holders and then for earlier waiters, except the
+    /// first `done_count` of these.
     fn edge(&self, node: usize, from: usize, done_count: usize) -> Option<(usize, usize)> {
         let GraphNode {
             waiting,
@@ -158,7 +158,8 @@ impl WaitGraphCopy {
         })
     }
 
-    /// Every cycle, given that of each found before one has left by `policy`.
+    /// Returns every cycle, given that the victim of each earlier one, chosen by `policy`, has
+    /// left.
     pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<WaitInfo>> {
         let mut cycles = Vec::new();
         let mut search = CycleSearch {
@@ -171,7 +172,7 @@ impl WaitGraphCopy {
                 let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
                 let mut waits: Vec<WaitInfo> = waits.collect();
                 search.mark_done(cycle[policy.choose(&waits)]);
-                // Told from the wait that closed it.
+                // The report begins with the wait that closed the cycle.
                 let closed_it = VictimPolicy::Requester.choose(&waits);
                 waits.rotate_left(closed_it);
                 cycles.push(waits);
@@ -180,13 +181,13 @@ impl WaitGraphCopy {
         cycles
     }
 
-    /// How much `waiter` weighs. Who came after the copy keeps the weight that it came with.
+    /// Returns the weight of `waiter`. A waiter that came after the copy keeps its weight.
     pub(super) fn weight(&self, waiter: &HeadWaiter) -> u32 {
         let node = self.node_of(waiter.wait());
         node.map_or(waiter.weight, |node| self.nodes[node].weight)
     }
 
-    /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
+    /// Returns the names whose queue has a waiter behind a lighter one that may be overtaken.
     pub(super) fn queues_out_of_order(&self) -> Vec<Name> {
         let out_of_order = |queue: &GraphQueue| {
             let pairs = queue.waiters[queue.conversions..].windows(2);
@@ -199,11 +200,11 @@ impl WaitGraphCopy {
         found.map(|(name, _)| *name).collect()
     }
 
-    /// Counts for each node who waits for it.
+    /// Sets the weight of each node.
     fn assign_weights(&mut self) {
         let several = |queue: &GraphQueue| queue.waiters.len() > queue.conversions + 1;
         if !self.queues.iter().any(several) {
-            return; // No line to put in order.
+            return; // No queue to reorder.
         }
         let order = self.topological_order();
         let weights = match self.is_forest() {
@@ -215,13 +216,13 @@ impl WaitGraphCopy {
         }
     }
 
-    /// Whether nobody waits for two others at once: so it is where all want to write.
+    /// True if no owner waits for two others at once, as when all requests are to write.
     fn is_forest(&self) -> bool {
         let second = |node| self.hard_edge(node, self.hard_edge(node, 0)?.1);
         (0..self.nodes.len()).all(|node| second(node).is_none())
     }
 
-    /// Who waits for somebody does so on one way only, and is counted once by adding up.
+    /// Sums weights along the only edge of each node, which counts each waiter once.
     fn weights_of_trees(&self, order: &[usize]) -> Vec<u32> {
         let mut weights = vec![0; self.nodes.len()];
         for &node in order {
@@ -232,7 +233,7 @@ impl WaitGraphCopy {
         weights
     }
 
-    /// Counts 64 of those who wait at a time: a bit for each goes along the edges.
+    /// Counts 64 waiters at a time: a bit for each spreads along the edges.
     fn weights(&self, order: &[usize]) -> Vec<u32> {
         let mut weights = vec![0; self.nodes.len()];
         let mut waiting: Vec<u64> = Vec::new();
@@ -253,7 +254,7 @@ impl WaitGraphCopy {
         weights
     }
 
-    /// Whether all holders in the way of `node` run, or will once they have looked.
+    /// True if all holders that block `node` run, or will once they have checked.
     fn can_proceed(&self, node: usize) -> bool {
         let edges = std::iter::successors(self.hard_edge(node, 0), |&(_, next)| {
             self.hard_edge(node, next)
@@ -263,7 +264,7 @@ impl WaitGraphCopy {
             .all(|(other, _)| self.nodes[other].queue == NONE)
     }
 
-    /// All nodes, each before those whom it waits for, as far as there is no cycle.
+    /// Returns all nodes, each before those that it waits for, as far as there is no cycle.
     fn topological_order(&self) -> Vec<usize> {
         let mut seen = vec![false; self.nodes.len()];
         let mut order = Vec::with_capacity(self.nodes.len());
@@ -289,15 +290,17 @@ impl WaitGraphCopy {
     }
 }
 
-/// The search for cycles: who has left is as good as done, and who is done reaches no cycle, whoever leaves.
+/// Search for cycles. A node whose owner has left counts as done, and a done node reaches no cycle,
+/// whichever owners leave.
 struct CycleSearch<'s> {
     snapshot: &'s WaitGraphCopy,
     seen: Vec<NodeState>,
-    /// How many at the head of each line are done: each line is gone through about once, and not by each who is in it.
+    /// Number of done waiters at the head of each queue, so that each queue is visited about once,
+    /// and not once for each waiter.
     done_count: Vec<usize>,
 }
 
-/// How far the search has come with a node.
+/// Progress of the search at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeState {
     Unvisited,
@@ -306,7 +309,8 @@ enum NodeState {
 }
 
 impl CycleSearch<'_> {
-    /// Some cycle that is to be reached from `start`: each waits for the next, the last for the first.
+    /// Returns a cycle that is reachable from `start`: each waits for the next, the last for the
+    /// first.
     fn cycle(&mut self, start: usize) -> Option<Vec<usize>> {
         if self.seen[start] == NodeState::Done {
             return None;
@@ -350,7 +354,7 @@ impl CycleSearch<'_> {
         let Some(done_count) = self.done_count.get_mut(queue) else {
             return;
         };
-        // Who came after the copy is in no cycle of it.
+        // A waiter that came after the copy is in no cycle of it.
         let waiters = &self.snapshot.queues[queue].waiters[*done_count..];
         let mark_done = |waiter: &&HeadWaiter| {
             let node = self.snapshot.node_of(waiter.wait());
@@ -367,7 +371,8 @@ mod tests {
     use foxton_sync::{clock::now, park::Ticket, worker::Workers};
     use std::time::Duration;
 
-    /// Each waits for a name of its own, which `holders` of it hold; who is named later waits for who is named earlier.
+    /// Each node waits for a name of its own, which the nodes in `holders` hold; later nodes wait
+    /// for earlier ones.
     fn snapshot(holders: &[Vec<usize>]) -> WaitGraphCopy {
         let node = |at: usize| GraphNode {
             waiting: WaitInfo {
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn where_each_waits_for_one_adding_up_counts_each_once() {
+    fn sums_count_each_waiter_once_if_each_waits_for_one() {
         let worker = Workers::with_seed(3).worker();
         for _ in 0..20 {
             let awaited = |at: u64| match worker.random_below(4) {
@@ -416,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_after_the_copy_keeps_the_weight_that_it_came_with() {
+    fn a_waiter_that_came_after_the_copy_keeps_its_weight() {
         let snapshot = snapshot(&[vec![]]);
         let mut head = LockHead::new(Name::advisory(3));
         let later = head.enqueue(7, Ticket::from_sequence(1), Mode::X, None);
@@ -426,11 +431,11 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_two_is_counted_once_by_whom_both_wait_for() {
+    fn a_waiter_with_two_paths_to_an_owner_is_counted_once() {
         let diamond = [vec![], vec![0], vec![0], vec![1, 2]];
         let mut snapshot = snapshot(&diamond);
         assert!(!snapshot.is_forest());
-        // A line to put in order: without one nobody is weighed.
+        // A queue to be ordered, because without one no weights are computed.
         let mut head = LockHead::new(Name::advisory(3));
         let mut waiter = |node| head.enqueue(node, Ticket::from_sequence(1), Mode::X, None);
         snapshot.queues[3].waiters = vec![waiter(3), waiter(4)];
@@ -440,7 +445,7 @@ mod tests {
             snapshot.weights(&snapshot.topological_order()),
             [3, 1, 1, 0]
         );
-        // All but the first are behind somebody who waits.
+        // All but the first are behind a waiting holder.
         assert_eq!(weights, [3, 0, 0, 0]);
     }
 }

@@ -89,7 +89,7 @@ impl<C: Chains> LockManager for Staged<C> {
             if verdict.is_none() {
                 let queue = queues.get_mut(&pending.name);
                 let found = queue.and_then(|queue| Some(queue.dequeue(queue.position(wait)?)));
-                let waiter = found.expect("I1: an open wait is in the line");
+                let waiter = found.expect("I1: an open wait is in the queue");
                 self.clean_up_waiter(
                     worker,
                     queues,

@@ -292,7 +292,7 @@ impl LockHead {
         let Some(position) = self.position(wait) else {
             return false;
         };
-        let waiter = self.waiter_at(position).expect("it is in the line");
+        let waiter = self.waiter_at(position).expect("it is in the queue");
         self.dequeue(position);
         if self.requests[waiter.slot as usize].granted.is_empty() {
             self.free_slot(waiter.slot);
