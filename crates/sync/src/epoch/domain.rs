@@ -1,9 +1,9 @@
-//! The epoch, and what waits until it is due.
+//! The epoch, and the lists of retired objects.
 //!
 //! # State
 //!
-//! The epoch, the slots of all participants, and the piles of sealed bags: what waits for the epoch, and what is behind
-//! hazards.
+//! The epoch, the slots of all participants, and two lists of sealed bags: of objects that wait for
+//! the epoch, and of hazard-protected objects.
 //!
 //! # Invariants
 //!
@@ -11,10 +11,10 @@
 //!
 //! # Orderings
 //!
-//! * O2  `try_advance` (Release) to `seen` (Acquire): who sees epoch t + 2 comes after everything that
-//!   O1 (of `slot`) put before the advance.
-//! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between reading the
-//!   epoch and looking whether everybody has seen it.
+//! * O2  `try_advance` (Release) to `acquire_epoch` (Acquire): a thread that sees epoch t + 2 comes
+//!   after everything that O1 (of `slot`) put before the advance.
+//! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between
+//!   reading the epoch and checking that every participant has seen it.
 //! * O7  writing a hazard (Release, in `hazard`) to reading all (Acquire).
 
 use super::bag::Bag;
@@ -25,18 +25,18 @@ use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU64, Ordering, fence, unmodelled};
 use std::fmt;
 
-/// Ticks of all participants, in the lots that they bring them in, after which the epoch is tried. A try looks at every participant, some
-/// nanoseconds each.
+/// Lots of ticks, of all participants, between two tries to advance the epoch. A try looks at every
+/// participant, which takes some nanoseconds each.
 const LOTS_PER_TRY: u64 = if cfg!(loom) { 1 } else { 2 };
 
-/// How many domains there have been.
+/// Number of domains made so far.
 static DOMAINS: unmodelled::AtomicU32 = unmodelled::AtomicU32::new(0);
 
-/// What all clones of a domain are.
+/// The content of a domain, shared by its clones.
 pub(super) struct DomainInner {
     id: u32,
     epoch: CachePadded<AtomicU64>,
-    /// Lots of ticks.
+    /// Lots of ticks so far.
     tick_lots: CachePadded<AtomicU64>,
     pub(super) slots: SlotList,
     epoch_list: RetiredList,
@@ -45,20 +45,21 @@ pub(super) struct DomainInner {
 }
 
 impl DomainInner {
-    /// The present epoch, or one of a moment ago.
+    /// The present epoch, or a recent one.
     #[inline]
     pub(super) fn recent_epoch(&self) -> u64 {
-        // Relaxed: whoever needs it not too old has a fence before this.
+        // Relaxed: a caller that needs it recent has a fence before this.
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// The present epoch, or one of a moment ago; whoever sees it comes after everything that had to end for it to come.
+    /// The present epoch, or a recent one. A thread that sees it comes after everything that had to
+    /// end for it to come.
     #[inline]
     pub(super) fn acquire_epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) // O2
     }
 
-    /// Takes a lot of ticks, and says whether somebody should try the epoch.
+    /// Records a lot of ticks, and returns whether the caller should try to advance the epoch.
     pub(super) fn record_tick_lot(&self) -> bool {
         // Relaxed: a number, which leads to no memory.
         self.tick_lots.fetch_add(1, Ordering::Relaxed) % LOTS_PER_TRY == LOTS_PER_TRY - 1
@@ -70,7 +71,7 @@ impl DomainInner {
         let epoch = self.epoch.load(Ordering::Relaxed);
         fence(Ordering::SeqCst); // O3
         if self.slots.iter().all(|slot| slot.has_seen(epoch)) {
-            // Failed, somebody else has advanced it: as good.
+            // If this fails, another thread has advanced it, which is as good.
             let _ = self.epoch.compare_exchange(
                 epoch,
                 epoch + 1,
@@ -85,27 +86,28 @@ impl DomainInner {
         self.acquire_epoch().checked_sub(2) // I4
     }
 
-    /// Takes a full bag, and says whether somebody should look what is due. Everything in it was unlinked before a
-    /// fence (O3 of `participant`) that came before this.
+    /// Adds a full bag, and returns whether the caller should free what is due. Everything in it
+    /// was unlinked before a fence (O3 of `participant`) that came before this.
     pub(super) fn seal(&self, bag: Bag) -> bool {
-        // The fence is what keeps this from being too old.
+        // The fence keeps this from being too old.
         let tag = self.recent_epoch(); // I3
         self.epoch_list.push(tag, bag)
     }
 
-    /// Frees what is due of everybody.
+    /// Frees all bags that are due, of all participants.
     pub(super) fn free_due(&self) {
         if let Some(due) = self.due() {
             self.epoch_list.free_due(due);
         }
     }
 
-    /// Takes a full bag of what is behind hazards, and says whether somebody should look which are named.
+    /// Adds a full bag of hazard-protected objects, and returns whether the caller should sweep
+    /// them.
     pub(super) fn seal_hazard_bag(&self, bag: Bag) -> bool {
         self.hazard_list.push(0, bag)
     }
 
-    /// Frees what is behind hazards and named by none, of everybody.
+    /// Frees all hazard-protected objects that no hazard names, of all participants.
     pub(super) fn free_unprotected(&self) {
         self.hazard_list.free_unprotected(|| {
             self.fence.heavy(); // I10
@@ -123,7 +125,7 @@ impl DomainInner {
 
 impl Drop for DomainInner {
     fn drop(&mut self) {
-        // Every participant has the domain: nobody is left to look.
+        // Every participant keeps the domain alive: no thread is left that looks.
         self.epoch_list.free_all();
         self.hazard_list.free_all();
     }
@@ -158,7 +160,7 @@ impl fmt::Debug for Domain {
 }
 
 impl PartialEq for Domain {
-    /// Whether both are the same domain.
+    /// True if both are the same domain.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -167,13 +169,13 @@ impl PartialEq for Domain {
 impl Eq for Domain {}
 
 impl Domain {
-    /// A domain without participants.
+    /// Returns a domain without participants.
     ///
     /// # Panics
     ///
     /// If this process had 4,294,967,295 of them before.
     pub fn new() -> Self {
-        // Relaxed: all that counts is that no number comes twice.
+        // Relaxed: it only matters that no number comes twice.
         let count = DOMAINS.fetch_update(
             unmodelled::Ordering::Relaxed,
             unmodelled::Ordering::Relaxed,
@@ -195,8 +197,8 @@ impl Domain {
         self.0.recent_epoch()
     }
 
-    /// Things retired and not freed yet, by all participants, those that are gone included. Exact
-    /// when nobody retires or frees meanwhile.
+    /// Number of objects retired and not freed yet, by all participants, dropped ones included.
+    /// Exact when no thread retires or frees meanwhile.
     pub fn retired(&self) -> usize {
         // Relaxed: a sum for people and tests.
         let kept = self
@@ -214,18 +216,18 @@ impl Domain {
     }
 }
 
-/// A moment that whoever pins has passed; see [`Participant::stamp`](super::Participant::stamp).
+/// A moment that all pinned threads pass; see [`Participant::stamp`](super::Participant::stamp).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub(super) u64);
 
 impl Stamp {
-    /// The epoch of that moment, for those who keep it as a number.
+    /// Returns the epoch of that moment, for callers that keep it as a number.
     #[inline]
     pub const fn epoch(self) -> u64 {
         self.0
     }
 
-    /// The stamp whose [`epoch`](Self::epoch) was `epoch`.
+    /// Returns the stamp whose [`epoch`](Self::epoch) was `epoch`.
     #[inline]
     pub const fn from_epoch(epoch: u64) -> Self {
         Self(epoch)

@@ -1,43 +1,48 @@
-//! One thing that is looked at, named for all to see.
+//! Hazard pointers.
 //!
-//! Hazard pointers (M. M. Michael: *Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects*, IEEE Transactions
-//! on Parallel and Distributed Systems 15(6), 2004), for what is found in one place and replaced often. Whoever loses the
-//! processor keeps one thing from being freed, and not everything that anybody retires from then on. What was measured with
-//! hundreds of threads on two processors: 125 MB of replaced values waited for the epoch, and new ones were made in
-//! memory that had left the caches.
+//! After M. M. Michael: *Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects*, IEEE
+//! Transactions on Parallel and Distributed Systems 15(6), 2004; for objects that are found in one
+//! place and replaced often. A descheduled thread keeps one object from being freed, and not all
+//! that others retire from then on. With epochs, hundreds of threads on two processors kept over a
+//! hundred megabytes of replaced values waiting, and new values were made in memory that had left
+//! the caches.
 //!
 //! # State
 //!
-//! Each participant has a few hazards in its slot, each null or the address of what it protects. A [`Hazard`] has one of them for as long
-//! as it lives.
+//! Each participant has a few hazards in its slot, each null or the address of the object it
+//! protects. A [`Hazard`] owns one of them while it exists.
 //!
 //! # Invariants
 //!
-//! * I8  A hazard is written only by whoever has its participant.
-//! * I9  A thing is looked at only while a hazard names it, if it was still in its place after the hazard did.
-//! * I10 A thing is retired after it was taken out of its place, and freed by who took it off the pile, passed the
-//!   heavy fence, and then found that no hazard names it.
+//! * I8  Only the owner of a participant writes its hazards.
+//! * I9  A thread looks at an object only while its hazard names it, if the object was still in its
+//!   source after the hazard did.
+//! * I10  An object is retired after it was taken out of its source. It is freed by a thread that
+//!   took it off the list of retired objects, passed the heavy fence, and then found that no hazard
+//!   names it.
 //!
-//! # Why nobody looks at what is freed
+//! # Why no thread looks at a freed object
 //!
-//! Reader R names X, passes its light fence, and finds X still in its place. Whoever frees, F, comes after the taking out (O6 of
-//! `pile`), passes its heavy fence, and reads the hazards. By the argument of [`asymmetric`](crate::asymmetric) R finds what was put
-//! in X's place, and does not look at X (I9), or F sees the hazard name X, and keeps it; or F sees what R
-//! wrote there later, and comes after everything R read before (O7).
+//! Reader R names X, passes its light fence, and finds X still in its source. The freeing thread F
+//! comes after the taking out (O6 of `retired`), passes its heavy fence, and reads the hazards. By
+//! the argument of [`asymmetric`](crate::asymmetric) one of three things happens. R finds what
+//! replaced X in its source, and does not look at X (I9). Or F sees the hazard name X, and keeps
+//! it. Or F sees what R wrote there later, and comes after everything R read before (O7).
 //!
-//! X may have been put back into its place, or freed and another made at its address, between R's two looks at the place. Then
-//! what R finds there the second time is what its hazard names, as it was published last: the second look is
-//! the one that counts.
+//! X may have been put back into its source, or freed and another object made at its address,
+//! between R's two reads of the source. Then the object that R finds there the second time is the
+//! one that its hazard names, as it was published last: the second read is the one that counts.
 //!
 //! # Orderings
 //!
-//! * O7  writing a hazard (Release) to reading all (Acquire): who sees that a thing is named no more comes after
-//!   everything that was read of it.
-//! * O8  the second look at the place (Acquire), to whatever put the thing there (Release): who finds a thing sees it as
-//!   it was then. No model can show it: to the checker the light fence before it is a full one, which would do.
+//! * O7  writing a hazard (Release) to reading all (Acquire): a thread that sees that an object is
+//!   named no more comes after everything that was read of it.
+//! * O8  the second read of the source (Acquire), to the write that put the object there (Release):
+//!   a thread that finds an object sees it as it was then. No model can show it: to the checker the
+//!   light fence before it is a full one, which would do.
 //!
-//! The light fence stands in `protect` between naming and the second look, the heavy one in
-//! `DomainInner::free_unprotected` between taking bags off the pile and reading the hazards.
+//! The light fence is in `protect` between naming and the second read, the heavy one in
+//! `DomainInner::free_unprotected` between taking bags off the list and reading the hazards.
 
 use super::slot::{HAZARDS, ParticipantSlot};
 use crate::asymmetric::Asymmetric;
@@ -46,7 +51,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr;
 
-/// Which hazards of a participant are taken.
+/// The hazards of a participant that are in use.
 #[derive(Debug, Default)]
 pub(super) struct Hazards {
     taken: Cell<u8>,
@@ -73,7 +78,7 @@ impl Hazards {
         }
     }
 
-    /// Names nothing any more, if one was forgotten.
+    /// Clears all hazards, if one was forgotten.
     pub(super) fn clear(&self, slot: &ParticipantSlot) {
         if self.taken.get() != 0 {
             for hazard in slot.hazards() {
@@ -83,7 +88,8 @@ impl Hazards {
     }
 }
 
-/// Names what its participant looks at, one thing at a time. It belongs to the participant's thread:
+/// Protects one object at a time that its participant looks at. It belongs to the participant's
+/// thread:
 ///
 /// ```compile_fail,E0277
 /// fn assert_send<T: Send>() {}
@@ -105,7 +111,7 @@ impl Hazards {
 /// let found = hazard.protect(&place);
 ///
 /// let old = place.swap(Box::into_raw(Box::new(2)), Ordering::AcqRel);
-/// // SAFETY: nobody finds it any more, and who does look at it has a hazard.
+/// // SAFETY: no thread finds it any more, and a thread that looks at it has a hazard.
 /// unsafe { writer.retire_hazard_protected(old.cast(), size_of::<u64>(), free) };
 /// writer.collect();
 /// // SAFETY: the hazard names it.
@@ -131,11 +137,12 @@ impl fmt::Debug for Hazard<'_> {
 }
 
 impl Hazard<'_> {
-    /// What is in `place`, which stays until this hazard names something else or is dropped, if it is retired behind
-    /// hazards of the same domain; or null. Waits for nobody, but looks again when it is replaced meanwhile.
+    /// Returns the object in `place`, or null. If it is hazard-protected in the same domain, it
+    /// stays until this hazard protects another or is dropped. Waits for no thread, but reads again
+    /// if the object is replaced meanwhile.
     #[inline]
     pub fn protect<T>(&mut self, place: &AtomicPtr<T>) -> *mut T {
-        let mut found = place.load(Ordering::Relaxed); // Looked at again below.
+        let mut found = place.load(Ordering::Relaxed); // Read again below.
         loop {
             self.cell.store(found.cast(), Ordering::Release); // O7, I8
             self.fence.light();
@@ -147,7 +154,7 @@ impl Hazard<'_> {
         }
     }
 
-    /// The number of its domain: see [`Domain::id`](super::Domain::id).
+    /// Number of its domain: see [`Domain::id`](super::Domain::id).
     #[inline]
     pub fn domain(&self) -> u32 {
         self.domain

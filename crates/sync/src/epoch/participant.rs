@@ -1,9 +1,10 @@
-//! Pinning and retiring.
+//! Participants: pinning and retiring.
 //!
 //! # State
 //!
-//! A participant has a slot and two open bags, one of what waits for the epoch and one of what is behind hazards. How much is
-//! in them stands in its slot, for whoever adds it up. A full bag is sealed and goes to the domain's pile.
+//! A participant has a slot and two open bags, one of objects that wait for the epoch and one of
+//! hazard-protected objects. Its slot counts the objects in both, for the domain's sum. A full bag
+//! is sealed and goes to the domain's list.
 //!
 //! # Invariants
 //!
@@ -25,22 +26,22 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Ticks that a participant brings to its domain at once.
+/// Ticks that a participant collects before it submits them to its domain.
 const TICKS_PER_LOT: u32 = if cfg!(loom) { 1 } else { 512 };
 
-/// Sealing a bag, bringing ticks, and trying to advance the epoch.
+/// Site: sealing a bag, submitting ticks, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
 
-/// Sealing a bag of what is behind hazards, and looking through all of them.
+/// Site: sealing a bag of hazard-protected objects, and reading all hazards.
 static HAZARD_SWEEP: Site = Site::new(Component::Metadata, Pattern::Unbounded, "hazards");
 
 impl Domain {
-    /// A new participant, with an account of its own.
+    /// Returns a new participant, with an account of its own.
     pub fn participant(&self) -> Participant {
         self.participant_counting_in(Arc::new(Account::default()), Failpoints::default())
     }
 
-    /// A new participant that counts its passages in `account`, and where `failpoints` may step in.
+    /// Returns a new participant that counts its passages in `account`, and passes `failpoints`.
     pub(crate) fn participant_counting_in(
         &self,
         account: Arc<Account>,
@@ -102,20 +103,20 @@ impl Participant {
         &self.domain
     }
 
-    /// Where its passages are counted.
+    /// The account of its passages.
     #[inline]
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// What tests have asked for.
+    /// Actions of tests at the points that it passes.
     #[inline]
     pub fn failpoints(&self) -> &Failpoints {
         &self.failpoints
     }
 
-    /// Pins the participant: until the guard is dropped, nothing retired from now on is freed, and
-    /// nothing that can still be found. Nests at no cost.
+    /// Pins the participant: until the guard is dropped, no object retired from now on is freed,
+    /// and none that can still be found. Nests at no cost.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let depth = self.depth.get();
@@ -127,13 +128,13 @@ impl Participant {
         Guard { participant: self }
     }
 
-    /// Whether a guard of this participant lives.
+    /// True if a guard of this participant exists.
     pub fn is_pinned(&self) -> bool {
         self.depth.get() > 0
     }
 
-    /// Frees `garbage` once nobody can look at it any more. It must have been unlinked: whoever
-    /// pins from now on does not find it.
+    /// Frees `garbage` once no thread can look at it any more. It must have been unlinked: a thread
+    /// that pins from now on does not find it.
     pub fn retire<T: Send + 'static>(&self, garbage: Box<T>) {
         unsafe fn free<T>(address: *mut ()) {
             // SAFETY: the address came from `Box::into_raw` of this type, and is used once.
@@ -144,13 +145,13 @@ impl Participant {
         unsafe { self.retire_raw(Box::into_raw(garbage).cast(), bytes, free::<T>) }
     }
 
-    /// Calls `free(address)` once nobody can look at it any more. It is a matter of some `bytes`: the more, the
-    /// sooner it is looked whether they can be freed.
+    /// Calls `free(address)` once no thread can look at it any more. The more `bytes` it has, the
+    /// sooner a try to free comes.
     ///
     /// # Safety
     ///
-    /// Calling `free(address)` once, from any thread, at any time after every guard that lives now
-    /// is gone, must be sound. In particular whoever pins from now on must not find `address`.
+    /// Calling `free(address)` once, from any thread, at any time after every guard that exists now
+    /// is gone, must be sound. In particular, no thread that pins from now on may find `address`.
     pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
         if self.add_to(&self.open, Deferred { address, free }, bytes) {
             self.account.passed(&ADVANCE);
@@ -160,26 +161,27 @@ impl Participant {
         }
     }
 
-    /// A hazard that names nothing yet. What it names stays, if it was found as [`Hazard::protect`] says and is
-    /// [retired behind hazards](Self::retire_hazard_protected).
+    /// Returns a hazard that protects nothing yet. An object that it protects stays, if it was
+    /// found as [`Hazard::protect`] says and is [hazard-protected](Self::retire_hazard_protected).
     ///
     /// # Panics
     ///
-    /// If four of this participant live already.
+    /// If four of this participant exist already.
     #[inline]
     pub fn hazard(&self) -> Hazard<'_> {
         let fence = self.domain.0.fence;
         self.hazards.acquire(self.slot(), self.domain.id(), fence)
     }
 
-    /// Calls `free(address)` once no hazard names it. It is a matter of some `bytes`: the more, the
-    /// sooner it is looked whether any does. Who is pinned does not keep it.
+    /// Calls `free(address)` once no hazard names it. The more `bytes` it has, the sooner the
+    /// hazards are checked. A pin does not keep it.
     ///
     /// # Safety
     ///
-    /// Calling `free(address)` once, from any thread, at any time when no hazard of this domain protects
-    /// `address`, must be sound. In particular it must have been taken out of the place where others find it, and nobody may
-    /// look at it but by a hazard of this domain that [protects](Hazard::protect) it.
+    /// Calling `free(address)` once, from any thread, at any time when no hazard of this domain
+    /// protects `address`, must be sound. In particular it must have been taken out of the source
+    /// where others find it, and a thread may look at it only by a hazard of this domain that
+    /// [protects](Hazard::protect) it.
     pub unsafe fn retire_hazard_protected(
         &self,
         address: *mut (),
@@ -194,7 +196,8 @@ impl Participant {
         }
     }
 
-    /// Gives the open bag of what is behind hazards to the domain, and says whether somebody should look.
+    /// Moves the open bag of hazard-protected objects to the domain; returns whether the caller
+    /// should sweep.
     fn seal_hazard_bag(&self) -> bool {
         let bag = self.hazard_bag.take();
         if bag.content.is_empty() {
@@ -204,14 +207,15 @@ impl Participant {
         self.domain.0.seal_hazard_bag(bag)
     }
 
-    /// Things retired here that no full bag has taken along yet.
+    /// Number of objects retired here that are in no full bag yet.
     pub fn retired(&self) -> usize {
-        // Relaxed: nobody else writes it.
+        // Relaxed: no other thread writes it.
         self.slot().retired.load(Ordering::Relaxed)
     }
 
-    /// Tries to advance the epoch and frees what is due, whoever retired it. Never waits. Called whenever much was
-    /// retired; worth calling by hand before a long idle time.
+    /// Tries to advance the epoch and frees what is due, whichever participant retired it. Never
+    /// waits. Called whenever many bytes were retired; worth calling by hand before a long idle
+    /// time.
     #[cold]
     pub fn collect(&self) {
         self.account.passed(&ADVANCE);
@@ -227,28 +231,29 @@ impl Participant {
         self.domain.0.free_due();
     }
 
-    /// Says whether the bag is full then.
+    /// Adds an object; returns whether the bag is full then.
     #[inline]
     fn add_to(&self, bag: &RefCell<Bag>, one: Deferred, bytes: usize) -> bool {
         let mut bag = bag.borrow_mut();
         bag.content.push(one);
         bag.bytes += bytes;
-        // Relaxed, here and below: a number for people and tests, which nobody else writes; see `Domain::retired`.
+        // Relaxed, here and below: a number for people and tests, which no other thread writes; see
+        // `Domain::retired`.
         self.slot()
             .retired
             .store(self.retired() + 1, Ordering::Relaxed);
         bag.is_full()
     }
 
-    /// So many have left its bags.
+    /// Subtracts objects that have left its bags.
     fn subtract_retired(&self, fewer: usize) {
         self.slot()
             .retired
             .store(self.retired() - fewer, Ordering::Relaxed);
     }
 
-    /// The present moment, for those who keep what they retire themselves: what was unlinked before
-    /// may be used again once [`has_passed`](Self::has_passed) says so.
+    /// Returns the present moment, for callers that keep what they retire themselves: what was
+    /// unlinked before may be reused once [`has_passed`](Self::has_passed) says so.
     ///
     /// ```
     /// use foxton_sync::worker::Workers;
@@ -264,25 +269,26 @@ impl Participant {
     /// ```
     pub fn stamp(&self) -> Stamp {
         fence(Ordering::SeqCst); // O3, I3
-        // The fence is what keeps this from being too old.
+        // The fence keeps this from being too old.
         Stamp(self.domain.0.recent_epoch())
     }
 
-    /// Whether nobody can still look at what was unlinked before `stamp` was taken.
+    /// True if no thread can still look at what was unlinked before `stamp` was taken.
     #[inline]
     pub fn has_passed(&self, stamp: Stamp) -> bool {
         self.domain.0.due().is_some_and(|due| stamp.0 <= due)
     }
 
-    /// The present epoch, as a stamp: what was unlinked under a stamp that is two epochs older nobody can still look at.
-    /// For those who keep less than a whole [`Stamp`]; others ask [`has_passed`](Self::has_passed).
+    /// Returns the present epoch, as a stamp: no thread can still look at what was unlinked under a
+    /// stamp that is two epochs older. For callers that keep less than a whole [`Stamp`]; others
+    /// call [`has_passed`](Self::has_passed).
     #[inline]
     pub fn recent_stamp(&self) -> Stamp {
         Stamp(self.domain.0.acquire_epoch())
     }
 
-    /// Says that something was done for which epochs should pass, though nothing was retired: about each 1,024th time,
-    /// all participants together, the epoch is tried.
+    /// Records work for which epochs should pass, though nothing was retired. A try to advance the
+    /// epoch comes about each 1,024th tick, of all participants together.
     ///
     /// ```
     /// use foxton_sync::epoch::Domain;
@@ -323,7 +329,7 @@ impl Participant {
         unsafe { self.slot.as_ref() }
     }
 
-    /// Gives the open bag to the domain, and says whether somebody should look what is due.
+    /// Moves the open bag to the domain; returns whether the caller should free what is due.
     fn seal(&self) -> bool {
         let bag = self.open.take();
         if bag.content.is_empty() {
@@ -350,13 +356,13 @@ impl Drop for Participant {
         self.seal();
         let had_hazard_retired = !self.hazard_bag.borrow().content.is_empty();
         self.seal_hazard_bag();
-        // A hazard that was forgotten names nothing any more, for the same reason as below.
+        // A forgotten hazard protects nothing any more, for the same reason as below.
         self.hazards.clear(self.slot());
-        // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
+        // A forgotten guard left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
         self.domain.0.slots.release(self.slot());
-        // Advancing looks at every participant: when thousands go, only those that left something
-        // need it.
+        // Advancing looks at every participant: when thousands are dropped, only those that left
+        // something need it.
         if had_retired {
             self.advance_and_free();
         }
@@ -373,7 +379,7 @@ impl Drop for Participant {
 /// assert_send::<foxton_sync::epoch::Guard<'static>>();
 /// ```
 ///
-/// What is found under a guard is borrowed from it, and so cannot outlive the pin.
+/// An object that is found under a guard is borrowed from it, and so cannot outlive the pin.
 pub struct Guard<'p> {
     participant: &'p Participant,
 }
@@ -392,25 +398,25 @@ impl Guard<'_> {
         &self.participant.domain
     }
 
-    /// What tests have asked for.
+    /// Actions of tests at the points that it passes.
     #[inline]
     pub fn failpoints(&self) -> &Failpoints {
         self.participant.failpoints()
     }
 
-    /// Where passages under this guard are counted.
+    /// The account of passages under this guard.
     #[inline]
     pub fn account(&self) -> &Account {
         self.participant.account()
     }
 
-    /// Whether this guard pins `domain`: a guard of another domain protects nothing there.
+    /// True if this guard pins `domain`: a guard of another domain protects nothing there.
     #[inline]
     pub fn pins(&self, domain: &Domain) -> bool {
         self.participant.domain == *domain
     }
 
-    /// Whose pin it is.
+    /// The participant that is pinned.
     #[inline]
     pub fn participant(&self) -> &Participant {
         self.participant

@@ -1,42 +1,45 @@
-//! Sealed bags of everybody, until they are due.
+//! Lists of sealed bags, until they are due.
 //!
-//! What a participant has retired would lie there for as long as it sleeps, if only it freed that. With some hundred
-//! threads on few processors that is most of what was retired lately: more than the caches hold, and new
-//! things are made in memory that has been out of them for long.
+//! If each participant freed only its own retired objects, they would wait for as long as it
+//! sleeps. With some hundred threads on few processors that is most of what was retired lately:
+//! more than the caches hold, and new objects are made in memory that has been out of them for
+//! long.
 //!
 //! # State
 //!
-//! A stack of sealed bags, each tagged with the epoch at which it was sealed (what is behind hazards needs none: 0), and how much lies on it. Whoever frees takes
-//! the whole stack, puts back what is not due or what a hazard names, and frees the rest.
+//! A stack of sealed bags, each tagged with the epoch at which it was sealed (hazard-protected
+//! objects need none: 0), and its size. A thread that frees takes the whole stack, puts back what
+//! is not due or what a hazard names, and frees the rest.
 //!
 //! # Invariants
 //!
 //! * I6  A sealed bag is on one stack or belongs to one thread.
-//! * I7  The stack is only ever taken whole: so nobody holds a pointer to what another takes, and a top that came
-//!   back means nothing to anybody.
+//! * I7  The stack is only ever taken whole: so no thread holds a pointer to a bag that another
+//!   takes, and it does not matter if a top address comes back.
 //!
 //! # Orderings
 //!
-//! * O6  `push` (Release) to `take` (Acquire): who takes a bag finds it whole, and what is in it as its retirer left it.
-//!   Bags pushed before come along, since every push and every taking is a read-modify-write of the top.
+//! * O6  `push` (Release) to `take` (Acquire): a thread that takes a bag finds it whole, and its
+//!   objects as their retirer left them. Bags pushed before come along, because every push and
+//!   every taking is a read-modify-write of the top.
 
 use super::bag::{Bag, Deferred};
 use crate::cache_line::CachePadded;
 use crate::shim::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
 
-/// Bytes pushed after which it is worth looking at every participant's epoch.
+/// Bytes pushed after which every participant's epoch is checked.
 pub(super) const EPOCH_SWEEP_BYTES: usize = if cfg!(loom) { 1 } else { 256 << 10 };
 
-/// Bytes pushed after which it is worth looking at every hazard. More, since the heavy fence interrupts all processors for
-/// some microseconds; beyond this, what is freed has left the caches. (Of 64 KiB, 256 KiB, 1 MiB and 4 MiB this did the most
-/// with 512 clients that update rows of 1.8 KB on two processors.)
+/// Bytes pushed after which every hazard is read. More, because the heavy fence interrupts all
+/// processors for some microseconds; with still more, freed memory has left the caches. (Chosen by
+/// measuring powers of four from 64 KiB to 4 MiB with hundreds of updating clients.)
 pub(super) const HAZARD_SWEEP_BYTES: usize = if cfg!(loom) { 1 } else { 1 << 20 };
 
-/// What counts for a thing that is smaller: that it is there costs something, too.
+/// A smaller object counts as this, because its existence costs something, too.
 const MIN_OBJECT_BYTES: usize = 256;
 
-/// A bag, and when it was complete.
+/// A bag, and the epoch at which it was sealed.
 struct SealedBag {
     tag: u64,
     bag: Bag,
@@ -56,9 +59,9 @@ impl SealedBag {
 /// See the [module](self).
 pub(super) struct RetiredList {
     top: CachePadded<AtomicPtr<SealedBag>>,
-    /// Things in all bags.
+    /// Objects in all bags.
     objects: AtomicUsize,
-    /// Bytes pushed since somebody was told to look, and how many it takes.
+    /// Bytes pushed since the last sweep was due, and their limit.
     bytes_since_sweep: AtomicUsize,
     limit: usize,
 }
@@ -73,13 +76,14 @@ impl RetiredList {
         }
     }
 
-    /// Lays down a bag that was sealed at epoch `tag`, and says whether so much came that somebody should look what is
-    /// due.
+    /// Adds a bag that was sealed at epoch `tag`; returns whether so much was added that the caller
+    /// should free what is due.
     pub(super) fn push(&self, tag: u64, bag: Bag) -> bool {
         let objects = bag.content.len();
         let bytes = bag.bytes.max(objects * MIN_OBJECT_BYTES);
         let sealed = SealedBag::boxed(tag, bag);
-        // Relaxed, here and below: numbers, which lead to no memory. First, so that the sum never falls below 0.
+        // Relaxed, here and below: numbers, which lead to no memory. First, so that the sum never
+        // falls below 0.
         self.objects.fetch_add(objects, Ordering::Relaxed);
         self.push_chain(sealed, sealed);
         let bytes_since_sweep = self.bytes_since_sweep.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -90,13 +94,13 @@ impl RetiredList {
         sweep_due
     }
 
-    /// Things that lie here.
+    /// Number of objects on the stack.
     pub(super) fn objects(&self) -> usize {
         self.objects.load(Ordering::Relaxed)
     }
 
-    /// Frees what was sealed at epoch `due` or before. Never waits; what another looks through at this moment
-    /// is that one's.
+    /// Frees what was sealed at epoch `due` or before. Never waits; bags that another thread has
+    /// taken are left to it.
     pub(super) fn free_due(&self, due: u64) {
         let mut all = self.take();
         let (mut keep, mut free): (*mut SealedBag, *mut SealedBag) =
@@ -104,7 +108,7 @@ impl RetiredList {
         let mut last: *mut SealedBag = ptr::null_mut();
         while !all.is_null() {
             let current = all;
-            // SAFETY: what was taken is ours (I6), and whole (O6).
+            // SAFETY: a taken bag is ours (I6), and whole (O6).
             let sealed = unsafe { &*current };
             // SAFETY: ours, as above.
             all = sealed.next.with(|next| unsafe { *next });
@@ -127,8 +131,8 @@ impl RetiredList {
         self.free_chain(free);
     }
 
-    /// Frees all but what is among those that `protected` says, in their order, when the stack is taken. Never waits; what another
-    /// looks through at this moment is that one's.
+    /// Frees all but the objects in the sorted list that `protected` returns; it is called when the
+    /// stack is taken. Never waits; bags that another thread has taken are left to it.
     pub(super) fn free_unprotected(&self, protected: impl FnOnce() -> Vec<*mut ()>) {
         let all = self.take();
         if all.is_null() {
@@ -139,7 +143,7 @@ impl RetiredList {
         let mut kept = Vec::new();
         let mut current = all;
         while !current.is_null() && !protected.is_empty() {
-            // SAFETY: what was taken is ours (I6), and whole (O6).
+            // SAFETY: a taken bag is ours (I6), and whole (O6).
             let sealed = unsafe { &mut *current };
             kept.extend(sealed.bag.content.extract_if(.., |one| is_protected(one)));
             // SAFETY: ours, as above.
@@ -152,7 +156,7 @@ impl RetiredList {
         self.free_chain(all);
     }
 
-    /// Frees everything. Whoever calls it knows that nobody looks any more.
+    /// Frees everything. The caller knows that no thread looks any more.
     pub(super) fn free_all(&self) {
         let all = self.take();
         self.free_chain(all);
@@ -194,7 +198,8 @@ impl RetiredList {
     }
 }
 
-// SAFETY: the pointers are to bags of which each belongs to the stack or to one thread (I6), and a bag is `Send`.
+// SAFETY: the pointers are to bags, each of which belongs to the stack or to one thread (I6), and a
+// bag is `Send`.
 unsafe impl Send for RetiredList {}
-// SAFETY: as above; all that is shared are atomics.
+// SAFETY: as above; all shared fields are atomics.
 unsafe impl Sync for RetiredList {}

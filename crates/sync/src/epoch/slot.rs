@@ -1,9 +1,9 @@
-//! What everybody may read of a participant: a slot, on a list of slots that only grows.
+//! Slots: the public part of each participant, and the list of all, which only grows.
 //!
 //! # State
 //!
-//! A slot's word is `epoch << 1 | pinned`. Beside it are the hazards of its participant: what it looks at, or null.
-//! Slots that nobody has are used again.
+//! A slot's word is `epoch << 1 | pinned`. Beside it are the hazards of its participant: the
+//! addresses of the objects it looks at, or null. Slots without a participant are reused.
 //!
 //! # Invariants
 //!
@@ -11,15 +11,15 @@
 //!
 //! # Orderings
 //!
-//! * O1  `unpin` and `announce` (Release) to `has_seen` (Acquire): who sees a participant unpinned,
-//!   or pinned again, comes after everything it read before. The second half matters: a plain store
-//!   does not continue the release of an earlier one.
+//! * O1  `unpin` and `announce` (Release) to `has_seen` (Acquire): a thread that sees a participant
+//!   unpinned, or pinned again, comes after everything it read before. The second half matters: a
+//!   plain store does not continue the release of an earlier one.
 //! * O3  the fence in `announce`: a reader is seen pinned, or finds nothing that is retired. The
 //!   argument is on the page of `epoch`.
-//! * O4  a participant giving back its slot (Release) to `try_take` (Acquire): the next participant's
-//!   words come after the last one's.
-//! * O5  `push` (Release) to `iter` (Acquire): who finds a slot finds it whole. Slots pushed before
-//!   it come along, since every push is a read-modify-write of the head.
+//! * O4  a participant releasing its slot (Release) to `try_acquire` (Acquire): the next
+//!   participant's words come after the last one's.
+//! * O5  `push` (Release) to `iter` (Acquire): a thread that finds a slot finds it whole. Slots
+//!   pushed before it come along, because every push is a read-modify-write of the head.
 
 use crate::cache_line::CachePadded;
 use crate::shim::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
@@ -27,19 +27,20 @@ use std::ptr::{self, NonNull};
 
 const PINNED: u64 = 1;
 
-/// Hazards of a participant: so many things it can look at at once.
+/// Number of hazards of a participant: so many objects it can look at at once.
 pub(super) const HAZARDS: usize = 4;
 
-/// What everybody may read of a participant.
+/// The public part of a participant.
 pub(super) struct ParticipantSlot {
     published: CachePadded<Published>,
     taken: AtomicBool,
-    /// What its participant retired and has not freed. Written by the participant alone.
+    /// Number of objects that its participant retired and has not freed. Written by the participant
+    /// alone.
     pub(super) retired: AtomicUsize,
     next: *const ParticipantSlot,
 }
 
-/// What its participant writes often.
+/// The part that its participant writes often.
 struct Published {
     word: AtomicU64,
     hazards: [AtomicPtr<()>; HAZARDS],
@@ -52,7 +53,7 @@ impl ParticipantSlot {
         !taken && !self.taken.swap(true, Ordering::Acquire) // O4
     }
 
-    /// Leaves it to the next.
+    /// Leaves it to the next participant.
     fn release(&self) {
         self.taken.store(false, Ordering::Release); // O4
     }
@@ -65,13 +66,13 @@ impl ParticipantSlot {
         fence(Ordering::SeqCst); // O3
     }
 
-    /// Says that nothing is looked at any more.
+    /// Announces that the participant looks at nothing any more.
     #[inline]
     pub(super) fn unpin(&self) {
         self.published.word.store(0, Ordering::Release); // O1, I1
     }
 
-    /// Whether its participant is not pinned, or came when the epoch was `epoch`.
+    /// True if its participant is not pinned, or pinned at `epoch`.
     pub(super) fn has_seen(&self, epoch: u64) -> bool {
         let word = self.published.word.load(Ordering::Acquire); // O1
         word & PINNED == 0 || word >> 1 == epoch
@@ -84,11 +85,11 @@ impl ParticipantSlot {
     }
 }
 
-/// Every slot there ever was.
+/// All slots ever made.
 pub(super) struct SlotList {
     head: AtomicPtr<ParticipantSlot>,
-    /// About how many slots nobody has: a hint that spares whoever finds none the search. Too small
-    /// makes a slot more than is needed, too large a search in vain.
+    /// About the number of free slots: a hint that avoids a search in vain. Too small makes a slot
+    /// more than needed, too large a search in vain.
     free: AtomicUsize,
 }
 
@@ -100,7 +101,7 @@ impl SlotList {
         }
     }
 
-    /// Every slot, in no order that matters.
+    /// All slots, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &ParticipantSlot> {
         let mut current = self.head.load(Ordering::Acquire).cast_const(); // O5
         std::iter::from_fn(move || {
@@ -111,9 +112,9 @@ impl SlotList {
         })
     }
 
-    /// A slot for a new participant: one that was given back, or one more.
+    /// Returns a slot for a new participant: a released one, or a new one.
     pub(super) fn acquire(&self) -> NonNull<ParticipantSlot> {
-        // Relaxed here and where a slot is given back: a hint, which leads to no memory.
+        // Relaxed here and where a slot is released: a hint, which leads to no memory.
         if self.free.load(Ordering::Relaxed) == 0 {
             return self.push();
         }
@@ -150,14 +151,14 @@ impl SlotList {
                 Ok(_) => return NonNull::new(slot).expect("a box is not null"),
                 Err(newer) => head = newer,
             }
-            // SAFETY: not pushed yet, so nobody else knows it.
+            // SAFETY: not pushed yet, so no other thread knows it.
             unsafe { (*slot).next = head };
         }
     }
 
     /// Leaves a slot to the next participant.
     pub(super) fn release(&self, slot: &ParticipantSlot) {
-        // Relaxed: see `take`. Before the slot is free, so that the hint never falls below 0.
+        // Relaxed: see `acquire`. Before the slot is free, so that the hint never falls below 0.
         self.free.fetch_add(1, Ordering::Relaxed);
         slot.release();
     }
@@ -167,8 +168,8 @@ impl Drop for SlotList {
     fn drop(&mut self) {
         let mut current = self.head.load(Ordering::Relaxed).cast_const();
         while !current.is_null() {
-            // SAFETY: pushed from a box, and passed by once. Every participant has the domain, and the
-            // domain this list: nobody is left who has a slot, or looks at one (I5).
+            // SAFETY: pushed from a box, and passed by once. Every participant keeps the domain,
+            // and the domain this list: no thread is left that has a slot, or looks at one (I5).
             let slot = unsafe { Box::from_raw(current.cast_mut()) };
             current = slot.next;
         }
