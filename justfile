@@ -127,6 +127,10 @@ reproduce out="results/reproduce":
     cargo run --release --features account -- reproduce --only 002-fig3,002-fig11 --out {{out}}
     cargo run --release -- reproduce --out {{out}}
 
+# The published numbers, rendered from docs/results: RESULTS.md there and the README's table.
+results *args:
+    cargo run -- results render {{args}}
+
 # What the parts cost, alone: latches, locks, the index, the log.
 parts:
     cargo bench --workspace

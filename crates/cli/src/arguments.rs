@@ -27,6 +27,7 @@ Examples:
   foxton figure 000-fig12              a figure of the literature, repeated here
   foxton reproduce                     all figures in a brief form, in one report
   foxton report results/A results/B    two runs compared, with intervals
+  foxton results render                in a clone: the published numbers, rendered from their records
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             a database's tables, their sizes, and its log
   foxton check /tmp/play               compare every checksum of a database
@@ -62,6 +63,12 @@ pub(crate) enum Command {
     /// differ, and are named. The interval of B ÷ A is a bootstrap of the repeated passes with a
     /// fixed seed.
     Report(Report),
+    /// Render the published numbers from their records, or check that this was done.
+    ///
+    /// Each published number is in a JSON file of docs/results. The page RESULTS.md and the table of
+    /// the README are rendered from these files and never edited by hand.
+    #[command(subcommand)]
+    Results(Results),
     /// Show a database's tables, their sizes, and the state of its log.
     #[command(after_help = "\
 A database that another process has open is refused. If the database was closed, its checkpoint and
@@ -292,6 +299,48 @@ pub(crate) struct Report {
     /// Write the comparison as a page too.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// The verbs of `results`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Results {
+    /// Write RESULTS.md and the README's table, or with --check only compare them.
+    Render(Render),
+}
+
+/// The arguments of `results render`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A record is a file NAME.json in --dir. It has the question, the command that measures the number,
+the machine, the date, the values with their spread, and a note on what falls short. Its `readme`
+field puts values into the README. docs/benchmarks.md explains every field.
+
+RESULTS.md is written beside the records. The README's table goes between the two lines
+<!-- results:readme --> and <!-- /results -->; the rest of the README stays as it is.
+
+A record that is no JSON, lacks a field, has an unknown one or breaks a rule is refused. The error
+names the file and the field, and nothing is written.
+
+Exit codes: 0 every document is up to date now; 1 a record or a document cannot be used, or with
+--check a document differs.
+
+Examples:
+  foxton results render
+      after a record was added or changed
+  foxton results render --check
+      before a commit, and in continuous integration: writes nothing
+  foxton results render --dir mine --readme mine/page.md
+      records and a page of your own")]
+pub(crate) struct Render {
+    /// Write nothing, and name each document that differs.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// The directory of the records.
+    #[arg(long, default_value = "docs/results")]
+    pub(crate) dir: PathBuf,
+    /// The document with the two marker lines.
+    #[arg(long, default_value = "README.md", value_name = "FILE")]
+    pub(crate) readme: PathBuf,
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {

@@ -27,6 +27,9 @@ mod reproduce;
 /// `foxton report`.
 mod report;
 
+/// `foxton results`.
+mod results;
+
 /// Opening databases that exist.
 mod existing;
 
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Figure(what) => figure::run(*what),
         Command::Reproduce(what) => reproduce::run(what),
         Command::Report(what) => report::run(&what),
+        Command::Results(what) => results::run(&what),
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Check(what) => Ok(check::run(&what)),
         Command::Backup(what) => backup::run(&what),
