@@ -347,7 +347,7 @@ impl LogCore {
         Ok(())
     }
 
-    /// For the holder of the writer lock. Waiters are woken by `wake_written` or when it is
+    /// For the holder of the writer lock. Waiting threads are woken by `wake_written` or when it is
     /// released.
     fn publish_written(&self, end: Lsn) {
         self.writer.waiters.advance(Milestone::Written, end); // I1

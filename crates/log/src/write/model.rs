@@ -13,16 +13,16 @@ use crate::format::lsn::Lsn;
 use crate::format::record::{
     FIRST_OWN_KIND, HEADER_BYTES, HeaderCodec, framed_bytes, payload_check,
 };
-use crate::write::waiters::{Milestone, Waiters};
+use crate::write::waiters::{LogWaiters, Milestone};
 use crate::write::writer_lock::WriterLock;
 
 /// The waiters of a log without a device: how far it is durable.
 #[derive(Debug)]
-pub struct DurableModel(Waiters);
+pub struct DurableModel(LogWaiters);
 
 impl Default for DurableModel {
     fn default() -> Self {
-        DurableModel(Waiters::new(Kind::Parking, Lsn::ZERO))
+        DurableModel(LogWaiters::new(Kind::Parking, Lsn::ZERO))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Waiters: how far the log is written and durable, and the threads and tasks that wait for more.
+//! Waiters: how far the log is written and durable, and the threads and tasks that wait for
+//! more.
 //!
 //! # State
 //!
@@ -63,7 +64,7 @@ struct LogWaiter {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Waiters {
+pub(crate) struct LogWaiters {
     written: AtomicU64,
     /// On a cache line of its own: a transaction that only reads needs this number and no other.
     durable: CachePadded<AtomicU64>,
@@ -73,10 +74,10 @@ pub(crate) struct Waiters {
     closed: AtomicBool,
 }
 
-impl Waiters {
+impl LogWaiters {
     /// `end`: the log is written and durable up to here.
     pub(crate) fn new(kind: Kind, end: Lsn) -> Self {
-        Waiters {
+        LogWaiters {
             written: AtomicU64::new(end.bytes()),
             durable: CachePadded::new(AtomicU64::new(end.bytes())),
             waiting: Latched::new(kind, &SITE, Vec::new()),
@@ -147,7 +148,7 @@ impl Waiters {
     ) -> Option<Lsn> {
         let is_over = |waiter: &LogWaiter| waiter.milestone == milestone && waiter.lsn <= position;
         let (over, left) = self.waiting.with(worker, |waiting| {
-            let over = Waiters::dequeue(waiting, is_over);
+            let over = LogWaiters::dequeue(waiting, is_over);
             let left = waiting
                 .iter()
                 .filter(|waiter| waiter.milestone == milestone);

@@ -5,7 +5,8 @@
 //! the lock: it waits for its LSN. The holder may have been descheduled. If dozens of threads
 //! queued for a mutex, each would be woken only to find that its bytes were written long ago, and
 //! to wake the next. So a thread that has to wait enters the
-//! [`Waiters`](crate::write::waiters::Waiters), and the thread that writes its bytes wakes it.
+//! [`LogWaiters`](crate::write::waiters::LogWaiters), and the thread that writes its bytes wakes
+//! it.
 //!
 //! # State
 //!
@@ -52,7 +53,7 @@ use foxton_sync::worker::Worker;
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 use crate::write::flush_requests::FlushRequests;
-use crate::write::waiters::{Milestone, REACHED, Waiters};
+use crate::write::waiters::{LogWaiters, Milestone, REACHED};
 
 static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 
@@ -66,7 +67,7 @@ const ROUNDS: u32 = if cfg!(loom) { 1 } else { 2 };
 pub(crate) struct WriterLock<T> {
     state: Mutex<T>,
     /// How far the log is written and durable, and the threads that wait for more.
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: LogWaiters,
     pub(crate) requests: FlushRequests,
 }
 
@@ -91,7 +92,7 @@ impl<T> WriterLock<T> {
     pub(crate) fn new(latch: latch::Kind, end: Lsn, state: T) -> WriterLock<T> {
         WriterLock {
             state: Mutex::new(state),
-            waiters: Waiters::new(latch, end),
+            waiters: LogWaiters::new(latch, end),
             requests: FlushRequests::default(),
         }
     }
