@@ -1,10 +1,10 @@
-//! Where the threads of this process are, sampled from inside: no tool of the system takes part, and nothing
-//! is built into what is sampled.
+//! Sampler: where the threads of this process spend their time, sampled from inside. No tool of the
+//! system takes part, and the sampled code needs no preparation.
 //!
-//! A timer runs with the processor time of the whole process. Whenever so much of it was used, the thread that
-//! uses it is interrupted, and where it is and who called it is noted. So a thread that sleeps is never seen, and
-//! one that works is seen as often as it works, whatever else the machine does. Nothing costs anything while
-//! nobody samples.
+//! A timer runs with the processor time of the whole process. Whenever a fixed amount was used, the
+//! timer interrupts the thread that uses it, and the sampler records where that thread is and its
+//! callers. So a sleeping thread is never sampled, and a running thread is sampled in proportion to
+//! its time, whatever else the machine does. It costs nothing while no sampling runs.
 //!
 //! ```
 //! let sampling = foxton_sampler::start(97)?;
@@ -18,9 +18,9 @@
 //! # Ok::<(), foxton_sampler::Unavailable>(())
 //! ```
 //!
-//! Linux with glibc on x86-64 and 64-bit ARM; elsewhere [`start`] says that there is nothing to be had.
+//! Linux with glibc on x86-64 and 64-bit ARM. Elsewhere [`start`] returns an error.
 
-/// The timer, the signal, and what is done when it comes.
+/// The timer, its signal, and the handler.
 #[cfg(all(
     target_os = "linux",
     target_env = "gnu",
@@ -28,7 +28,7 @@
 ))]
 mod signal;
 
-/// Nothing.
+/// Sampling is not available here.
 #[cfg(not(all(
     target_os = "linux",
     target_env = "gnu",
@@ -54,17 +54,17 @@ mod signal {
 
 use std::fmt;
 
-/// Why nothing is sampled.
+/// Reason why sampling cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unavailable {
     /// Not on this system.
     Platform,
-    /// This process is being sampled already: one at a time.
+    /// This process is being sampled already: one sampling at a time.
     Taken,
-    /// Something else in this process has the signal of the timer.
+    /// Other code in this process uses the signal of the timer.
     Signal,
-    /// The system refused; its number for the reason.
+    /// The system refused, with this error number.
     Refused(i32),
 }
 
@@ -86,16 +86,16 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// What was sampled.
+/// Result of sampling.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    /// For each sample the addresses it was at, from the innermost function to the outermost known.
+    /// For each sample its addresses, from the innermost function to the outermost known.
     pub stacks: Vec<Vec<usize>>,
-    /// Samples there was no room for.
+    /// Number of samples for which there was no space.
     pub lost: usize,
 }
 
-/// A function and the file it was compiled from, as far as the program's own tables tell.
+/// A function and its source file, as far as the program's debug tables say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Source {
     /// The function, with its path.
@@ -104,21 +104,21 @@ pub struct Source {
     pub file: Option<String>,
 }
 
-/// Sampling, until it is stopped or dropped.
+/// A sampling that runs until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Sampling(signal::Taken);
 
-/// Begins to sample every thread of the process, so many times for each second of processor time that all of
-/// them use together. The system looks at its timers some 100 to 1,000 times a second and core: what is
-/// asked for beyond that is not had.
+/// Starts sampling every thread of the process: this many times for each second of processor time
+/// that all of them use together. The system checks its timers some 100 to 1,000 times a second and
+/// core; higher rates are not reached.
 ///
 /// # Errors
 ///
-/// If there is nothing to be had here, or somebody has it.
+/// If sampling is not available, or is running already.
 ///
 /// # Panics
 ///
-/// If it is asked for none, or for more than a million.
+/// If the rate is 0, or more than a million.
 pub fn start(per_second: u32) -> Result<Sampling, Unavailable> {
     assert!(
         (1..=1_000_000).contains(&per_second),
@@ -128,23 +128,24 @@ pub fn start(per_second: u32) -> Result<Sampling, Unavailable> {
 }
 
 impl Sampling {
-    /// Samples so far.
+    /// Number of samples so far.
     pub fn taken(&self) -> usize {
         signal::taken()
     }
 
-    /// Ends it.
+    /// Stops sampling and returns the samples.
     pub fn stop(self) -> Samples {
         signal::stop(&self.0)
     }
 }
 
-/// The source of an address in a stack, through everything that was inlined there, from the inside out; nothing
-/// if the program does not tell. The first call reads the program's tables and takes a moment.
+/// Returns the sources of an address in a stack, through everything that was inlined there, from
+/// the inside out. Returns nothing if the program's tables do not say. The first call reads the
+/// tables and takes a moment.
 pub fn sources(address: usize) -> Vec<Source> {
     let mut found = Vec::new();
-    // It looks at the byte before what it is given, as is right for addresses behind a call; the stacks here
-    // have that subtracted already.
+    // The resolver looks at the byte before the address, as is right for addresses behind a call.
+    // In these stacks that byte is subtracted already.
     let behind = std::ptr::without_provenance_mut(address.wrapping_add(1));
     backtrace::resolve(behind, |symbol| {
         found.push(Source {

@@ -1,25 +1,28 @@
-//! The timer of the process's own processor time, its signal, and what is done when that comes.
+//! The timer of the process's own processor time, its signal, and the handler.
 //!
-//! # What may be done
+//! # What the handler may do
 //!
-//! The signal interrupts a thread anywhere: in the allocator, with a latch held, in the middle of an unwind. So the
-//! handler allocates nothing, takes nothing, and waits for nobody. It walks the stack and writes addresses into
-//! room that was made before. To walk a stack is to read the tables of the program; since 2.35 glibc finds them
-//! without a lock, and before that under one that the same thread may take again and that nobody holds who
-//! waits for a sample.
+//! The signal interrupts a thread anywhere: in the allocator, with a latch held, in the middle of
+//! an unwind. So the handler allocates nothing, acquires nothing, and waits for no thread. It walks
+//! the stack and writes addresses into memory that was allocated before. To walk a stack it reads
+//! the tables of the program. Since 2.35 glibc finds them without a lock. Before that it used a
+//! lock that the same thread may acquire again, and that is not held by a thread that waits for a
+//! sample.
 //!
 //! # Invariants
 //!
-//! * I1  A slot is written by the one handler that drew its number, and read when no handler is at work.
-//! * I2  The handler, once there, stays: a signal still under way when the timer stops would end the process.
+//! * I1  A slot is written by the one handler that drew its number, and read when no handler is
+//!   running.
+//! * I2  The handler stays installed: a signal that is still pending when the timer stops would
+//!   otherwise end the process.
 //!
 //! # Orderings
 //!
-//! * O1  a handler leaving `AT_WORK` (Release) to `stop` seeing nobody (Acquire): who sees nobody at work sees all that
-//!   was noted.
-//! * O2  `ON` cleared before `AT_WORK` is read, and `AT_WORK` raised before `ON` is read (all SeqCst): either the handler
-//!   sees that it is over, or `stop` sees the handler. Each writes one word and reads the other, which nothing
-//!   weaker keeps in order.
+//! * O1  A handler leaves `AT_WORK` (Release), and `stop` reads it as 0 (Acquire): `stop` then sees
+//!   every sample.
+//! * O2  `ON` is cleared before `AT_WORK` is read, and `AT_WORK` is raised before `ON` is read (all
+//!   SeqCst): either the handler sees that sampling is over, or `stop` sees the handler. Each
+//!   writes one word and reads the other, and nothing weaker keeps that in order.
 
 use std::{
     ptr::{null, null_mut},
@@ -31,12 +34,12 @@ use foxton_sync::shim::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::{Samples, Unavailable};
 
-/// Samples there is room for, some minutes' worth of two processors.
+/// Number of samples with space: some minutes on two processors.
 const SLOTS: usize = 1 << 15;
-/// Functions kept of each, from the inside: enough for any part of ours to be among them.
+/// Number of functions kept of each stack, from the inside: enough to include any part of ours.
 const DEPTH: usize = 40;
 
-/// One sample.
+/// A sample.
 struct Slot {
     depth: AtomicUsize,
     stack: [AtomicUsize; DEPTH],
@@ -48,7 +51,7 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 static ON: AtomicBool = AtomicBool::new(false);
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The right to sample: one at a time. Dropped, the timer stands still.
+/// The right to sample, which one sampling at a time has. Dropping it stops the timer.
 #[derive(Debug)]
 pub(crate) struct Taken;
 
@@ -60,7 +63,7 @@ impl Drop for Taken {
 }
 
 pub(crate) fn start(per_second: u32) -> Result<Taken, Unavailable> {
-    // What an earlier one noted is not touched before it is over.
+    // The samples of an earlier sampling are not touched before that is over.
     let taken = TAKEN.swap(true, Ordering::Acquire); // O1
     if taken {
         return Err(Unavailable::Taken);
@@ -71,12 +74,12 @@ pub(crate) fn start(per_second: u32) -> Result<Taken, Unavailable> {
         stack: [const { AtomicUsize::new(0) }; DEPTH],
     };
     let room = ROOM.get_or_init(|| (0..SLOTS).map(slot).collect());
-    // Relaxed: no handler is at work (I1).
+    // Relaxed: no handler is running (I1).
     for slot in room {
         slot.depth.store(0, Ordering::Relaxed);
     }
     DRAWN.store(0, Ordering::Relaxed);
-    // What the first walk makes ready is made ready here, not in a handler.
+    // The first walk prepares tables, which must not happen in a handler.
     backtrace::trace(|_| true);
     listen()?;
     ON.store(true, Ordering::SeqCst); // O2
@@ -92,7 +95,7 @@ pub(crate) fn stop(_taken: &Taken) -> Samples {
     quiet();
     let drawn = DRAWN.load(Ordering::Relaxed);
     let slots = ROOM.get().into_iter().flatten().take(drawn);
-    // Relaxed: no handler is at work any more, and all they wrote is seen (O1).
+    // Relaxed: no handler is running any more, and all their writes are visible (O1).
     let stack = |slot: &Slot| -> Vec<usize> {
         let depth = slot.depth.load(Ordering::Relaxed);
         let addresses = slot.stack.iter().take(depth);
@@ -106,24 +109,24 @@ pub(crate) fn stop(_taken: &Taken) -> Samples {
     }
 }
 
-/// Stops the timer and waits until nobody notes anything.
+/// Stops the timer and waits until no handler is running.
 fn quiet() {
     // A timer that cannot be stopped never ran.
     let _ = timer(0);
     ON.store(false, Ordering::SeqCst); // O2
-    // A handler takes microseconds once its thread has a processor.
+    // A handler takes microseconds once its thread is running.
     let at_work = || AT_WORK.load(Ordering::SeqCst) > 0; // O1, O2
     while at_work() {
         thread::yield_now();
     }
 }
 
-/// Has the signal handled, from now on (I2).
+/// Installs the handler, for good (I2).
 fn listen() -> Result<(), Unavailable> {
     let ours = on_signal as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     // SAFETY: all zeros is a `sigaction` that asks for nothing.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: nothing is set, and what is there is written to a place of its type.
+    // SAFETY: nothing is set, and the present action is written to a variable of its type.
     if unsafe { libc::sigaction(libc::SIGPROF, null(), &mut before) } != 0 {
         return Err(refused());
     }
@@ -134,17 +137,18 @@ fn listen() -> Result<(), Unavailable> {
     // SAFETY: as above; an empty mask is all zeros.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ours as usize;
-    // What was waiting in the system goes on waiting.
+    // System calls that wait are restarted.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: `on_signal` has the type that SA_SIGINFO calls, lives as long as the program, and does only what
-    // may be done in a signal: see the first page.
+    // SAFETY: `on_signal` has the type that SA_SIGINFO calls, exists as long as the program, and
+    // does only what may be done in a signal: see the first page.
     match unsafe { libc::sigaction(libc::SIGPROF, &action, null_mut()) } {
         0 => Ok(()),
         _ => Err(refused()),
     }
 }
 
-/// Sets the timer to so many microseconds of the process's processor time, again and again; 0 stops it.
+/// Sets the timer to this many microseconds of the process's processor time, repeatedly; 0 stops
+/// it.
 fn timer(micros: u32) -> Result<(), Unavailable> {
     let every = libc::timeval {
         tv_sec: libc::time_t::from(micros / 1_000_000 == 1),
@@ -154,7 +158,7 @@ fn timer(micros: u32) -> Result<(), Unavailable> {
         it_interval: every,
         it_value: every,
     };
-    // SAFETY: `value` is whole, and nobody wants what was set before.
+    // SAFETY: `value` is whole, and the previous value is not asked for.
     match unsafe { libc::setitimer(libc::ITIMER_PROF, &value, null_mut()) } {
         0 => Ok(()),
         _ => Err(refused()),
@@ -166,26 +170,26 @@ fn refused() -> Unavailable {
     Unavailable::Refused(number.unwrap_or(0))
 }
 
-/// Notes where this thread was.
+/// Records where this thread was.
 extern "C" fn on_signal(
     _signal: libc::c_int,
     _about: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the place of this thread's `errno` is there as long as the thread.
+    // SAFETY: the location of this thread's `errno` exists as long as the thread.
     let errno = unsafe { *libc::__errno_location() };
     AT_WORK.fetch_add(1, Ordering::SeqCst); // O2
     if ON.load(Ordering::SeqCst) {
         // O2
-        // SAFETY: SA_SIGINFO hands over the context of the interrupted thread.
+        // SAFETY: SA_SIGINFO passes the context of the interrupted thread.
         note(unsafe { interrupted(context) });
     }
     AT_WORK.fetch_sub(1, Ordering::SeqCst); // O1
-    // SAFETY: as above. Whoever was interrupted finds its `errno` as it was.
+    // SAFETY: as above. The interrupted thread finds its `errno` unchanged.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Draws a slot and writes the stack into it, from where the signal came outwards.
+/// Draws a slot and writes the stack into it, from the interrupted instruction outwards.
 fn note(at: usize) {
     let number = DRAWN.fetch_add(1, Ordering::Relaxed);
     let Some(slot) = ROOM.get().and_then(|room| room.get(number)) else {
@@ -194,7 +198,7 @@ fn note(at: usize) {
     let (mut depth, mut arrived) = (0, false);
     let frame = |frame: &backtrace::Frame| {
         let ip = frame.ip() as usize;
-        // The innermost functions are the handler's own. An address behind a call is one less than it was.
+        // The innermost functions are the handler's own. An address behind a call is one less here.
         arrived |= ip == at || ip.wrapping_add(1) == at;
         if arrived && let Some(place) = slot.stack.get(depth) {
             place.store(ip, Ordering::Relaxed);
@@ -202,7 +206,8 @@ fn note(at: usize) {
         }
         depth < DEPTH
     };
-    // SAFETY: on Linux nothing has to be synchronised: each thread walks its own stack, and the tables do not change.
+    // SAFETY: on Linux nothing has to be synchronised: each thread walks its own stack, and the
+    // tables do not change.
     unsafe { backtrace::trace_unsynchronized(frame) };
     if depth == 0 {
         slot.stack[0].store(at, Ordering::Relaxed);
@@ -211,14 +216,14 @@ fn note(at: usize) {
     slot.depth.store(depth, Ordering::Relaxed); // Published by O1.
 }
 
-/// The instruction that the interrupted thread would have run next.
+/// Returns the instruction that the interrupted thread would have executed next.
 ///
 /// # Safety
 ///
-/// `context` is what the system hands to a handler with SA_SIGINFO.
+/// `context` is what the system passes to a handler with SA_SIGINFO.
 unsafe fn interrupted(context: *mut libc::c_void) -> usize {
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: by the contract it points to a whole context, which nobody else touches.
+    // SAFETY: by the contract it points to a whole context, which no other thread touches.
     let machine = unsafe { &(*context).uc_mcontext };
     #[cfg(target_arch = "x86_64")]
     return machine.gregs[libc::REG_RIP as usize] as usize;

@@ -1,16 +1,18 @@
-//! Samples where the work was, and none of what sleeps. One test in a process of its own: what is sampled is the whole
-//! process, by the processor time it uses, whatever else the machine does meanwhile.
+//! Sampling finds where the work was, and never a sleeping thread.
+//!
+//! One test in a process of its own, because the whole process is sampled by the processor time it
+//! uses, whatever else the machine does meanwhile.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::{hint::black_box, time::Duration};
 
 use foxton_sampler::{Unavailable, sources, start};
 
-/// Below the rate at which any system looks at its timers, so that none is passed over.
+/// Below the rate at which any system checks its timers, so that no sample is skipped.
 const PER_SECOND: u32 = 97;
 const ENOUGH: usize = 50;
 
-/// Only this is at work. Never inlined, so that its name is in the stacks.
+/// The only code that works. Never inlined, so that its name is in the stacks.
 #[inline(never)]
 fn toil(sum: u64) -> u64 {
     (0..10_000).fold(sum, |sum, step| black_box(sum ^ step).wrapping_mul(3))
@@ -18,7 +20,7 @@ fn toil(sum: u64) -> u64 {
 
 #[test]
 fn samples_lie_where_processor_time_was_used() {
-    let sampling = start(PER_SECOND).expect("nobody else samples here");
+    let sampling = start(PER_SECOND).expect("no other sampling runs here");
     assert_eq!(start(1).map(drop), Err(Unavailable::Taken));
     let mut sum = 1;
     while sampling.taken() < ENOUGH {
@@ -37,7 +39,7 @@ fn samples_lie_where_processor_time_was_used() {
     let there = samples.stacks.iter().filter(toils).count() as f64;
     assert!(there / seen > 0.95, "{there} of {seen}");
 
-    // It is over, and can begin again. Whoever sleeps is not seen.
+    // Sampling can start again. A sleeping thread is not sampled.
     let mut more = start(PER_SECOND).expect("it was stopped");
     std::thread::sleep(Duration::from_millis(500));
     assert!(more.taken() < 5, "{} of a sleeper", more.taken());
