@@ -1,8 +1,8 @@
-//! Asking for a lock that is not simply granted: once more by its owner, or in front of somebody else.
+//! Requests that are not granted at once: for a name that the owner holds, or with a conflict.
 //!
-//! The first look, without the latch, is `Chains::acquire`. Who does not get past it comes to `contend`:
-//! announce, look again, be granted, be refused, or stand in the line, all under the latch of the line
-//! (I1 to I4 of `manager`).
+//! The first attempt, without the latch, is `Chains::acquire`. If it fails, `contend` announces the
+//! request, checks again, and grants, refuses or enqueues it, all under the latch of the queue (I1
+//! to I4 of `manager`).
 
 use super::{
     chain::{Chains, NewRequest, NotGranted},
@@ -20,7 +20,7 @@ use crate::{
 };
 use foxton_sync::worker::Worker;
 
-/// What became of a request that could not be granted at once.
+/// Outcome of a request that could not be granted at once.
 enum Decision {
     Granted,
     Busy(Vec<ChainConflict>),
@@ -32,7 +32,7 @@ enum Decision {
     reason = "what chains look like is not for outsiders to choose"
 )]
 impl<C: Chains> Staged<C> {
-    /// A request for the name held at `at`: nothing to do, or a conversion.
+    /// Requests the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
     pub(super) fn request_held(
         &self,
@@ -47,7 +47,7 @@ impl<C: Chains> Staged<C> {
             owner.re_asks += 1;
             return Reply::Held;
         }
-        // A transaction that has asked for nothing else may go up with what is kept from those before it.
+        // The first request of a transaction may be the conversion of a retained lock.
         self.mark_active(owner);
         let new = NewRequest {
             name: held.name,
@@ -56,7 +56,8 @@ impl<C: Chains> Staged<C> {
             mode: held.mode.supremum(mode),
             replaces: Some(held.slot),
         };
-        // Two: whoever cancels after the grant goes back to the weaker mode, and cannot be refused then.
+        // Two requests: a cancellation after the grant goes back to the weaker mode, and cannot be
+        // refused then.
         if self.index.reserve(worker, &mut owner.reserved, 2).is_none() {
             return self.refuse_full(worker, owner, new.name, new.mode);
         }
@@ -76,7 +77,7 @@ impl<C: Chains> Staged<C> {
         }
     }
 
-    /// Notes that a transaction runs, where somebody wants to know.
+    /// Records that a transaction runs, if the index tracks that.
     #[inline]
     pub(super) fn mark_active(&self, owner: &Owner) {
         if self.index.tracks_active() {
@@ -84,7 +85,7 @@ impl<C: Chains> Staged<C> {
         }
     }
 
-    /// A request that could not be granted without the latch.
+    /// Handles a request that could not be granted without the latch.
     #[cold]
     #[inline(never)]
     pub(super) fn contend(
@@ -137,7 +138,7 @@ impl<C: Chains> Staged<C> {
         }
     }
 
-    /// Under the latch: announce, look, decide.
+    /// Under the latch: announces, checks, decides.
     #[expect(clippy::too_many_arguments, reason = "one step of one story")]
     fn decide<'m>(
         &'m self,
@@ -183,7 +184,7 @@ impl<C: Chains> Staged<C> {
         let position = queue.position(waiting.wait_ticket());
         let position = position.expect("it has just been put there");
         let wait_edges = queue.wait_edges(&holders, position, new.owner.index());
-        // Whoever saw this request and not yet that it would wait may be in the line for it.
+        // A thread that saw this request, and not yet that it would wait, may be queued behind it.
         self.grant_waiters(worker, queues, &name, wakes);
         Decision::Waiting(Box::new((waiting, wait_edges)))
     }

@@ -1,4 +1,4 @@
-//! What the two forms of chains have in common: what a manager may ask of them.
+//! Interface of the two forms of chains.
 
 use super::{
     lock_index::{LockIndex, RetiredRequests},
@@ -14,19 +14,19 @@ use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 use std::fmt::Debug;
 
-/// A request on its way into a chain.
+/// Request on its way into a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRequest {
     pub(crate) name: Name,
     pub(crate) hash: u32,
     pub(crate) owner: OwnerId,
-    /// What is to be held: for a conversion the supremum.
+    /// Mode that will be held: for a conversion, the supremum.
     pub(crate) mode: Mode,
     /// For a conversion, the request that holds the weaker mode.
     pub(crate) replaces: Option<u32>,
 }
 
-/// A granted request on its way out.
+/// Granted request on its way out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReleasedRequest {
     pub(crate) hash: u32,
@@ -34,16 +34,16 @@ pub(crate) struct ReleasedRequest {
     pub(crate) mode: Mode,
 }
 
-/// Why a request was not granted at once.
+/// Reason why a request was not granted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotGranted {
-    /// Somebody may be in its way. It is written, to wait with.
+    /// It may be blocked. It is written, to wait with.
     Blocked(u32),
-    /// There is no request to be had.
+    /// There is no free request.
     Full,
 }
 
-/// Somebody who holds a name.
+/// Holder of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) owner: OwnerId,
@@ -51,26 +51,28 @@ pub(crate) struct Holder {
     pub(crate) request: u32,
 }
 
-/// Who holds a name. For a moment a conversion may stand here twice, the stronger mode first.
+/// Holders of a name. For a moment a conversion may be there twice, the stronger mode first.
 pub(crate) type Holders = SmallVec<[Holder; 8]>;
 
-/// The chains of one manager, by hash.
+/// Chains of one manager, by hash.
 ///
 /// # Contract
 ///
-/// * C1  `acquire` and `release` take no latch and wait for nobody.
-/// * C2  The other methods are called under the latch of the chain's line.
-/// * C3  Who has called `announce` for a mode, and then finds no holder in its way, may `grant` it:
-///   nobody in its way was, or will be, granted by `acquire` before `set_waiting_modes` takes it back.
-/// * C4  Whoever was found in the way after `announce` learns from its `release` that somebody waits.
+/// * C1  `acquire` and `release` take no latch and wait for no thread.
+/// * C2  The other methods are called under the latch of the chain's queue.
+/// * C3  After `announce` for a mode, a thread that then finds no conflicting holder may `grant`
+///   the mode: `acquire` has granted no conflicting request, and will grant none before
+///   `set_waiting_modes` withdraws the mode.
+/// * C4  A conflicting holder found after `announce` learns from its `release` that there is a
+///   waiter.
 pub(crate) trait Chains: Send + Sync + Debug {
-    /// Empty chains, at most `count`, a power of two.
+    /// Returns empty chains, at most `count`, a power of two.
     fn new(count: usize) -> Self;
 
-    /// Has the processor fetch the chain of this hash, before it is needed.
+    /// Prefetches the chain of this hash.
     fn prefetch(&self, hash: u32);
 
-    /// Grants what is asked, if nobody who holds or awaits it is in its way.
+    /// Grants a new request, if it conflicts with no holder and no waiter.
     fn acquire(
         &self,
         index: &LockIndex,
@@ -79,7 +81,7 @@ pub(crate) trait Chains: Send + Sync + Debug {
         reserved: &mut ReservedRequests,
     ) -> Result<u32, NotGranted>;
 
-    /// Ends a granted request, and tells whether somebody waits in front of this chain.
+    /// Ends a granted request, and returns true if there are waiters in front of this chain.
     fn release(
         &self,
         index: &LockIndex,
@@ -88,22 +90,22 @@ pub(crate) trait Chains: Send + Sync + Debug {
         retired: &mut RetiredRequests<'_>,
     ) -> bool;
 
-    /// Makes known that somebody is about to wait for `mode`.
+    /// Announces that a request is about to wait for `mode`.
     fn announce(&self, hash: u32, mode: Set);
 
-    /// Says what is awaited in front of this chain.
+    /// Sets the modes that waiters in front of this chain wait for.
     fn set_waiting_modes(&self, hash: u32, waiting_modes: Set);
 
-    /// Who holds `name`. The caller is pinned.
+    /// Returns the holders of `name`. The caller is pinned.
     fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders;
 
-    /// Grants a written request, in the place of one it replaces, and says what is awaited now.
+    /// Grants a written request in place of the one it replaces, and sets the modes waited for.
     fn grant(&self, index: &LockIndex, new: &NewRequest, request: u32, waiting_modes: Set);
 
     /// Writes a request that is weaker than the one it replaces, to be granted.
     fn write(&self, index: &LockIndex, new: &NewRequest, request: u32);
 
-    /// Takes back a request that was to wait.
+    /// Withdraws a request that was to wait.
     fn withdraw(
         &self,
         index: &LockIndex,
@@ -112,23 +114,23 @@ pub(crate) trait Chains: Send + Sync + Debug {
         retired: &mut RetiredRequests<'_>,
     );
 
-    /// How many chains there are.
+    /// Returns the number of chains.
     fn count(&self) -> usize;
 
-    /// Whether chain `at` is empty, and nobody waits in front of it.
+    /// True if chain `at` is empty, and has no waiters in front of it.
     fn is_empty(&self, at: usize) -> bool;
 
     /// Calls `each` with every holder in chain `at`. The caller is pinned.
     fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder));
 
-    /// Panics if what the chain says of itself is not what is in it.
+    /// Panics if the summary in the chain does not fit its requests.
     fn verify(&self, index: &LockIndex, at: usize, waiting_modes: Set);
 
-    /// Memory of the chains themselves, in bytes.
+    /// Returns the memory of the chains themselves, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
-/// The request with this number, as that of a holder.
+/// Describes the request with this number as a holder.
 pub(crate) fn holder(number: u32, request: &ChainRequest) -> Holder {
     Holder {
         owner: request.owner(),

@@ -1,80 +1,83 @@
-//! Chains that grow at the front: one word decides, and nobody waits for anybody.
+//! Chains that grow at the front: one word decides, and no thread waits for another.
 //!
 //! # State
 //!
-//! A word for each chain (`word`), and the requests, from the newest to the oldest. Who asks writes a
-//! request, lets it point at the top it has seen, and exchanges the word: with that one step the
-//! request is in the chain, counted, and known to conflict with nobody. So there is no moment at which
-//! a request is half in, and nobody behind it to be held up by a thread that lost its processor there.
+//! Each chain has a word (`chain_word`), and its requests, from the newest to the oldest. A thread
+//! writes a new request, links it to the top that it has read, and exchanges the word. With that
+//! one step the request is in the chain, counted, and known to have no conflict. So no request is
+//! ever half in, and no descheduled thread holds up the requests behind it.
 //!
 //! ```text
-//!   word: awaited X | granted IS S | live 3 | dead 1 | top
+//!   word: waiting X | granted IS S | live 3 | dead 1 | top
 //!                                                       |
 //!        t9 orders IS --> t7 orders IS (obsolete) --> t4 lines/7 S --> t2 orders IS
 //! ```
 //!
-//! A mode that conflicts with nothing in *granted* and *awaited* is granted without looking at any
-//! request, whatever their names. Otherwise the chain is walked for the name; if nobody in it is in the
-//! way, the word is exchanged all the same, and the exchange fails if anybody came meanwhile. So names
-//! that hash alike cost each other a walk and no more.
+//! A mode that conflicts with nothing in *granted* and *waiting* is granted without reading any
+//! request, whatever the names. Otherwise the chain is searched for the name. If no request in it
+//! conflicts, the word is exchanged all the same, and the exchange fails if another request came
+//! meanwhile. So names with the same hash cost each other a walk and no more.
 //!
-//! How requests leave is `leaving`.
+//! `unlink` has the ways out of a chain.
 //!
 //! # Invariants
 //!
-//! Numbered together with those of `leaving`, which has I3 and I5.
+//! Numbered together with those of `unlink`, which has I3 and I5.
 //!
 //! * I1  Every live request is in its chain, and its mode is in *granted*. (A conversion is put in
-//!   before what it replaces becomes obsolete.)
-//! * I2  What is put in conflicts, at that moment, with no live request of its name but its owner's.
-//! * I4  The top is changed by putting something in and by taking out what is on top, never by cleaning.
-//!   So while somebody is pinned, a word that is as it was stands for a chain of which nothing that was
-//!   added since is live.
+//!   before the request that it replaces becomes obsolete.)
+//! * I2  A request that is put in conflicts, at that moment, with no live request of its name but
+//!   its owner's.
+//! * I4  Only putting a request in, and taking out the top, changes the top; cleaning never does.
+//!   So for a pinned thread, an unchanged word means that no request added since is live.
 //!
 //! # Why L1 holds
 //!
-//! Everything put in changes the word, so additions to a chain are in one order. Let B be put in
-//! after A, in a mode that conflicts with A's, of one name and by another owner, while A is live. By I1
-//! the word that B's exchange replaced had A's mode in *granted*. If B came without a walk, it saw no
-//! conflict there: contradiction. If it walked, it walked the chain of that very word (I4), which has A
-//! in it, live or obsolete; A was live. If it was granted from the line (C3), it had announced its mode
-//! by a change of the word, and then walked. A was put in before the announcement: then the walk found
-//! it, since the walk's load of the word comes after the announcement. Or after: then A's exchange
-//! replaced a word with B's mode in *awaited*, and only a request that conflicts with nothing awaited
-//! gets past that.
+//! Every addition changes the word, so additions to a chain are in one order. Let B be put in after
+//! A, in a mode that conflicts with A's, of one name and by another owner, while A is live. By I1
+//! the word that B's exchange replaced had A's mode in *granted*. If B came without a walk, it saw
+//! no conflict there: contradiction. If it walked, it walked the chain of that very word (I4),
+//! which has A in it, live or obsolete; and A was live. If it was granted from the queue (C3), it
+//! had announced its mode by a change of the word, and then walked. Either A was put in before the
+//! announcement: then the walk found it, because the walk loads the word after the announcement. Or
+//! after: then A's exchange replaced a word with B's mode in *waiting*, and only a request that
+//! conflicts with no waiting mode is granted then.
 //!
 //! # Why no wake-up is lost (the five schedules of the paper's Figure 7)
 //!
-//! The waiter announces (S2), then looks at the states (S3, S4); the releaser marks its request
-//! obsolete (S6), then exchanges the word and reads there whether anybody waits (S7). Both steps on the
-//! word are read-modify-writes, so one of them is first. If the releaser's is, the waiter's comes after
-//! the mark by O2, and finds the request obsolete: schedules (1) to (3). If the waiter's is, the
-//! releaser reads that somebody waits, takes the latch of the line, and either finds the waiter in it
-//! and grants it, or comes before it under that latch, and the waiter then finds the mark: (4) and
-//! (5). No fence is needed, because the two meet in one word. Who takes out the newest does S6 and S7 in
-//! one exchange: a waiter who announced before is read there, and one who announces after does not find it.
+//! The waiter announces (S2), then reads the states (S3, S4). The releasing thread marks its
+//! request obsolete (S6), then exchanges the word and reads there whether there are waiters (S7).
+//! Both steps on the word are read-modify-writes, so one of them is first. If the release is first,
+//! the waiter comes after the mark by O2, and finds the request obsolete: schedules (1) to (3). If
+//! the waiter is first, the releasing thread reads that there is a waiter, and takes the latch of
+//! the queue. Either it finds the waiter in the queue and grants it, or it has the latch before the
+//! waiter, which then finds the mark: (4) and (5). No fence is needed, because the two meet in one
+//! word. A release of the newest request does S6 and S7 in one exchange: it reads a waiter that
+//! announced before, and a waiter that announces after does not find the request.
 //!
 //! # Orderings
 //!
-//! Numbered together with those of `leaving`, which has O4 and the other ends of O2, O3 and O5.
+//! Numbered together with those of `unlink`, which has O4 and the other ends of O2, O3 and O5.
 //!
-//! * O1  `put` (Release) to `look` (Acquire): who finds a request finds what it says. Every change of
-//!   the word is a read-modify-write, so all that were put in before come along.
-//! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
-//!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
-//!   everything that those did who held it before.
-//! * O5  marking obsolete, and linking past what is (Release), to walking, and to taking it out with the
-//!   newest (Acquire): who goes past a request that is obsolete, or does not meet it any more, comes after
-//!   everything its owner did while it held the lock. The word does not say so: the releaser may not have
-//!   come to it yet.
+//! * O1  `put` (Release) to `load_word` (Acquire): a thread that finds a request reads it whole.
+//!   Every change of the word is a read-modify-write, so all requests put in before are visible,
+//!   too.
+//! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that
+//!   empties the chain (Acquire). A thread that finds that a request is not counted as live any
+//!   more finds it obsolete.
+//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): an owner that is
+//!   granted a lock comes after everything that earlier holders did.
+//! * O5  marking a request obsolete, and linking past it (Release), to walking, and to taking it
+//!   out with the newest (Acquire). A thread that passes an obsolete request, or does not find it
+//!   any more, comes after everything its owner did while it held the lock. The word does not
+//!   ensure that, because the releasing thread may not have changed it yet.
 //!
 //! # Differences from the paper
 //!
-//! There a request is put in at the tail by an exchange, and linked from its predecessor by a second step;
-//! in between, everybody behind it waits. Every request walks the whole chain, of all names. Its
-//! state is *active* before it is known to be granted, so two requests may see each other and both wait.
-//! `tail` is that form.
+//! There a request is put in at the tail by an exchange, and linked from its predecessor by a
+//! second step; in between, all requests behind it wait. Every request walks the whole chain, of
+//! all names. Its state is *active* before it is known to be granted, so two requests may see each
+//! other and both wait. `chain_tail` is that form.
 
 use super::{
     chain::{
@@ -96,7 +99,7 @@ use std::ptr;
 
 static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain");
 
-/// How often a walk is repeated because somebody came in between.
+/// Number of walks that are tried, because other requests may come in between.
 const TRIES: usize = 2;
 
 /// All chains.
@@ -109,7 +112,7 @@ impl StackChains {
         &self.0[hash as usize & (self.0.len() - 1)]
     }
 
-    /// The way into a chain in which there is something already, or was a moment ago.
+    /// Puts a request into a chain that has, or had a moment ago, other requests.
     #[inline(never)]
     fn acquire_onto(
         &self,
@@ -139,8 +142,8 @@ impl StackChains {
         Err(NotGranted::Blocked(number))
     }
 
-    /// The slow way in: looks at the requests of the name. `false` if one of them is in the way, or
-    /// somebody waits.
+    /// Puts a request in after checking the requests of the name. Returns false if one of them
+    /// conflicts, or there is a waiter.
     #[cold]
     #[inline(never)]
     fn acquire_among(
@@ -154,7 +157,7 @@ impl StackChains {
         let _pinned = index.pin(worker);
         for _ in 0..TRIES {
             worker.account().passed(&CHAIN);
-            let seen = look(word);
+            let seen = load_word(word);
             let blocks = |holder: &ChainRequest| {
                 holder.mode().set().intersects(new.mode.conflicts())
                     && holder.is_for(&new.name)
@@ -183,8 +186,8 @@ impl Chains for StackChains {
         prefetch_to_write(ptr::from_ref(self.word(hash)).cast());
     }
 
-    // Always: what is here is the way into an empty chain. What is asked is copied for the rest, so that it
-    // need not be in memory here.
+    // Always inlined, because this is the way into an empty chain. The request is copied for the
+    // slow path, so that it need not be in memory here.
     #[inline(always)]
     fn acquire(
         &self,
@@ -198,7 +201,7 @@ impl Chains for StackChains {
         let request = index.request(number);
         request.write(&new.name, new.owner, new.mode, ChainRequestState::Active);
         let word = self.word(new.hash);
-        // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
+        // Relaxed: only the word itself is read, and the exchange fails if it is outdated.
         let mut seen = ChainWord(word.load(Ordering::Relaxed));
         if seen == ChainWord::EMPTY && new.replaces.is_none() {
             let alone = ChainWord::alone(number, new.mode.set());
@@ -211,7 +214,7 @@ impl Chains for StackChains {
         self.acquire_onto(index, worker, &new, number, seen)
     }
 
-    // Always: what is here is the way out of a chain that is empty then.
+    // Always inlined, because this is the way out of a chain with one request.
     #[inline(always)]
     fn release(
         &self,
@@ -238,15 +241,15 @@ impl Chains for StackChains {
     }
 
     fn set_waiting_modes(&self, hash: u32, waiting_modes: Set) {
-        // Relaxed: who is to find somebody waiting was told by `announce`.
-        let told = change(self.word(hash), Ordering::Relaxed, |word| {
+        // Relaxed: `announce` has told the holders that must find a waiter.
+        let changed = change(self.word(hash), Ordering::Relaxed, |word| {
             Some(word.with_waiting(waiting_modes))
         });
-        debug_assert!(told.is_some());
+        debug_assert!(changed.is_some());
     }
 
     fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders {
-        let seen = look(self.word(hash));
+        let seen = load_word(self.word(hash));
         let live = live(index, seen.top());
         live.filter(|(_, request)| request.is_for(name))
             .map(|(number, request)| holder(number, request))
@@ -257,7 +260,7 @@ impl Chains for StackChains {
         let request = index.request(number);
         let word = self.word(new.hash);
         let mut seen = ChainWord(word.load(Ordering::Relaxed));
-        // Nobody who comes meanwhile is in the way: the mode is announced.
+        // No conflicting request comes meanwhile, because the mode is announced.
         let with = |seen| with(seen, number, new).with_waiting(waiting_modes);
         while let Err(now) = exchange(word, seen, request, with(seen)) {
             seen = now;
@@ -271,7 +274,7 @@ impl Chains for StackChains {
     }
 
     fn is_empty(&self, at: usize) -> bool {
-        // Relaxed: at about this moment.
+        // Relaxed: about this moment.
         self.0[at].load(Ordering::Relaxed) == 0
     }
 
@@ -285,27 +288,27 @@ impl Chains for StackChains {
     }
 
     fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
-        let seen = look(&self.0[at]);
+        let seen = load_word(&self.0[at]);
         for (number, request) in live(index, seen.top()) {
             each(&request.name(), holder(number, request));
         }
     }
 
     fn verify(&self, index: &LockIndex, at: usize, waiting_modes: Set) {
-        let seen = look(&self.0[at]);
+        let seen = load_word(&self.0[at]);
         let found: Vec<(Name, Holder)> = live(index, seen.top())
             .map(|(number, request)| (request.name(), holder(number, request)))
             .collect();
-        let now = look(&self.0[at]);
+        let now = load_word(&self.0[at]);
         if now != seen {
-            return; // Others are at work; what was found may belong to two moments.
+            return; // Other threads go on; the requests may belong to two moments.
         }
         assert_eq!(seen.waiting_modes(), waiting_modes, "chain {at}");
         let granted = found
             .iter()
             .fold(Set::NONE, |all, (_, holder)| all.union(holder.mode.set()));
         assert_eq!(granted.minus(seen.granted()), Set::NONE, "I1 of chain {at}");
-        // Whoever releases marks first and counts then.
+        // A releasing thread marks first and counts then.
         let counted = seen.live() == MANY || found.len() <= seen.live() as usize;
         assert!(counted, "{} live of {found:?} in chain {at}", seen.live());
         assert_compatible(&found);
@@ -317,7 +320,7 @@ impl Chains for StackChains {
 }
 
 impl StackChains {
-    /// What a conversion has replaced is obsolete now (I1).
+    /// Marks the request that a conversion has replaced as obsolete (I1).
     #[inline]
     fn finish(&self, index: &LockIndex, new: &NewRequest) {
         if let Some(former) = new.replaces {
@@ -328,18 +331,18 @@ impl StackChains {
     }
 }
 
-/// The word, and with it all that it leads to.
-fn look(word: &AtomicU64) -> ChainWord {
+/// Loads the word, and makes the requests visible that it leads to.
+fn load_word(word: &AtomicU64) -> ChainWord {
     ChainWord(word.load(Ordering::Acquire)) // O1
 }
 
-/// Whether what is asked cannot be granted without a walk, if at all.
+/// True if a request cannot be granted without a walk, if at all.
 #[inline]
 fn is_blocked(word: ChainWord, new: &NewRequest) -> bool {
     let conflicts = new.mode.conflicts();
     match new.replaces {
         None => word.conflicts_with(conflicts),
-        // Alone in its chain, a conversion has nobody in its way.
+        // A conversion that is alone in its chain has no conflict.
         Some(_) => {
             word.waiting_modes().intersects(conflicts)
                 || word.live() != 1 && word.granted().intersects(conflicts)
@@ -347,7 +350,7 @@ fn is_blocked(word: ChainWord, new: &NewRequest) -> bool {
     }
 }
 
-/// Puts a request on top of what was seen.
+/// Puts a request on top of the word `seen`.
 #[inline]
 fn put(
     word: &AtomicU64,
@@ -359,7 +362,7 @@ fn put(
     exchange(word, seen, request, with(seen, number, new))
 }
 
-/// The word with what is asked on top.
+/// Returns the word with a new request on top.
 #[inline]
 fn with(seen: ChainWord, number: u32, new: &NewRequest) -> ChainWord {
     let mode = new.mode.set();
@@ -376,7 +379,7 @@ fn exchange(
     request: &ChainRequest,
     with: ChainWord,
 ) -> Result<(), ChainWord> {
-    // Relaxed: the exchange makes it known, with the rest of the request.
+    // Relaxed: the exchange publishes it, with the rest of the request.
     request.set_next(seen.top(), Ordering::Relaxed);
     let exchanged = word.compare_exchange(
         seen.0,
@@ -387,10 +390,11 @@ fn exchange(
     exchanged.map(|_| ()).map_err(ChainWord)
 }
 
-/// The requests from `top` on that are not obsolete. The caller is pinned.
+/// Returns the requests from `top` on that are not obsolete. The caller is pinned.
 fn live(index: &LockIndex, top: u32) -> impl Iterator<Item = (u32, &ChainRequest)> {
+    // O5
     let is_live =
-        |request: &ChainRequest| request.state(Ordering::Acquire) != ChainRequestState::Obsolete; // O5
+        |request: &ChainRequest| request.state(Ordering::Acquire) != ChainRequestState::Obsolete;
     all(index, top).filter(move |(_, request)| is_live(request))
 }
 

@@ -1,61 +1,63 @@
-//! Chains that grow at the tail: the document's form.
+//! Chains that grow at the tail: the form of the paper.
 //!
 //! # State
 //!
-//! For each hash bucket a chain of requests from the oldest to the newest, of whatever names; its head,
-//! its tail, and a word that says what is awaited in front of it and how many of its requests were ended.
+//! Each hash bucket has a chain of requests from the oldest to the newest, of any names; its head,
+//! its tail, and a word with the modes waited for and the number of ended requests.
 //!
 //! ```text
 //!   head --> t2 X (obsolete) --> t4 X active --> t7 X waiting --> t9 S asking <-- tail
 //! ```
 //!
-//! Who asks writes a request in state *asking*, exchanges the tail for it (S1), and links it from its
-//! predecessor. Then it walks the chain from the head to itself. A request that is not obsolete, of the
-//! same name and in the way, makes it *waiting* (S2) and sends it to the line; otherwise it is
-//! *active*. Between the exchange and the link the chain is torn: whoever comes to the tear waits there
-//! until it is mended. Released, a request is *obsolete* (S6), and is unlinked by whoever passes when
-//! there are enough of them.
+//! A thread writes a new request in state *asking*, exchanges the tail for it (S1), and links it
+//! from its predecessor. Then it walks the chain from the head to its request. If it finds a
+//! request of the same name that is not obsolete and conflicts, its own becomes *waiting* (S2) and
+//! goes to the queue; otherwise it becomes *active*. Between the exchange and the link the chain is
+//! interrupted, and a thread that comes there waits for the link. A released request is *obsolete*
+//! (S6), and is unlinked by a passing thread when there are enough of them.
 //!
 //! # Invariants
 //!
 //! * I1  Requests are in the chain in the order of their exchanges of the tail.
-//! * I2  A request whose successor is not linked is not unlinked. So nobody links behind what has been
-//!   taken out.
-//! * I3  Requests are unlinked by whoever set `cleaning`.
-//! * I4  Who goes to the line has walked to its own request: all that came before it are linked.
+//! * I2  A request without a linked successor is not unlinked. So no thread links behind a request
+//!   that has been taken out.
+//! * I3  Only the thread that set `cleaning` unlinks requests.
+//! * I4  A thread that goes to the queue has walked to its own request: all earlier ones are
+//!   linked.
 //!
 //! # Why L1 holds
 //!
-//! Of two requests of one name whose modes conflict, one exchanged the tail later (I1) and walked past the
-//! other, or past the place where it had been. While the other is asking, active or waiting, the later
-//! one goes to the line. There, under the latch, it is granted only when nobody asking or active is in its
-//! way: nobody before it, since it sees them all (I4); and nobody behind it, since they see it, and come
-//! to the same latch.
+//! Of two requests of one name whose modes conflict, one exchanged the tail later (I1) and walked
+//! past the other, or past the place where it had been. While the other is asking, active or
+//! waiting, the later one goes to the queue. There, under the latch, it is granted only when no
+//! asking or active request conflicts. No earlier one does, because it sees them all (I4). No later
+//! one does, because those see it, and come to the same latch.
 //!
 //! # Why no wake-up is lost
 //!
-//! As in `stack`: the waiter changes the word (`announce`), then looks at the states; the releaser marks
-//! its request, then changes the word and reads there whether anybody waits. The document has full
-//! fences in these places (S2 to S7) and walks the rest of the chain for waiters; a read-modify-write of
-//! one word costs as much as a fence, and saves the walk when nobody waits.
+//! As in `chain_stack`: the waiter changes the word (`announce`), then reads the states; the
+//! releasing thread marks its request, then changes the word and reads there whether there are
+//! waiters. The paper has full fences in these places (S2 to S7) and walks the rest of the chain
+//! for waiters. A read-modify-write of one word costs as much as a fence, and saves the walk when
+//! there are no waiters.
 //!
 //! # Orderings
 //!
-//! * O1  linking (Release) to walking (Acquire): who finds a request finds what it says.
-//! * O2  the exchange of the tail (Release) to the next (Acquire): who links a predecessor comes after it
-//!   was written.
-//! * O3  marking obsolete (Release) to reading the state (Acquire): who goes past an obsolete request
-//!   comes after everything its owner did while it held the lock.
-//! * O4  `release` (Release) to `announce` (Acquire), on the word: who announces a wait after a release
-//!   finds the request obsolete.
-//! * O5  the end of cleaning (Release) to its next beginning (Acquire): who unlinks comes after all that
-//!   was unlinked before.
+//! * O1  linking (Release) to walking (Acquire): a thread that finds a request reads it whole.
+//! * O2  the exchange of the tail (Release) to the next (Acquire): a thread that links from a
+//!   predecessor comes after that was written.
+//! * O3  marking obsolete (Release) to reading the state (Acquire): a thread that passes an
+//!   obsolete request comes after everything its owner did while it held the lock.
+//! * O4  `release` (Release) to `announce` (Acquire), on the word: a thread that announces a wait
+//!   after a release finds the request obsolete.
+//! * O5  the end of cleaning (Release) to its next beginning (Acquire): a thread that unlinks comes
+//!   after all earlier unlinking.
 //!
-//! # Differences from the document
+//! # Differences from the paper
 //!
-//! A request that does not know yet whether it is granted is *asking* instead of *active*, so that
-//! whoever inspects does not take it for a holder. Obsolete requests are unlinked by one at a time
-//! rather than with a compare-and-exchange on each link: two that unlink neighbours at once would
+//! A request that is not yet known to be granted is *asking* instead of *active*, so that `inspect`
+//! does not show it as a holder. One thread at a time unlinks obsolete requests, instead of a
+//! compare-and-exchange on each link, because two threads that unlink neighbours at once would
 //! bring one of them back.
 
 use super::{
@@ -77,11 +79,11 @@ use std::ptr;
 
 static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain");
 
-/// Dead requests that a chain may have before it is cleaned.
+/// Number of dead requests that a chain may have before it is cleaned.
 const TOLERATED: u64 = if cfg!(loom) { 1 } else { 8 };
 
-/// In a chain's word, where the set of what is awaited stands; below it the count of requests ended, which
-/// only grows: subtracted from by one who comes early, it would borrow from the set.
+/// Position of the modes waited for in a chain's word. Below it is the number of ended requests,
+/// which only grows: a decrement that comes too early would borrow from the modes.
 const WAITING: u32 = 56;
 
 #[derive(Debug, Default)]
@@ -89,7 +91,7 @@ struct TailChain {
     head: AtomicU32,
     tail: AtomicU32,
     word: AtomicU64,
-    /// How many had been ended when the chain was cleaned last.
+    /// Number of ended requests when the chain was last cleaned.
     cleaned: AtomicU64,
     cleaning: AtomicBool,
 }
@@ -106,18 +108,19 @@ impl TailChain {
             self.head.store(number, Ordering::Release); // O1
         } else {
             let before = index.request(before);
-            // Checked by the model alone: it has no other way to see two stores in the wrong order.
+            // Checked only by the model, which has no other way to see two stores in the wrong
+            // order.
             assert!(!cfg!(loom) || before.is_written(), "O2");
             before.set_next(number, Ordering::Release); // O1
         }
     }
 
-    /// The first request; of a chain that is not empty, or about not to be.
+    /// Returns the first request of a chain that is not empty, or is about to be not empty.
     fn first(&self) -> u32 {
         wait_for_link(|| self.head.load(Ordering::Acquire)) // O1
     }
 
-    /// The requests that can be reached now. The caller is pinned.
+    /// Returns the requests that are linked now. The caller is pinned.
     fn linked<'i>(&self, index: &'i LockIndex) -> impl Iterator<Item = (u32, &'i ChainRequest)> {
         let mut at = self.head.load(Ordering::Acquire); // O1
         std::iter::from_fn(move || {
@@ -128,7 +131,7 @@ impl TailChain {
         })
     }
 
-    /// Unlinks what is obsolete, unless somebody does.
+    /// Unlinks obsolete requests, unless another thread does.
     #[cold]
     #[inline(never)]
     fn clean(&self, index: &LockIndex, retired: &mut RetiredRequests<'_>) {
@@ -145,7 +148,7 @@ impl TailChain {
             let is_obsolete = request.state(Ordering::Acquire) == ChainRequestState::Obsolete; // O3
             if is_obsolete && next != 0 {
                 match kept {
-                    // Who comes this way comes to the next as if by the old link.
+                    // A thread that comes this way reaches the next one as by the old link.
                     None => self.head.store(next, Ordering::Release), // O1
                     Some(kept) => index.request(kept).set_next(next, Ordering::Release), // O1
                 }
@@ -155,17 +158,17 @@ impl TailChain {
             }
             at = next;
         }
-        // Relaxed: when to clean again.
+        // Relaxed: it only decides when to clean again.
         self.cleaned.store(ended, Ordering::Relaxed);
         self.cleaning.store(false, Ordering::Release); // O5
     }
 
     fn waiting_modes(&self) -> Set {
-        // Relaxed: changed under the latch only.
+        // Relaxed: changed only under the latch.
         Set::from_bits((self.word.load(Ordering::Relaxed) >> WAITING) as u8)
     }
 
-    /// Marks a request obsolete and counts it. What the word was.
+    /// Marks a request obsolete and counts it. Returns the former word.
     fn end(&self, index: &LockIndex, number: u32) -> u64 {
         index
             .request(number)
@@ -178,7 +181,7 @@ fn count_ended(word: u64) -> u64 {
     word << 8 >> 8
 }
 
-/// Waits until a link is there that somebody is about to store.
+/// Waits until a link is there that another thread is about to store.
 fn wait_for_link(link: impl Fn() -> u32) -> u32 {
     let mut backoff = Backoff::new();
     loop {
@@ -223,23 +226,23 @@ impl Chains for TailChains {
         chain.insert(index, number);
         let conflicts = new.mode.conflicts();
         let (mut at, mut is_blocked) = (chain.first(), false);
-        let mut meets_somebody = false;
-        // All the way, even when somebody in the way has been found (I4).
+        let mut is_contended = false;
+        // All the way, even after a conflicting request was found (I4).
         while at != number {
             let earlier = index.request(at);
             is_blocked |= earlier.mode().set().intersects(conflicts)
                 && earlier.is_for(&new.name)
                 && earlier.state(Ordering::Acquire) != ChainRequestState::Obsolete // O3
                 && earlier.owner().index() != new.owner.index();
-            // Relaxed: counted for whoever wants to know what is hot.
-            meets_somebody |= earlier.state(Ordering::Relaxed) == ChainRequestState::Asking;
+            // Relaxed: counted only to show which locks are hot.
+            is_contended |= earlier.state(Ordering::Relaxed) == ChainRequestState::Asking;
             at = wait_for_link(|| earlier.next(Ordering::Acquire)); // O1
         }
-        if meets_somebody {
+        if is_contended {
             worker.record_contention();
         }
         if is_blocked {
-            // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
+            // Relaxed: the announcement follows (O4), and until then it blocks others for nothing.
             request.set_state(ChainRequestState::Waiting, Ordering::Relaxed);
             return Err(NotGranted::Blocked(number));
         }
@@ -275,7 +278,7 @@ impl Chains for TailChains {
     fn set_waiting_modes(&self, hash: u32, waiting_modes: Set) {
         let chain = self.chain(hash);
         let changed = chain.waiting_modes().bits() ^ waiting_modes.bits();
-        // Relaxed: who is to find somebody waiting was told by `announce`.
+        // Relaxed: `announce` has told the holders that must find a waiter.
         chain
             .word
             .fetch_xor(u64::from(changed) << WAITING, Ordering::Relaxed);
@@ -320,19 +323,20 @@ impl Chains for TailChains {
     }
 
     fn is_empty(&self, at: usize) -> bool {
-        // Relaxed: at about this moment.
+        // Relaxed: about this moment.
         self.0[at].head.load(Ordering::Relaxed) == 0
     }
 
     fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
+        // O3
         let is_held =
-            |request: &ChainRequest| request.state(Ordering::Acquire) == ChainRequestState::Active; // O3
+            |request: &ChainRequest| request.state(Ordering::Acquire) == ChainRequestState::Active;
         let held: Vec<(u32, &ChainRequest)> = self.0[at]
             .linked(index)
             .filter(|(_, request)| is_held(request))
             .collect();
-        // Who held at the beginning may have released before who holds at the end was granted. Those who
-        // hold even now did so at the moment between.
+        // A holder at the beginning may have released before a holder at the end was granted. Those
+        // that hold even now held at the moment between.
         for (number, request) in held.into_iter().filter(|(_, request)| is_held(request)) {
             each(&request.name(), holder(number, request));
         }

@@ -1,15 +1,16 @@
-//! All that decides whether a request is granted at once, in one word.
+//! Word of a chain, which decides whether a request is granted at once.
 //!
 //! ```text
 //! bits   8        8        1         8       13      26
-//!        awaited  granted  cleaning  dead    live    top
+//!        waiting  granted  cleaning  dead    live    top
 //! ```
 //!
-//! *Top* is the request that was put in last. *Live* counts requests that are not obsolete; once it
-//! has reached its end it stays there, and the chain is never empty again: its last request stays. *Dead* counts those that became obsolete
-//! since the chain was last cleaned, as far as it can. *Granted* has at least the components of every
-//! live request, *awaited* exactly those that the line in front of the chain waits for. *Cleaning*
-//! says that somebody takes obsolete requests out of the middle.
+//! *Top* is the newest request. *Live* counts requests that are not obsolete. Once it has reached
+//! its maximum it stays there, and the chain is never empty again: its last request stays. *Dead*
+//! counts those that became obsolete since the chain was last cleaned, up to its maximum. *Granted*
+//! has at least the components of every live request, and *waiting* exactly those that the queue in
+//! front of the chain waits for. *Cleaning* says that a thread takes obsolete requests out of the
+//! middle.
 
 use super::request::NUMBER_BITS;
 use crate::mode::Set;
@@ -21,21 +22,21 @@ const CLEANING: u64 = 1 << 47;
 const GRANTED: u32 = 48;
 pub(crate) const WAITING: u32 = 56;
 
-/// Live requests that are not counted any further.
+/// Number of live requests from which on they are not counted.
 pub(crate) const MANY: u32 = (1 << 13) - 1;
 const MANY_DEAD: u32 = (1 << 8) - 1;
 
 const _: () = assert!(DEAD + 8 == 47);
 
-/// The word of one chain.
+/// Word of one chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChainWord(pub(crate) u64);
 
 impl ChainWord {
-    /// Nobody holds or awaits anything.
+    /// No holder and no waiter.
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// One request alone, and nobody waits.
+    /// Returns the word with one request alone, and no waiter.
     #[inline(always)]
     pub(crate) const fn alone(request: u32, mode: Set) -> Self {
         Self(request as u64 | 1 << LIVE | (mode.bits() as u64) << GRANTED)
@@ -80,7 +81,7 @@ impl ChainWord {
         Set::from_bits((self.0 >> WAITING) as u8)
     }
 
-    /// Whether a new request of a mode with these conflicts passes for free.
+    /// True if a new request with these conflicts may be blocked.
     #[inline]
     pub(crate) const fn conflicts_with(self, conflicts: Set) -> bool {
         self.granted()
@@ -88,14 +89,14 @@ impl ChainWord {
             .intersects(conflicts)
     }
 
-    /// With one request more, on top.
+    /// Returns the word with one more request, on top.
     #[inline]
     pub(crate) const fn pushed(self, top: u32, mode: Set) -> Self {
         let live = if self.live() == MANY { 0 } else { 1 << LIVE };
         Self(self.with_field(0, NUMBER_BITS, top).0 + live).and_granted(mode)
     }
 
-    /// With a request on top in the place of one that is obsolete from now on.
+    /// Returns the word with a request on top that replaces one, which becomes obsolete.
     #[inline]
     pub(crate) const fn replaced(self, top: u32, mode: Set) -> Self {
         self.with_field(0, NUMBER_BITS, top)
@@ -116,7 +117,8 @@ impl ChainWord {
         Self(self.0 + more)
     }
 
-    /// With one request obsolete; a chain without live ones is empty, unless it is being cleaned.
+    /// Returns the word with one more obsolete request; a chain without live ones becomes empty,
+    /// unless it is being cleaned.
     #[inline]
     pub(crate) const fn released(self) -> Self {
         if self.live() == 1 && !self.is_cleaning() {
@@ -126,8 +128,8 @@ impl ChainWord {
         Self(self.0 - live).one_more_dead()
     }
 
-    /// With the newest request, and `run` obsolete ones below it, gone from a chain in which others are
-    /// live: `rest` is on top.
+    /// Returns the word without the newest request and the `run` obsolete ones below it, for a
+    /// chain with other live ones. `rest` is the new top.
     #[inline]
     pub(crate) const fn popped(self, rest: u32, run: u32) -> Self {
         debug_assert!(self.live() != 1 && !self.is_cleaning());
@@ -136,7 +138,7 @@ impl ChainWord {
         word.with_field(DEAD, 8, self.dead().saturating_sub(run))
     }
 
-    /// Without requests. Who waits goes on waiting.
+    /// Returns the word without requests. Waiters stay.
     pub(crate) const fn emptied(self) -> Self {
         Self(self.0 >> WAITING << WAITING)
     }
@@ -145,7 +147,7 @@ impl ChainWord {
         Self(self.0 << 8 >> 8 | (waiting_modes.bits() as u64) << WAITING)
     }
 
-    /// With *granted* as somebody has found it.
+    /// Returns the word with *granted* set to `granted`.
     pub(crate) const fn with_granted(self, granted: Set) -> Self {
         Self(self.0 & !(0xff << GRANTED)).and_granted(granted)
     }
@@ -159,8 +161,8 @@ impl ChainWord {
     }
 }
 
-/// Exchanges a word for what `to` makes of it, as often as it takes; `None` if it makes nothing. What
-/// the word was, and what it is.
+/// Exchanges a word for the result of `to`, with retries; returns the former and the new word, or
+/// `None` if `to` returns `None`.
 pub(crate) fn change(
     word: &AtomicU64,
     order: Ordering,
@@ -212,7 +214,7 @@ mod tests {
         let word = word.popped(3, 1);
         assert_eq!((word.top(), word.live(), word.dead()), (3, 1, 0));
         assert_eq!(word.released(), ChainWord(0));
-        // Somebody may be marked and not counted off yet: then nobody is on top.
+        // A request may be marked and not uncounted yet; then there is no top.
         let word = word.pushed(5, Mode::IS.set()).popped(0, 1);
         assert_eq!((word.top(), word.live(), word.dead()), (0, 1, 0));
     }

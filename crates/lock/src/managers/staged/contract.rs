@@ -1,4 +1,5 @@
-//! The contract of lock managers, and the graph that the search for deadlocks walks, over the parts.
+//! The contract of lock managers, and the wait-for graph that the search for deadlocks walks, over
+//! the parts.
 
 use super::{
     chain::{Chains, NewRequest, NotGranted, ReleasedRequest},
@@ -43,7 +44,7 @@ impl<C: Chains> LockManager for Staged<C> {
         if let Some(at) = owner.locks.find(name, hash) {
             return self.request_held(worker, owner, at, mode, wait_mode);
         }
-        // Made twice, so that it need not be in memory where it is granted at once.
+        // Made twice, so that it need not be in memory if it is granted at once.
         let new = |id| NewRequest {
             name,
             hash,
@@ -157,7 +158,7 @@ impl<C: Chains> LockManager for Staged<C> {
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(&self.owners);
-        // Woken together at the end, and given back in bulk.
+        // Waiters are woken together at the end, and requests freed in bulk.
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
         for entry in owner.locks.iter().rev() {

@@ -1,4 +1,4 @@
-//! Which requests of a segment are still in use: flags in bytes, words of eight, one above the other.
+//! Flags of the requests of a segment that are in use: bytes in words of eight, in two levels.
 //!
 //! # State
 //!
@@ -8,10 +8,10 @@
 //! leaf 0    [ 1 ...  ]   leaf 2 [ 0 0 0 0 0 0 0 0 ]      a byte for each request
 //! ```
 //!
-//! Whoever is done with a request clears its byte; if that was the last of its word, it clears the
-//! byte of the word in the level above. The one that clears the last byte of the branch learns that the
-//! segment can be given back. So no counter is shared by all who release into a segment, and nobody
-//! searches it.
+//! A thread that is done with a request clears its byte. If that was the last byte of its word, the
+//! thread clears the byte of the word in the level above. The thread that clears the last byte of
+//! the branch learns that the segment can be freed. So releases into a segment share no counter,
+//! and no thread searches it.
 //!
 //! # Invariants
 //!
@@ -20,15 +20,15 @@
 //!
 //! # Orderings
 //!
-//! * O1  `clear` (AcqRel, on both levels): who finds a word all clear comes after everything that was
-//!   done before any of its bytes was cleared.
+//! * O1  `clear` (AcqRel, on both levels): a thread that finds a word all clear comes after
+//!   everything that was done before any of its bytes was cleared.
 //!
 //! # Differences from the paper
 //!
-//! There a byte is stored, a fence follows, and the word is read: several may find it clear, and
-//! clear the level above again, to no harm. Here the byte is cleared by a read-modify-write of its
-//! word, which costs no more than the fence and tells exactly one that it was the last. Bytes that one
-//! caller clears in one word are cleared at once.
+//! There a byte is stored, a fence follows, and the word is read: several threads may find it
+//! clear, and clear the level above again, which does no harm. Here the byte is cleared by a
+//! read-modify-write of its word, which costs no more than the fence and shows exactly one thread
+//! that it was the last. Bytes that one caller clears in one word are cleared at once.
 
 use foxton_sync::shim::{AtomicU64, Ordering};
 
@@ -42,14 +42,14 @@ const FULL: u64 = if cfg!(loom) {
     0x0101_0101_0101_0101
 };
 
-/// The flags of one segment.
+/// Flags of one segment.
 #[derive(Debug)]
 pub(crate) struct FreeFlags {
     leaves: [AtomicU64; WIDTH as usize],
     branch: AtomicU64,
 }
 
-/// Requests that one caller is done with, in one word.
+/// Requests of one word that one caller is done with.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DoneFlags(u64);
 
@@ -62,7 +62,7 @@ impl DoneFlags {
 }
 
 impl FreeFlags {
-    /// No request in use.
+    /// Returns flags without any request in use.
     pub(crate) fn new() -> Self {
         Self {
             leaves: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -70,15 +70,15 @@ impl FreeFlags {
         }
     }
 
-    /// Marks all requests as in use. Nobody else knows the segment.
+    /// Marks all requests as in use. No other thread knows the segment.
     pub(crate) fn fill(&self) {
-        // Relaxed: the segment is handed on by something that synchronizes.
+        // Relaxed: the ring or the shared segment, which synchronize, pass the segment on.
         for word in self.leaves.iter().chain([&self.branch]) {
             word.store(FULL, Ordering::Relaxed);
         }
     }
 
-    /// Takes `fill` back. Nobody else knows the segment.
+    /// Undoes `fill`. No other thread knows the segment.
     pub(crate) fn empty(&self) {
         for word in self.leaves.iter().chain([&self.branch]) {
             // Relaxed: as in `fill`.
@@ -86,26 +86,26 @@ impl FreeFlags {
         }
     }
 
-    /// Clears the flags of `done` in word `leaf`, and tells whether the whole segment is clear now.
-    /// One caller is told so.
+    /// Clears the flags of `done` in word `leaf`, and returns true if the whole segment is clear
+    /// now. Returns true to one caller only.
     #[inline]
     pub(crate) fn clear(&self, leaf: u32, done: DoneFlags) -> bool {
         clear_and_test(&self.leaves[leaf as usize], done.0)
             && clear_and_test(&self.branch, 1 << (leaf * 8)) // I1
     }
 
-    /// Whether no request is in use.
+    /// True if no request is in use.
     pub(crate) fn is_clear(&self) -> bool {
         self.are(0)
     }
 
-    /// Whether all requests are in use.
+    /// True if all requests are in use.
     pub(crate) fn is_full(&self) -> bool {
         self.are(FULL)
     }
 
     fn are(&self, all: u64) -> bool {
-        // Relaxed: whoever asks has the segment alone.
+        // Relaxed: the caller has the segment alone.
         let mut words = self.leaves.iter().chain([&self.branch]);
         words.all(|word| word.load(Ordering::Relaxed) == all)
     }

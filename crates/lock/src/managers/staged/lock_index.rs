@@ -1,4 +1,4 @@
-//! The lock index: where requests come from, and where they go.
+//! Lock index: allocation and reuse of requests.
 //!
 //! # State
 //!
@@ -7,65 +7,70 @@
 //! ready ring -----> in use, by 64s ----------------> dead stack
 //!   ^                                                     |
 //!   |  flags set                                          v
-//!   +---------------- nobody looks any more <-------- cellar, oldest first
+//!   +---------------- epoch has passed <------------- dead queue, oldest first
 //!   +---------------- made new
 //! ```
 //!
-//! The *ready ring* is an array of words, each a segment or 0; `put_at` and `take_at` say where the next
-//! goes in and where the next comes out. A *dead stack* is pushed by whoever clears a segment's last
-//! flag. A *cellar* keeps the dead in order until their epoch has passed. There is a stack and a cellar
-//! for each of [`LANES`] lanes; the number of a segment says which is its.
+//! The *ready ring* is an array of words, each a segment or 0; `put_at` and `take_at` are the
+//! positions of the next segment to put and to take. The thread that clears a segment's last flag
+//! pushes it on a *dead stack*. A *dead queue* keeps dead segments in order until their epoch has
+//! passed. There is a stack and a queue for each of [`LANES`] lanes; the number of a segment
+//! chooses its lane.
 //!
-//! Work is done in bulk and in turn: whoever takes a segment and leaves fewer than [`LOW_WATER`] behind
-//! fills the ring again, from the cellars that nobody is in. Nobody waits for anybody: who finds too
-//! little makes a segment. There are lanes because a thread that loses its processor in a cellar keeps all
-//! others from using anything out of it again until its next turn. A thread of its own would be one more
-//! thing to start, to stop and to wait for; what it would save is one stroll through a cellar for some
-//! hundreds of locks.
+//! Work is done in bulk and by turns: a thread that takes a segment and leaves fewer than
+//! [`LOW_WATER`] in the ring refills it, from the dead queues that no other thread is using. No
+//! thread waits for another: one that finds too few segments makes one. There are several lanes,
+//! because a thread that is descheduled in a dead queue keeps the others from its segments until
+//! its next turn. A background thread would have to be started, stopped and waited for, and would
+//! save only a short walk through a dead queue for some hundreds of locks.
 //!
-//! # How much waits
+//! # Segments that wait for reuse
 //!
-//! What is dead can be used again two epochs later, and the epoch cannot pass somebody who lost its
-//! processor while it looked at a chain. Three things keep what waits small:
+//! A dead segment can be reused two epochs later, and the epoch cannot advance past a thread that
+//! was descheduled while it read a chain. Three things keep the number of waiting segments small:
 //!
-//! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), so that nobody is pinned
-//!   there for as long as it reads rows; and who finds nobody in its way looks at no chain.
+//! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), in which no
+//!   thread stays pinned while it reads rows. A request without conflicts reads no chain.
 //! * The epoch is tried as soon as a [`BATCH`] of segments is dead.
-//! * Where more than [`DEAD_LIMIT`] are dead and none can be had, somebody sleeps in a walk. Whoever needs a
-//!   segment then yields its processor, a few times, before it makes one: all who run come by here every
-//!   64 locks, so that the sleeper's turn comes soon. Nobody waits for it for good.
+//! * If more than [`DEAD_LIMIT`] are dead and none can be reused, some thread sleeps in a walk. A
+//!   thread that needs a segment then yields its processor a few times before it makes one. All
+//!   running threads come here every 64 locks, so the sleeper's turn comes soon. No thread waits
+//!   for it without bound.
 //!
-//! Beyond that there is room for so many requests, and who finds none left is refused
+//! The number of requests is limited, and a request beyond the limit is refused
 //! ([`RefusalReason::Full`](crate::request::RefusalReason::Full)).
 //!
 //! # Invariants
 //!
-//! * I1  A segment is in one place: in use, on its stack, in its cellar or in the ring.
-//! * I2  A segment leaves the cellar only when nobody can look at its requests: its epoch, taken after
-//!   the last of them was unlinked, has passed.
-//! * I3  All who look at requests of one manager pin in one domain, that of short walks.
+//! * I1  A segment is in one place: in use, on its stack, in its dead queue or in the ring.
+//! * I2  A segment leaves the dead queue only when no thread can read its requests: its epoch,
+//!   taken after the last of them was unlinked, has passed.
+//! * I3  All threads that read requests of one manager pin in one domain, that of short walks.
 //!
 //! # Orderings
 //!
-//! * O1  `put` (Release) to `take_ready` (Acquire): who takes a segment finds its flags set.
-//! * O2  `push_dead` (Release) to `take_dead` (Acquire): who finds a segment on the stack finds its
-//!   epoch, and what lies below it. Pushes are read-modify-writes, so those below come along.
-//! * O3  `install` (Release) to `take_shared` (Acquire): who takes a request of the shared segment finds
-//!   the segment's flags set.
+//! * O1  `put` (Release) to `take_ready` (Acquire): a thread that takes a segment finds its flags
+//!   set.
+//! * O2  `push_dead` (Release) to `take_dead` (Acquire): a thread that finds a segment on the stack
+//!   finds its epoch, and the segments below it. Pushes are read-modify-writes, so those below are
+//!   visible, too.
+//! * O3  `install` (Release) to `take_shared` (Acquire): a thread that takes a request of the
+//!   shared segment finds the segment's flags set.
 //!
 //! # Differences from the paper
 //!
-//! Segments in use do not stand in the ring, so it needs no more places than the water marks ask for,
-//! and a stalled transaction does not stop it up. The pre-allocator is whoever comes by. The paper
-//! gives one lock at a time from a shared counter: that is `take_shared`. Otherwise an owner
-//! takes a segment for itself, and the next 64 of its locks touch nothing shared to get a request.
+//! Segments in use are not in the ring, so it needs only as many places as the water marks ask for,
+//! and a stalled transaction does not block it. Any passing thread allocates in advance. The paper
+//! takes one lock at a time from a shared counter: that is `take_shared`. Otherwise an owner takes
+//! a segment for itself, and its next 64 locks touch nothing shared to get a request.
 //!
-//! The older rule (*oldest*) lets a segment go only when every transaction that runs has begun after the
-//! segment died. Epochs are kept as well, so it is only more patient, never less safe. A transaction runs
-//! from its first request until it neither awaits nor holds anything of its own: who was refused all that it
-//! asked for runs no more, and what a session keeps between its transactions (`Owner::retain`) is nobody's who
-//! runs. A lock that is held needs no transaction to keep its request from being used again: its flag is
-//! set, so its segment has not died.
+//! The older rule (*oldest*) reuses a segment only when every running transaction has begun after
+//! the segment died. Epochs are kept as well, so this rule only waits longer, and is never less
+//! safe. A transaction runs from its first request until it neither waits for nor holds anything of
+//! its own. So a transaction whose requests were all refused does not run any more, and locks that
+//! a session retains between its transactions (`Owner::retain`) belong to no running one. A held
+//! lock needs no running transaction to keep its request from reuse: its flag is set, so its
+//! segment has not died.
 
 use super::{
     free_flags::DoneFlags,
@@ -83,29 +88,30 @@ use foxton_sync::{
 };
 use std::{collections::VecDeque, sync::OnceLock};
 
-/// The ring, the dead stack, and the cellar: once for each segment.
+/// The ring, the dead stack, and the dead queue: once for each segment.
 static SEGMENTS: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock segments");
 /// The shared segment: once for each lock.
 static SHARED: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock identifier");
 
 /// Places of the ring.
 const RING: usize = if cfg!(loom) { 2 } else { 16 };
-/// With fewer segments ready, the ring is filled again.
+/// Number of ready segments below which the ring is refilled.
 const LOW_WATER: u64 = if cfg!(loom) { 1 } else { 4 };
-/// To how many, if the cellar has them.
+/// Number of ready segments up to which it is refilled from the dead queues.
 const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
-/// Dead segments that are worth trying the epoch, which looks at every worker.
+/// Number of dead segments that make it worth trying the epoch, which reads every worker.
 const BATCH: u32 = 64;
-/// How many times the ring is filled before the epoch is tried again that would not advance.
+/// Number of refills before the epoch is tried again after it did not advance.
 const RETRY_AFTER: u32 = 8;
-/// With more dead segments than this that nobody may use yet, somebody is given time to leave a walk.
+/// Number of dead but not reusable segments above which threads yield, so that a sleeper leaves its
+/// walk.
 const DEAD_LIMIT: u32 = 256;
-/// How often, for one segment.
+/// Most yields for one segment.
 const YIELDS: u32 = 32;
-/// Places where the dead lie. More than there are threads that lose their processor in one at a time.
+/// Number of lanes. More than there are threads descheduled in one at a time.
 const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// When a dead segment may be used again.
+/// Rule for the reuse of a dead segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReuseRule {
     /// When its epoch has passed.
@@ -114,7 +120,7 @@ pub(crate) enum ReuseRule {
     Oldest,
 }
 
-/// Dead segments: those whose numbers leave the same remainder.
+/// Dead segments whose numbers leave the same remainder.
 #[derive(Debug, Default)]
 struct Lane {
     dead_stack: AtomicU32,
@@ -129,23 +135,23 @@ pub(crate) struct LockIndex {
     put_at: CachePadded<AtomicU64>,
     take_at: CachePadded<AtomicU64>,
     lanes: [CachePadded<Lane>; LANES],
-    /// How many segments are on the stacks and in the cellars.
+    /// Number of segments on the stacks and in the dead queues.
     dead_count: CachePadded<AtomicU32>,
-    /// How many times the ring is filled before the epoch is tried again.
+    /// Number of refills before the epoch is tried again.
     retry_countdown: AtomicU32,
-    /// Nothing in the cellars died in an earlier epoch: until this one has passed, nothing there can be used.
+    /// Epoch in which the first of the dead segments died: until it has passed, none can be reused.
     oldest_epoch: AtomicU64,
-    /// Segment and requests used of it, where all take from one.
+    /// Segment and number of its requests used, if all owners take from one segment.
     shared: CachePadded<AtomicU64>,
     rule: ReuseRule,
-    /// Counts dead segments: the clock of the older rule.
+    /// Number of dead segments so far: the clock of the older rule.
     moment: AtomicU64,
     owners: Arc<OwnerTable>,
     domain: OnceLock<Domain>,
 }
 
 impl LockIndex {
-    /// No requests yet, and room for `limit`.
+    /// Returns an index without requests, limited to `limit` of them.
     pub(crate) fn new(rule: ReuseRule, limit: u32, owners: Arc<OwnerTable>) -> Self {
         Self {
             slab: RequestSlab::new(limit),
@@ -169,19 +175,19 @@ impl LockIndex {
         self.slab.request(number)
     }
 
-    /// Whether the older rule holds, which wants to know since when transactions run.
+    /// True under the older rule, which needs to know since when transactions run.
     #[inline]
     pub(crate) fn tracks_active(&self) -> bool {
         self.rule == ReuseRule::Oldest
     }
 
-    /// This moment, for the older rule.
+    /// Returns the present moment, for the older rule.
     pub(crate) fn moment(&self) -> u64 {
-        // Relaxed: what keeps anybody from harm is the epoch.
+        // Relaxed: epochs make the reuse safe.
         self.moment.load(Ordering::Relaxed)
     }
 
-    /// Pins, so that no request that is found is used again for something else.
+    /// Pins, so that no request that is found is reused.
     ///
     /// # Panics
     ///
@@ -204,7 +210,7 @@ impl LockIndex {
         );
     }
 
-    /// A request out of those set aside for an owner; a segment more for it if there is none left.
+    /// Takes a request reserved for an owner; reserves another segment if there is none left.
     #[inline]
     pub(crate) fn take(&self, worker: &Worker, reserved: &mut ReservedRequests) -> Option<u32> {
         if reserved.next == reserved.end {
@@ -215,7 +221,7 @@ impl LockIndex {
         Some(request)
     }
 
-    /// Sees to it that `count` requests, of one segment at most, can be taken for an owner.
+    /// Ensures that `count` requests, of one segment at most, are reserved for an owner.
     pub(crate) fn reserve(
         &self,
         worker: &Worker,
@@ -242,14 +248,14 @@ impl LockIndex {
         Some(())
     }
 
-    /// A request out of those that all take from, one after the other.
+    /// Takes a request of the segment that all owners share, one after the other.
     pub(crate) fn take_shared(&self, worker: &Worker) -> Option<u32> {
         loop {
             worker.account().passed(&SHARED);
             let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
             let (segment, used) = ((taken >> 32) as u32, taken as u32);
             if segment != 0 && used < SEGMENT {
-                // Checked by the model alone: others may have cleared theirs.
+                // Checked only by the model: otherwise other threads may have cleared theirs.
                 let flags = &self.slab.segment(segment).flags;
                 assert!(!cfg!(loom) || !flags.is_clear(), "O3");
                 return Some(first_of(segment) + used);
@@ -260,8 +266,8 @@ impl LockIndex {
         }
     }
 
-    /// Puts a segment in the place of the one used up, and takes its first request. `Some(None)`:
-    /// somebody else was first. `None`: there is no segment.
+    /// Puts a segment in place of the one used up, and takes its first request. `Some(None)`:
+    /// another thread was first. `None`: there is no segment.
     #[cold]
     fn install(&self, worker: &Worker, used_up: u32) -> Option<Option<u32>> {
         let segment = self.take_segment(worker)?;
@@ -279,7 +285,7 @@ impl LockIndex {
             }
         }
         if !self.put(segment) {
-            // No place in the ring: as if all its requests had been used.
+            // The ring is full: as if all its requests had been used.
             let mut retired = self.retire(worker);
             (first_of(segment)..first_of(segment) + SEGMENT)
                 .for_each(|request| retired.add(request));
@@ -287,7 +293,7 @@ impl LockIndex {
         Some(None)
     }
 
-    /// A segment for the caller alone, with all flags set. `None`: there are as many as there may be.
+    /// Returns a segment for the caller alone, with all flags set. `None`: the limit is reached.
     fn take_segment(&self, worker: &Worker) -> Option<u32> {
         worker.account().passed(&SEGMENTS);
         if let Some(segment) = self.take_ready() {
@@ -300,7 +306,7 @@ impl LockIndex {
         let mut yields = 0;
         loop {
             self.fill_ring(worker);
-            // Nothing there even now: somebody else fills, or others were quicker, or all wait.
+            // None even now: another thread refills the ring, or took them, or all dead ones wait.
             if let Some(segment) = self.take_ready() {
                 return Some(segment);
             }
@@ -324,18 +330,19 @@ impl LockIndex {
         Some(segment)
     }
 
-    /// Whether much is dead. Who finds nothing ready, even so, is held up by somebody in a walk.
+    /// True if many segments are dead. If none is ready even so, a thread sleeps in a walk.
     fn is_held_up(&self) -> bool {
-        // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends; and a
-        // model has no plenty.
+        // Relaxed: see `is_worth_advancing`. Under the older rule a transaction holds up reuse,
+        // which no yield ends; and a model never has so many.
         !cfg!(loom)
             && self.rule == ReuseRule::Epoch
             && self.dead_count.load(Ordering::Relaxed) > DEAD_LIMIT
     }
 
-    /// About how many segments are ready.
+    /// Returns about how many segments are ready.
     fn ready(&self) -> u64 {
-        // Relaxed, here and in the ring: where to look first, and when to fill. The words decide.
+        // Relaxed, here and in the ring: only where to look first, and when to refill. The words
+        // decide.
         let take_at = self.take_at.load(Ordering::Relaxed);
         self.put_at.load(Ordering::Relaxed).saturating_sub(take_at)
     }
@@ -356,12 +363,13 @@ impl LockIndex {
         None
     }
 
-    /// Puts a segment into the ring. `false` if there is no place.
+    /// Puts a segment into the ring. Returns false if the ring is full.
     fn put(&self, segment: u32) -> bool {
         let put_at = self.put_at.load(Ordering::Relaxed) as usize;
         let mut places = (put_at..put_at + RING).map(|at| &self.ring[at % RING]);
         let found = places.any(|place| {
-            let put = place.compare_exchange(0, segment, Ordering::Release, Ordering::Relaxed); // O1
+            // O1
+            let put = place.compare_exchange(0, segment, Ordering::Release, Ordering::Relaxed);
             put.is_ok()
         });
         if found {
@@ -370,11 +378,11 @@ impl LockIndex {
         found
     }
 
-    /// Fills the ring from the cellars that nobody else is in.
+    /// Refills the ring from the dead queues that no other thread is using.
     fn fill_ring(&self, worker: &Worker) {
         self.fill_from_dead_queues(worker);
         if self.ready() < LOW_WATER && self.is_worth_advancing() {
-            // Twice: what is unlinked in one epoch is free two epochs later.
+            // Twice, because requests unlinked in one epoch are free two epochs later.
             worker.short_participant().advance();
             worker.short_participant().advance();
             self.fill_from_dead_queues(worker);
@@ -394,12 +402,13 @@ impl LockIndex {
         }
     }
 
-    /// Advancing looks at every worker. It should bring some segments, and not fail each time.
+    /// True if the epoch should be tried. That reads every worker, so it should free some segments,
+    /// and not fail each time.
     fn is_worth_advancing(&self) -> bool {
         if self.is_held_up() {
             return true;
         }
-        // Relaxed: when to try, and no more. Two who come at once may lose a step.
+        // Relaxed: it only decides when to try. Of two threads at once one may lose a step.
         let retry_countdown = self
             .retry_countdown
             .load(Ordering::Relaxed)
@@ -417,16 +426,17 @@ impl LockIndex {
             ReuseRule::Oldest => self.oldest_running(),
         };
         let walker = worker.short_participant();
-        // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
+        // Relaxed: it only decides whether to look. An outdated value is smaller, and costs a look
+        // too many.
         let oldest_epoch = Stamp::from_epoch(self.oldest_epoch.load(Ordering::Relaxed));
         if !walker.has_passed(oldest_epoch) {
             return;
         }
-        // What dies from here on dies in this epoch or later.
+        // Segments that die from here on die in this epoch or later.
         let mut oldest_epoch = walker.stamp().epoch();
-        // Relaxed: where to look first.
+        // Relaxed: only where to look first.
         let first = self.put_at.load(Ordering::Relaxed);
-        // Few segments lie in few lanes: they are numbered as they are made.
+        // Few segments are in few lanes, because they are numbered as they are made.
         let lanes = LANES.min(self.slab.used() as usize);
         for at in 0..lanes {
             if self.ready() >= HIGH_WATER {
@@ -446,7 +456,8 @@ impl LockIndex {
         self.oldest_epoch.store(oldest_epoch, Ordering::Relaxed);
     }
 
-    /// Puts into the ring what can be used of a cellar. The epoch in which the first of the rest died.
+    /// Puts the reusable segments of a dead queue into the ring. Returns the epoch in which the
+    /// first of the rest died.
     fn fill_from(&self, worker: &Worker, dead_queue: &mut VecDeque<u32>, oldest: u64) -> u64 {
         while let Some(&number) = dead_queue.front() {
             let segment = self.slab.segment(number);
@@ -462,7 +473,7 @@ impl LockIndex {
             dead_queue.pop_front();
             segment.flags.fill();
             if !self.put(number) {
-                // Others put one back meanwhile. The cellar takes no filled ones.
+                // Other threads filled the ring meanwhile. The dead queue takes no filled segments.
                 segment.flags.empty();
                 dead_queue.push_front(number);
                 return epoch;
@@ -473,7 +484,7 @@ impl LockIndex {
         u64::MAX
     }
 
-    /// When the oldest transaction that runs began.
+    /// Returns when the oldest running transaction began.
     fn oldest_running(&self) -> u64 {
         let since = self.owners.records().map(|record| record.active_since());
         since.min().unwrap_or(u64::MAX)
@@ -495,7 +506,8 @@ impl LockIndex {
         self.assert_domain(worker);
         worker.account().passed(&SEGMENTS);
         let segment = self.slab.segment(number);
-        // All requests were unlinked before their flags were cleared, and all flags are (I2).
+        // All requests were unlinked before their flags were cleared, and all flags are cleared
+        // (I2).
         let stamp = worker.short_participant().stamp();
         segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
         if self.tracks_active() {
@@ -506,7 +518,8 @@ impl LockIndex {
     }
 
     fn push_dead(&self, number: u32, segment: &RequestSegment) {
-        // Relaxed: see `is_worth_advancing`. Before it can be taken, so that it never falls below 0.
+        // Relaxed: see `is_worth_advancing`. Before it can be taken, so that the count never falls
+        // below 0.
         self.dead_count.fetch_add(1, Ordering::Relaxed);
         let dead_stack = &self.lanes[number as usize % LANES].dead_stack;
         let mut top = dead_stack.load(Ordering::Relaxed);
@@ -525,13 +538,13 @@ impl LockIndex {
         }
     }
 
-    /// Moves all of a dead stack into its cellar, those that died first in front.
+    /// Moves all segments of a dead stack into its dead queue, those that died first in front.
     fn take_dead(&self, lane: &Lane, dead_queue: &mut VecDeque<u32>) {
-        // Relaxed: who finds it empty has nothing to take.
+        // Relaxed: an empty stack has nothing to take.
         if lane.dead_stack.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // All at once, so that no number can come back between looking and taking.
+        // All at once, so that no number can come back between reading and taking.
         let mut number = lane.dead_stack.swap(0, Ordering::Acquire); // O2
         let first = dead_queue.len();
         while number != 0 {
@@ -547,7 +560,7 @@ impl LockIndex {
     }
 }
 
-/// Requests that one call is done with. Their flags are cleared a word at a time, the last when this
+/// Requests that one call has retired. Their flags are cleared a word at a time, the last when this
 /// is dropped.
 #[derive(Debug)]
 pub(crate) struct RetiredRequests<'i> {
@@ -558,7 +571,7 @@ pub(crate) struct RetiredRequests<'i> {
 }
 
 impl RetiredRequests<'_> {
-    /// Adds a request that cannot be found any more.
+    /// Adds a request that no thread can find any more.
     #[inline]
     pub(crate) fn add(&mut self, request: u32) {
         let (_, _, byte) = flag_of(request);

@@ -1,31 +1,33 @@
-//! The manager: requests in chains, waiters in lines.
+//! Parts of the manager: requests in chains, waiters in queues.
 //!
 //! # State
 //!
-//! Chains with everybody who holds something, reached without a latch. In front of them lines with
-//! everybody who waits, a latch over the lines of each 1/256 of the chains. The index from which requests
-//! come. The registry of owners and the detector of deadlocks, shared with the other managers.
+//! Chains have all holders, and are reached without a latch. In front of them are queues with all
+//! waiters, and a latch over the queues of each 1/256 of the chains. Requests come from the lock
+//! index. The table of owners and the detector of deadlocks are the same as in the other managers.
 //!
 //! # Invariants
 //!
-//! * I1  A wait ends under the latch of its line, by whoever takes the waiter out of it: so once.
-//! * I2  `Owner::locks` has exactly the granted requests of the owner, but for a grant that was not
+//! * I1  A wait ends under the latch of its queue, by the thread that dequeues the waiter, and so
+//!   only once.
+//! * I2  `Owner::locks` has exactly the granted requests of the owner, except a grant that was not
 //!   collected yet.
-//! * I3  What is awaited in front of a chain is announced there (C3, C4), under the latch, before
-//!   anybody in it is left waiting.
-//! * I4  When the latch is dropped nobody in the line can be granted; but for holders that have marked
-//!   their requests obsolete and are on their way to the latch.
+//! * I3  The modes that waiters in front of a chain wait for are announced there (C3, C4), under
+//!   the latch, before any of them is left waiting.
+//! * I4  When the latch is dropped no waiter of the queue can be granted, unless it is blocked only
+//!   by holders that have marked their requests obsolete and are on their way to the latch.
 //!
 //! # Why L3, L4 and L5 hold
 //!
-//! Whoever cannot pass a chain takes the latch of its line. Under it, requests of one name are decided
-//! one after the other: announce, look at the holders, then be granted, refused or put in the line. So
-//! among those who wait, the order is that of the latch; and nobody passes them who is in their way,
-//! for the announcement is seen by everybody who comes without the latch, and he then takes it.
-//! Conversions stand before new requests and behind earlier conversions. A request refused was in the
-//! line, or in none: what it announced is taken back, and whoever was sent here by it decides under the
-//! latch, by what is really there (L3). Whatever takes an obstacle away looks at the line afterwards: who
-//! releases learns by C4 that somebody waits, and who leaves the line is under its latch (L4).
+//! A request that cannot pass a chain takes the latch of its queue. Under it, requests of one name
+//! are decided one after the other: announce, check the holders, then be granted, refused or
+//! enqueued. So the order among waiters is that of the latch. No later request that conflicts with
+//! a waiter passes it: a request without the latch sees the announcement, and then takes the latch.
+//! Conversions go before new requests and behind earlier conversions. A refused request was in the
+//! queue, or in none; its announcement is withdrawn, and a request that the announcement sent to
+//! the latch is decided there, by the actual requests (L3). Every step that removes a conflict
+//! checks the queue afterwards: a releasing thread learns by C4 that there is a waiter, and a
+//! waiter that leaves the queue is under its latch (L4).
 
 use super::{
     chain::{Chains, Holder},
@@ -49,15 +51,15 @@ use foxton_sync::{
 };
 use std::fmt;
 
-/// The lines: for those who must wait, and those who release what is awaited.
+/// Queues: waiters, and owners that release what they wait for.
 static QUEUE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock line");
-/// A waiter and whoever ends its wait: the record and the parker between them.
+/// A waiter and the thread that ends its wait meet at the record and its parker.
 pub(super) static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
-/// Latches over lines.
+/// Number of latches over queues.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 256 };
 
-/// A manager over chains of either form.
+/// Manager over chains of either form.
 pub struct Staged<C> {
     pub(super) chains: C,
     pub(super) queues: Box<[CachePadded<Latched<WaitQueues>>]>,
@@ -80,7 +82,7 @@ impl<C> fmt::Debug for Staged<C> {
     reason = "what chains look like is not for outsiders to choose"
 )]
 impl<C: Chains> Staged<C> {
-    /// A manager of `count` chains, a power of two up to 2^31, over latches of `kind`.
+    /// Returns a manager of `count` chains, a power of two up to 2^31, over latches of `kind`.
     pub(crate) fn over(
         count: usize,
         kind: Kind,
@@ -107,7 +109,7 @@ impl<C: Chains> Staged<C> {
         &self.owners
     }
 
-    /// Calls `body` with the lines in front of a chain, under their latch and pinned.
+    /// Calls `body` with the queues in front of a chain, under their latch and pinned.
     pub(super) fn with<R>(
         &self,
         worker: &Worker,
@@ -121,7 +123,7 @@ impl<C: Chains> Staged<C> {
         })
     }
 
-    /// What is awaited in front of one chain.
+    /// Returns the modes that waiters in front of one chain wait for.
     pub(super) fn waiting_modes(&self, queues: &WaitQueues, hash: u32) -> Set {
         let mask = self.chains.count() as u32 - 1;
         queues.waiting_modes(|other| (other ^ hash) & mask == 0)
@@ -132,7 +134,7 @@ impl<C: Chains> Staged<C> {
             .set_waiting_modes(hash, self.waiting_modes(queues, hash));
     }
 
-    /// Answers a request for which there is no segment left.
+    /// Refuses a request for which there is no segment left.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse_full(
@@ -145,7 +147,8 @@ impl<C: Chains> Staged<C> {
         owner.refuse_full(name, mode, escalation::largest_holders(self, worker))
     }
 
-    /// Who has the place of `owner` now. A lock that is inherited outlives the transaction that took it.
+    /// Returns the current owner with the index of `owner`. An inherited lock outlives the
+    /// transaction that took it.
     pub(super) fn current_owner(&self, owner: OwnerId) -> OwnerId {
         self.owners.record(owner.index()).id()
     }
@@ -159,7 +162,7 @@ impl<C: Chains> Staged<C> {
     }
 }
 
-/// Whether one of `holders` keeps `owner` from `mode`.
+/// True if one of `holders` blocks `owner` from `mode`.
 pub(super) fn any_conflict(holders: &[Holder], owner: OwnerId, mode: Mode) -> bool {
     let conflicts = mode.conflicts();
     holders.iter().any(|holder| {

@@ -1,10 +1,10 @@
-//! A lock request, and the segments that requests come in.
+//! Lock request, and the segments that requests are allocated in.
 //!
 //! # State
 //!
-//! Requests live in segments of 64, segments in chunks that double in size and stay where they are
-//! until the manager goes. So a request is a number, and looking at one that has been used again for
-//! something else is a question of meaning, never of memory.
+//! Requests are in segments of 64, and segments in chunks that double in size and are not moved or
+//! freed before the manager is. So a request is a number, and it is always safe to read one that
+//! has been reused; only its content is another.
 //!
 //! ```text
 //! number    segment (20 bits) | request (6 bits)        0: none
@@ -12,15 +12,15 @@
 //! next      frozen (1 bit) | number
 //! ```
 //!
-//! The owner is a number that is never given twice: it takes the place of the paper's shadow of the
-//! transaction, and is used again with the request, not with the transaction.
+//! The owner is a number that is never used twice. It replaces the paper's shadow of the
+//! transaction, and is reused with the request, not with the transaction.
 //!
 //! # Invariants
 //!
 //! * I1  Name, owner and mode of a request are written before it is put into a chain, and not again
-//!   until its segment is taken anew.
-//! * I2  A segment is taken anew only when all its requests have been unlinked, and whoever might
-//!   still look at one of them has unpinned since.
+//!   until its segment is reused.
+//! * I2  A segment is reused only when all its requests have been unlinked, and every thread that
+//!   might still read one of them has unpinned since.
 
 use super::free_flags::{FreeFlags, WIDTH};
 use crate::{
@@ -38,33 +38,33 @@ const SEGMENT_BITS: u32 = SEGMENT.ilog2();
 /// Bits of a request's number.
 pub(crate) const NUMBER_BITS: u32 = 26;
 
-/// In the word of a link: it is not changed any more while its request is in a chain.
+/// Bit of a link: the link is not changed any more while its request is in a chain.
 const FROZEN: u32 = 1 << 31;
 const _: () = assert!(NUMBER_BITS < 31);
 
-/// The most requests that one manager can have.
+/// Most requests that one manager can have.
 pub(crate) const MOST_REQUESTS: u32 = 1 << NUMBER_BITS;
 
-/// Segments of the first chunk, and the number of the first of them; each further chunk has twice as many as
-/// the one before.
+/// Number of segments of the first chunk, and number of the first segment; each further chunk has
+/// twice as many as the one before.
 pub(crate) const FIRST_CHUNK: u32 = if cfg!(loom) { 1 } else { 4 };
 const CHUNKS: usize = (NUMBER_BITS - SEGMENT_BITS - FIRST_CHUNK.ilog2()) as usize;
 
-/// What a request is.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ChainRequestState {
     /// Its owner holds the name.
     Active = 0,
-    /// Its owner is about to find out whether it does. In the way of others as if it did.
+    /// It is not yet known whether its owner holds the name. Blocks others as if it did.
     Asking = 1,
     /// Its owner waits for the name.
     Waiting = 2,
-    /// Its owner has no more to do with it.
+    /// Its owner is done with it.
     Obsolete = 3,
 }
 
-/// One request.
+/// Lock request.
 #[derive(Debug)]
 pub(crate) struct ChainRequest {
     name: [AtomicU64; 3],
@@ -74,12 +74,13 @@ pub(crate) struct ChainRequest {
     state: AtomicU8,
 }
 
-// A million held locks are 40 MB of requests.
+// The requests of a million held locks take 40 MB.
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<ChainRequest>() == 40);
 
-// What is written once is read and written relaxed: its chain makes it visible to those who find it
-// there (see the page of the chain), and its segment's reuse to those who get it next.
+// Fields that are written once are read and written relaxed. The chain makes them visible to a
+// thread that finds the request there (see the page of the chain), and the reuse of the segment to
+// the next owner.
 impl ChainRequest {
     fn new() -> Self {
         Self {
@@ -91,7 +92,7 @@ impl ChainRequest {
         }
     }
 
-    /// Makes the request somebody's (I1).
+    /// Writes the request for an owner (I1).
     #[inline]
     pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: ChainRequestState) {
         for (word, value) in self.name.iter().zip(name.words()) {
@@ -103,7 +104,7 @@ impl ChainRequest {
         self.next.store(0, Ordering::Relaxed);
     }
 
-    /// Whether anybody has written it.
+    /// True if the request was ever written.
     pub(crate) fn is_written(&self) -> bool {
         self.owner.load(Ordering::Relaxed) != 0
     }
@@ -112,7 +113,7 @@ impl ChainRequest {
         Name::from_words([0, 1, 2].map(|word| self.name[word].load(Ordering::Relaxed)))
     }
 
-    /// Whether it is for `name`: the first word mostly tells.
+    /// True if it is for `name`; the first word mostly decides.
     #[inline]
     pub(crate) fn is_for(&self, name: &Name) -> bool {
         let words = name.words();
@@ -129,7 +130,7 @@ impl ChainRequest {
         Mode::of(Set::from_bits(self.mode.load(Ordering::Relaxed)))
     }
 
-    /// Its state; the chain says with which ordering, here and below.
+    /// Returns its state; the chain chooses the ordering, here and below.
     #[inline]
     pub(crate) fn state(&self, ordering: Ordering) -> ChainRequestState {
         match self.state.load(ordering) {
@@ -145,20 +146,20 @@ impl ChainRequest {
         self.state.store(state as u8, ordering);
     }
 
-    /// The next in the chain.
+    /// Returns the next request in the chain.
     #[inline]
     pub(crate) fn next(&self, ordering: Ordering) -> u32 {
         self.next.load(ordering) & !FROZEN
     }
 
-    /// The next in the chain, which stays the next from now on.
+    /// Returns the next request in the chain, and freezes the link.
     #[inline]
     pub(crate) fn freeze(&self) -> u32 {
-        // Relaxed: who uses what it leads to comes by the chain's word.
+        // Relaxed: the requests that it leads to are visible through the chain's word.
         self.next.fetch_or(FROZEN, Ordering::Relaxed) & !FROZEN
     }
 
-    /// Leads past `from` to `to`, if the link is not frozen.
+    /// Changes the link from `from` to `to`, if it is not frozen.
     pub(crate) fn relink(&self, from: u32, to: u32, ordering: Ordering) -> bool {
         let relinked = self
             .next
@@ -172,13 +173,14 @@ impl ChainRequest {
     }
 }
 
-/// What is said of requests that are made and given back together.
+/// Data of requests that are allocated and reused together.
 #[derive(Debug)]
 pub(crate) struct RequestSegment {
     pub(crate) flags: FreeFlags,
-    /// The segment below, while this one lies on a stack of them.
+    /// The segment below, while this one is on a dead stack.
     pub(crate) below: AtomicU32,
-    /// The epoch, or the older rule's moment, at which the last of its requests was unlinked.
+    /// Epoch in which the last of its requests was unlinked; `moment` is the same for the older
+    /// rule.
     pub(crate) epoch: AtomicU64,
     pub(crate) moment: AtomicU64,
 }
@@ -194,20 +196,20 @@ impl RequestSegment {
     }
 }
 
-/// The number of the first request of a segment.
+/// Returns the number of the first request of a segment.
 pub(crate) const fn first_of(segment: u32) -> u32 {
     segment << SEGMENT_BITS
 }
 
-/// The segment of a request, and the word and the byte of its flag.
+/// Returns the segment of a request, and the word and the byte of its flag.
 #[inline]
 pub(crate) const fn flag_of(request: u32) -> (u32, u32, u32) {
     let place = request & (SEGMENT - 1);
     (request >> SEGMENT_BITS, place / WIDTH, place % WIDTH)
 }
 
-/// Segments that were made at once, and their requests, one segment's behind the other's: so a request is
-/// found by its number without its segment.
+/// Segments made together, and their requests, one segment's behind the other's, so that a request
+/// is found by its number without its segment.
 #[derive(Debug)]
 struct SegmentChunk {
     segments: Box<[RequestSegment]>,
@@ -218,14 +220,14 @@ struct SegmentChunk {
 #[derive(Debug)]
 pub(crate) struct RequestSlab {
     chunks: [OnceLock<SegmentChunk>; CHUNKS],
-    /// The number of the next segment that was never used.
+    /// Number of the next segment that was never used.
     fresh: AtomicU32,
-    /// The first number that no segment gets.
+    /// First number that no segment gets.
     end: u32,
 }
 
 impl RequestSlab {
-    /// Room for `limit` requests, rounded up to whole segments.
+    /// Returns space for `limit` requests, rounded up to whole segments.
     pub(crate) fn new(limit: u32) -> Self {
         let segments = limit.div_ceil(SEGMENT).max(1);
         let slab = Self {
@@ -233,7 +235,7 @@ impl RequestSlab {
             fresh: AtomicU32::new(FIRST_CHUNK),
             end: (FIRST_CHUNK + segments).min(FIRST_CHUNK << CHUNKS),
         };
-        // The model does not know that a `OnceLock` orders threads: there the first chunks are made here.
+        // Loom does not model that a `OnceLock` orders threads, so the first chunks are made here.
         let made_at_once = if cfg!(loom) { 3 } else { 0 };
         (0..made_at_once).for_each(|chunk| slab.make(chunk));
         slab
@@ -247,9 +249,9 @@ impl RequestSlab {
         });
     }
 
-    /// A segment that nobody has had. `None`: there are as many as there may be.
+    /// Adds a new segment. `None`: the limit is reached.
     pub(crate) fn add(&self) -> Option<u32> {
-        // Relaxed: a number; the chunk comes with a lock of its own.
+        // Relaxed: a number; the chunk has a lock of its own.
         let next = |number| (number < self.end).then_some(number + 1);
         let number = self
             .fresh
@@ -280,7 +282,7 @@ impl RequestSlab {
         &self.chunk(chunk as usize).requests[index as usize]
     }
 
-    /// How many segments were ever used.
+    /// Returns the number of segments ever used.
     pub(crate) fn used(&self) -> u32 {
         self.fresh.load(Ordering::Relaxed) - FIRST_CHUNK
     }
@@ -296,14 +298,14 @@ impl RequestSlab {
     }
 }
 
-/// The chunk of a segment, and its index there.
+/// Returns the chunk of a segment, and its index there.
 #[inline]
 fn chunk_of(number: u32) -> (usize, usize) {
     let chunk = log_of(number) - log_of(FIRST_CHUNK);
     (chunk as usize, (number - (FIRST_CHUNK << chunk)) as usize)
 }
 
-/// The place of the highest bit; of 0, more than any other.
+/// Returns the position of the highest bit; for 0, more than for any other number.
 #[inline]
 const fn log_of(number: u32) -> u32 {
     (u32::BITS - 1) ^ number.leading_zeros()

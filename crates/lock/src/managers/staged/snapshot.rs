@@ -1,4 +1,4 @@
-//! What holders and waiters there are, for people: one chain after the other, and nobody stopped.
+//! Snapshots of holders and waiters, for people: one chain after the other, and no thread stopped.
 
 use super::{chain::Chains, manager::Staged, wait_queue::ChainConflict};
 use crate::{
@@ -13,7 +13,8 @@ use std::{collections::BTreeMap, time::Duration};
     reason = "what chains look like is not for outsiders to choose"
 )]
 impl<C: Chains> Staged<C> {
-    /// The queues of these chains, one after the other, until they have so many holders and waiters.
+    /// Returns the queues of these chains, one after the other, until there are `most` holders and
+    /// waiters.
     pub(super) fn snapshot_chains(
         &self,
         worker: &Worker,

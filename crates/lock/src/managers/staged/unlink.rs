@@ -1,53 +1,59 @@
-//! How a request leaves a chain that grows at the front: taken out with what is obsolete below it, or
-//! marked, counted, and unlinked by somebody later.
+//! Removal of requests from a chain that grows at the front: at once, with the obsolete ones below,
+//! or by marking, counting and unlinking later.
 //!
 //! # State
 //!
-//! The chain and its word are those of `stack`.
+//! The chain and its word are those of `chain_stack`.
 //!
-//! Who releases the newest request takes it out with one exchange, and obsolete ones below it with it;
-//! who releases the last live one takes the whole chain. Those are the ordinary ends: of a lock that nobody
-//! shares, and of one that hundreds share while as many threads run as there are processors. Anybody else
-//! marks the request obsolete, and the word counts it so. Where these come to be about as many as the
-//! living, the chain is cleaned in the middle: by whoever notices, if nobody does, in one walk.
+//! A release of the newest request takes it out with one exchange, together with obsolete ones
+//! below it. A release of the last live request takes out the whole chain. These are the ordinary
+//! cases: a lock with one holder, and a lock that hundreds share while as many threads run as there
+//! are processors. Every other release marks the request obsolete and counts it in the word. When
+//! obsolete requests are about as many as live ones, the middle of the chain is cleaned in one
+//! walk, by the thread that notices, unless another thread is cleaning.
 //!
-//! Cleaning is the one thing here that a descheduled thread keeps others from doing. With two hundred
-//! clients on two processors, a hot chain cleaned every few hundred releases had somebody asleep in a
-//! cleaning most of the time, and grew by tens of thousands meanwhile. Taking out the newest leaves to
-//! cleaning only what threads leave behind that lost their processor while they held the lock.
+//! Cleaning is the only step here in which a descheduled thread keeps others from doing something.
+//! With hundreds of clients on two processors, and no other way to unlink, a hot chain would have a
+//! descheduled cleaner most of the time, and grow meanwhile. Because the newest request is taken
+//! out at once, cleaning is left with requests of threads that were descheduled while they held the
+//! lock.
 //!
 //! # Invariants
 //!
-//! Numbered together with those of `stack`, which has I1, I2 and I4.
+//! Numbered together with those of `chain_stack`, which has I1, I2 and I4.
 //!
-//! * I3  Requests are unlinked by whoever set *cleaning*, or by whoever changed the top of a word without
-//!   it. So by one at a time, and each once.
-//! * I5  A link that is frozen is not changed while its request is in the chain. So what it leads to is
-//!   in the chain for as long.
+//! * I3  A request is unlinked by the thread that set *cleaning*, or by a thread that changed the
+//!   top of a word without *cleaning*. So one thread unlinks at a time, and each request only once.
+//! * I5  A frozen link is not changed while its request is in the chain. So the request that it
+//!   leads to is in the chain for as long.
 //!
-//! # Why taking out the newest meets no cleaning
+//! # Why taking out the newest does not collide with cleaning
 //!
-//! A, on top, is released. Its owner freezes A's link, which leads to B; if B is obsolete, it freezes B's,
-//! and so on up to the first that is not. None of these can be unlinked by others before A is (I5), and A is
-//! its owner's to unlink: it is live, so the chain is not emptied, and it is not marked. So no request is
-//! looked at that could be another's by now, without a pin. Then the word is exchanged, if it is as it was
-//! and nobody cleans: whoever began to clean since has changed it. Had somebody cleaned from beginning to
-//! end in between, and the word become what it was, then he has left the frozen links as they are.
+//! A, on top, is released. Its owner freezes A's link, which leads to B. If B is obsolete, it
+//! freezes B's link, and so on up to the first request that is not. None of these can be unlinked
+//! by others before A is (I5). And A can be unlinked only by its owner: it is live, so the chain is
+//! not emptied, and it is not marked. So without a pin, no request is read that could already
+//! belong to another owner. Then the word is exchanged, if it is unchanged and no thread cleans: a
+//! thread that began to clean since has changed it. If a thread has cleaned from beginning to end
+//! in between, and the word has become what it was, then that thread has left the frozen links as
+//! they are.
 //!
 //! # Orderings
 //!
-//! Numbered together with those of `stack`, which has O1 and the other ends of O2, O3 and O5.
+//! Numbered together with those of `chain_stack`, which has O1 and the other ends of O2, O3 and O5.
 //!
-//! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
-//!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
-//!   everything that those did who held it before.
-//! * O4  the end of cleaning (Release) to the next beginning of it, and to the release that empties or
-//!   takes out (Acquire): what was unlinked once is not met again by who unlinks.
-//! * O5  marking obsolete, and linking past what is (Release), to walking, and to taking it out with the
-//!   newest (Acquire): who goes past a request that is obsolete, or does not meet it any more, comes after
-//!   everything its owner did while it held the lock. The word does not say so: the releaser may not have
-//!   come to it yet.
+//! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that
+//!   empties the chain (Acquire). A thread that finds that a request is not counted as live any
+//!   more finds it obsolete.
+//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): an owner that is
+//!   granted a lock comes after everything that earlier holders did.
+//! * O4  the end of cleaning (Release) to the next beginning of it, and to the release that empties
+//!   the chain or takes out the newest (Acquire). A thread that unlinks does not find what was
+//!   unlinked before.
+//! * O5  marking a request obsolete, and linking past it (Release), to walking, and to taking it
+//!   out with the newest (Acquire). A thread that passes an obsolete request, or does not find it
+//!   any more, comes after everything its owner did while it held the lock. The word does not
+//!   ensure that, because the releasing thread may not have changed it yet.
 
 use super::{
     chain_word::{ChainWord, change},
@@ -57,12 +63,13 @@ use super::{
 use crate::mode::Set;
 use foxton_sync::shim::{AtomicU64, Ordering, thread};
 
-/// Dead requests that are no trouble, beside as many as are live.
+/// Dead requests that are tolerated, in addition to as many as are live.
 const TOLERATED: u32 = if cfg!(loom) { 1 } else { 16 };
-/// The most that the word can count.
+/// Most dead requests that the word can count.
 const MOST_DEAD: u32 = 255;
 
-/// Ends a request that is not alone in its chain, or is awaited, and tells whether somebody waits.
+/// Ends a request that is not alone in its chain, or has waiters, and returns true if there are
+/// waiters.
 #[inline(never)]
 pub(crate) fn release_among(
     index: &LockIndex,
@@ -80,7 +87,7 @@ pub(crate) fn release_among(
     mark_and_count(index, word, seen, number, retired)
 }
 
-/// Ends a request that is not the newest, and tells whether somebody waits.
+/// Ends a request that is not the newest, and returns true if there are waiters.
 fn mark_and_count(
     index: &LockIndex,
     word: &AtomicU64,
@@ -88,7 +95,7 @@ fn mark_and_count(
     number: u32,
     retired: &mut RetiredRequests<'_>,
 ) -> bool {
-    // From here on somebody else may take it out.
+    // From here on another thread may take it out.
     index
         .request(number)
         .set_state(ChainRequestState::Obsolete, Ordering::Release); // O5
@@ -113,8 +120,8 @@ fn mark_and_count(
     !after.waiting_modes().is_empty()
 }
 
-/// Takes the newest request out, which nobody has marked, and what is obsolete below it. What the word is
-/// then; or what it was instead of `seen`.
+/// Takes out the newest request, which is not marked, and the obsolete ones below it. Returns the
+/// new word; or the current word, if it was not `seen`.
 fn remove_newest(
     index: &LockIndex,
     word: &AtomicU64,
@@ -133,7 +140,7 @@ fn remove_newest(
     Ok(after)
 }
 
-/// The exchange that takes the newest out.
+/// Exchanges the word to take out the newest request.
 #[inline(always)]
 pub(crate) fn unlink_exchange(
     word: &AtomicU64,
@@ -149,7 +156,8 @@ pub(crate) fn unlink_exchange(
     exchanged.map(|_| ()).map_err(ChainWord)
 }
 
-/// Gives back what was taken out with the newest: it, and what is below it down to `rest`.
+/// Frees what was taken out with the newest request: itself, and the requests below it down to
+/// `rest`.
 #[inline(always)]
 pub(crate) fn retire_newest(
     index: &LockIndex,
@@ -157,7 +165,7 @@ pub(crate) fn retire_newest(
     rest: u32,
     retired: &mut RetiredRequests<'_>,
 ) {
-    // Before it is retired: then it may be another's at once.
+    // Before it is retired, because then it may belong to another owner at once.
     let next = index.request(number).next(Ordering::Relaxed);
     retired.add(number);
     if next != rest {
@@ -165,7 +173,8 @@ pub(crate) fn retire_newest(
     }
 }
 
-/// What comes on top when the newest goes, while others are live; and the word then.
+/// Returns the request that will be on top without the newest, while others are live; and the word
+/// then.
 #[inline(never)]
 fn below(index: &LockIndex, seen: ChainWord, newest: u32) -> (u32, ChainWord) {
     let mut rest = index.request(newest).freeze();
@@ -182,7 +191,7 @@ fn below(index: &LockIndex, seen: ChainWord, newest: u32) -> (u32, ChainWord) {
     (rest, seen.popped(rest, run))
 }
 
-/// Takes obsolete requests out of the middle, unless somebody does.
+/// Takes obsolete requests out of the middle, unless another thread does.
 #[cold]
 #[inline(never)]
 fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>) {
@@ -193,7 +202,7 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
     });
     let Some((_, start)) = begun else {
         if ChainWord(word.load(Ordering::Relaxed)).dead() == MOST_DEAD {
-            // Who cleans has lost its processor, perhaps to us.
+            // The cleaning thread was descheduled, perhaps for this one.
             thread::yield_now();
         }
         return;
@@ -212,7 +221,8 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
             && at != start.top()
             && index.request(kept).relink(at, next, Ordering::Release); // O5, I5
         if goes {
-            // Who still goes by the old link is pinned, and finds what was always there.
+            // A thread that still follows the old link is pinned, and finds the same requests as
+            // before.
             retired.add(at); // I3
         } else {
             kept = at;
@@ -223,8 +233,8 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
     let released = change(word, Ordering::AcqRel, |word| {
         let mut end = word.cleaned();
         if word == start {
-            // Nobody came. Who is live is not counted anew: a request may be marked and not yet
-            // counted off, and would then be counted off twice.
+            // No request came. Live requests are not counted anew: one may be marked and not yet
+            // uncounted, and would then be uncounted twice.
             end = end.with_granted(granted);
         }
         Some(if end.live() == 0 { end.emptied() } else { end })
@@ -235,13 +245,13 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
     }
 }
 
-/// Whether the dead are so many that they should go.
+/// True if there are so many dead requests that cleaning is worth it.
 #[inline]
 fn is_cluttered(word: ChainWord) -> bool {
     word.dead() >= (TOLERATED + word.live()).min(MOST_DEAD)
 }
 
-/// Gives back what was taken out (I3): from `first` up to `end`.
+/// Frees what was taken out (I3): from `first` up to `end`.
 #[inline(never)]
 fn retire_until(index: &LockIndex, first: u32, end: u32, retired: &mut RetiredRequests<'_>) {
     let mut at = first;
@@ -253,7 +263,7 @@ fn retire_until(index: &LockIndex, first: u32, end: u32, retired: &mut RetiredRe
             ChainRequestState::Obsolete,
             "I1: of what was taken out"
         );
-        // Before it is retired: then it may be another's at once.
+        // Before it is retired, because then it may belong to another owner at once.
         let next = request.next(Ordering::Relaxed);
         retired.add(at);
         at = next;

@@ -1,14 +1,14 @@
-//! Who waits in front of a chain. Plain data, changed under a latch.
+//! Waiters in front of a chain. Plain data, changed under a latch.
 //!
-//! Holders are in the chains; a line has only those who wait, name by name. It is touched by those who
-//! must wait and by those who release what is awaited, and by nobody else.
+//! Holders are in the chains; a queue has only waiters, name by name. Only waiters, and owners that
+//! release what they wait for, touch it.
 //!
 //! # Invariants
 //!
-//! * I1  A name has a line exactly while somebody waits for it.
-//! * I2  The first `conversions` of a line are conversions, in the order they came; the others are new
-//!   requests, in the order they came.
-//! * I3  `counts` says for each component how many in the line want it.
+//! * I1  A name has a queue exactly while it has waiters.
+//! * I2  The first `conversions` of a queue are conversions, in the order they came; the others are
+//!   new requests, in the order they came.
+//! * I3  `counts` has for each component the number of waiters that want it.
 
 use super::chain::{Holder, NewRequest};
 use crate::{
@@ -21,14 +21,14 @@ use crate::{
 use foxton_sync::park::Ticket;
 use std::collections::VecDeque;
 
-/// Somebody in a line.
+/// Waiter in a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChainWaiter {
     pub(crate) owner: OwnerId,
     pub(crate) ticket: Ticket,
-    /// What it would hold if granted.
+    /// Mode that it will hold once granted.
     pub(crate) mode: Mode,
-    /// The request it waits with.
+    /// The request that it waits with.
     pub(crate) request: u32,
     /// For a conversion, the request that holds the weaker mode.
     pub(crate) replaces: Option<u32>,
@@ -43,10 +43,10 @@ impl ChainWaiter {
     }
 }
 
-/// Who stands in the way of a request: owner, mode, and whether it only waits itself.
+/// Conflicting request: owner, mode, and whether it only waits.
 pub(crate) type ChainConflict = (OwnerId, Mode, bool);
 
-/// Who waits for one name.
+/// Waiters of one name.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     name: Name,
@@ -57,7 +57,7 @@ pub(crate) struct WaitQueue {
     waiting_modes: Set,
 }
 
-/// The lines of all chains that share a latch.
+/// Queues of all chains that share a latch.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues(Vec<WaitQueue>);
 
@@ -70,7 +70,7 @@ impl WaitQueues {
         self.0.iter_mut().find(|queue| queue.name == *name)
     }
 
-    /// Puts a waiter at the end of its line, or behind the last conversion if it is one.
+    /// Adds a waiter at the end of its queue, or behind the last conversion if it is one.
     pub(crate) fn enqueue(&mut self, new: &NewRequest, request: u32, ticket: Ticket) -> &WaitQueue {
         let at = self.0.iter().position(|queue| queue.name == new.name);
         let at = at.unwrap_or_else(|| {
@@ -88,13 +88,13 @@ impl WaitQueues {
         queue
     }
 
-    /// Forgets the line of `name` if nobody is in it (I1).
+    /// Removes the queue of `name` if it is empty (I1).
     pub(crate) fn remove_empty(&mut self, name: &Name) {
         self.0
             .retain(|queue| queue.name != *name || !queue.waiters.is_empty());
     }
 
-    /// What is awaited in front of the chains for which `is_chain` holds.
+    /// Returns the modes waited for in front of the chains that `is_chain` accepts.
     pub(crate) fn waiting_modes(&self, is_chain: impl Fn(u32) -> bool) -> Set {
         let queues = self.0.iter().filter(|queue| is_chain(queue.hash));
         queues.fold(Set::NONE, |all, queue| all.union(queue.waiting_modes))
@@ -170,12 +170,12 @@ impl WaitQueue {
         self.waiters.get(position).copied()
     }
 
-    /// Waiters, first come first.
+    /// Returns the waiters, first come first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ChainWaiter> {
         self.waiters.iter()
     }
 
-    /// Where a request that comes now stands.
+    /// Returns the position of a request that comes now.
     pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
         if is_conversion {
             self.conversions
@@ -184,7 +184,7 @@ impl WaitQueue {
         }
     }
 
-    /// What those want who stand ahead of a request that comes now.
+    /// Returns the modes of the waiters ahead of a request that comes now.
     pub(crate) fn ahead_of_next(&self, is_conversion: bool) -> Set {
         let ahead = self
             .waiters
@@ -197,14 +197,16 @@ impl WaitQueue {
         }
     }
 
-    /// Whether everybody from `position` on is a new request and conflicts with what is granted or
-    /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
+    /// True if all waiters from `position` on are new requests and conflict with a granted or
+    /// earlier waiting mode, whatever their own mode is. Then hundreds of waiting writers need not
+    /// be visited.
     pub(crate) fn rest_is_blocked(&self, position: usize, granted: Set, ahead: Set) -> bool {
         let blocked = granted.union(ahead).conflicts();
         position >= self.conversions && self.waiting_modes.minus(blocked).is_empty()
     }
 
-    /// Who stands in the way of a request of `owner` for `mode` at `position`: see [`conflicting`].
+    /// Returns the requests that block a request of `owner` for `mode` at `position`: see
+    /// [`conflicting`].
     pub(crate) fn conflicting(
         &self,
         holders: &[Holder],
@@ -221,7 +223,7 @@ impl WaitQueue {
         found
     }
 
-    /// How `blocker` stands in the way of `wait`, if it still waits.
+    /// Returns the mode in which `blocker` blocks `wait`, if that still waits.
     pub(crate) fn blocking_mode(
         &self,
         holders: &[Holder],
@@ -240,7 +242,8 @@ impl WaitQueue {
         })
     }
 
-    /// For whom the waiter at `position` waits, directly or through others of this line.
+    /// Returns the owners that the waiter at `position` waits for, directly or through other
+    /// waiters of this queue.
     pub(crate) fn wait_edges(&self, holders: &[Holder], position: usize, target: u32) -> WaitEdges {
         let start = self.waiters[position];
         let ahead = self.waiters.iter().take(position).rev();
@@ -281,7 +284,7 @@ impl WaitQueue {
     }
 }
 
-/// The holders that stand in the way of a request of `owner` for `mode`, each owner once.
+/// Returns the holders that block a request of `owner` for `mode`, each owner once.
 pub(crate) fn conflicting(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<ChainConflict> {
     let mut found: Vec<ChainConflict> = Vec::new();
     for holder in holders {

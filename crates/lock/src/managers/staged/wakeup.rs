@@ -1,7 +1,7 @@
-//! The end of a lock or of a wait: who is let through by it, and what is left.
+//! End of a lock or of a wait, and the grants that it allows.
 //!
-//! Whatever takes an obstacle away comes here for the line of its name, under the latch, and grants all who
-//! can be granted in the order in which they came (I4 of `manager`).
+//! Every step that removes a conflict comes here for the queue of its name, under the latch, and
+//! grants all waiters that can be granted, in the order in which they came (I4 of `manager`).
 
 use super::{
     chain::{Chains, Holder, Holders, NewRequest, ReleasedRequest},
@@ -26,8 +26,8 @@ use foxton_sync::worker::Worker;
     reason = "what chains look like is not for outsiders to choose"
 )]
 impl<C: Chains> Staged<C> {
-    /// Grants all in the line of `name` who now can be, first come first. Under the latch; the wakes
-    /// are for after it.
+    /// Grants all waiters of `name` that can be granted now, first come first. Under the latch;
+    /// `wakes` is for after it.
     pub(super) fn grant_waiters<'m>(
         &'m self,
         worker: &Worker,
@@ -168,7 +168,7 @@ impl<C: Chains> Staged<C> {
         })
     }
 
-    /// What is to be done when somebody has left the line ungranted.
+    /// Cleans up after a waiter that left the queue without a grant.
     pub(super) fn clean_up_waiter<'m>(
         &'m self,
         worker: &Worker,
@@ -186,7 +186,7 @@ impl<C: Chains> Staged<C> {
         self.grant_waiters(worker, queues, name, wakes);
     }
 
-    /// Gives a conversion back that was granted after its owner had lost interest.
+    /// Reverts a conversion that was granted after its owner had cancelled it.
     pub(super) fn revert(
         &self,
         worker: &Worker,
