@@ -1,58 +1,66 @@
-//! Transactions of the processor: what is read and written between begin and end happens at once, or
-//! not at all.
+//! Hardware transactions: all reads and writes between begin and end happen at once, or not at all.
 //!
-//! Intel's RTM: the processor keeps what a transaction reads and writes in its first caches and watches
-//! for others who touch the same lines. If somebody does, or there is no room, or an interrupt comes, it
-//! forgets all of it and goes on at the beginning, where a word says why. Nothing promises that a
-//! transaction ever commits, so there is always a second way, without it.
+//! With Intel's RTM the processor keeps in its first caches what a transaction reads and writes,
+//! and watches for other threads that touch the same lines. On a conflict, an overflow or an
+//! interrupt it undoes everything and continues at the beginning, with a status word that says why.
+//! Nothing promises that a transaction ever commits, so there is always a second way, without it.
 //!
-//! # Whether there is any
+//! # Availability
 //!
-//! [`rtm`](crate::htm::rtm) tries, once for each process, and everything else here needs what it returns: a value of type
-//! [`Rtm`](crate::htm::Rtm), or the reason why there is none ([`NotAvailable`](crate::htm::NotAvailable)). First the processor is asked, since without
-//! RTM its instructions are undefined. But the flag lies: a virtual machine may show it where the
-//! microcode has every transaction abort, and so may a processor whose RTM was switched off for safety. So
-//! some small transactions are begun, and there is RTM where one of them commits. `FOXTON_HTM=off` in the
-//! environment says that there is none; so do other processors, and the model checkers.
-//! What latches are elided by, which in a build for tests is software, [`Means`](crate::latch::Means) says.
+//! [`rtm`](crate::htm::rtm) tries, once for each process, and everything else here needs its
+//! result: a value of type [`Rtm`](crate::htm::Rtm), or the reason why there is none
+//! ([`NotAvailable`](crate::htm::NotAvailable)). First it checks the processor's feature flag,
+//! because without RTM its instructions are undefined. But the flag may lie: a virtual machine may
+//! show it where the microcode aborts every transaction, and so may a processor whose RTM was
+//! switched off for safety. So `rtm` begins some small transactions, and RTM is available if one of
+//! them commits.
+//!
+//! `FOXTON_HTM=off` in the environment disables it; other processors and the model checkers do not
+//! have it. [`BackendKind`](crate::latch::BackendKind) says by which means latches are elided,
+//! which in a build for tests is software.
 //!
 //! # What a transaction may do
 //!
-//! Anything that safe Rust may. System calls, pages that are not there, `pause` and a few more
-//! instructions abort it; so does too much of anything: more lines than fit, longer than to the next
-//! interrupt. Waiting inside for another thread is of no use: what one waits for is written by somebody
-//! else, and that aborts it.
+//! Anything that safe Rust may. System calls, missing pages, `pause` and a few more instructions
+//! abort it. So does too much of anything: more lines than fit, or more time than until the next
+//! interrupt. Waiting inside for another thread is useless: the awaited write aborts the
+//! transaction.
 //!
 //! # Why it is sound
 //!
-//! * I1  *An attempt that aborts did not happen.* The processor puts back every register and every byte of
-//!   memory as they were at the beginning, the stack and thread-locals included, and nobody else has seen
-//!   what was written. Then it goes on behind the one instruction that began, with a status in one register. So
-//!   to the compiler [`Rtm::begin`](crate::htm::Rtm::begin) is a block of assembly that was executed once, writes that register, and
-//!   may have taken its time. It is no `setjmp`: that keeps memory as it has become, and so needs to be
-//!   known to the compiler; here nothing has become. It does not matter that functions entered meanwhile
-//!   have overwritten frames that were left, either.
-//! * I2  *An attempt that commits happened at once.* It began, and everything it read was still so when it
-//!   ended; all its writes are seen from then on. Others may have run meanwhile, but none whose order with
-//!   it could be told.
-//! * I3  *No attempt goes on with what does not fit together.* A line that was read and that somebody else
-//!   writes aborts the transaction at once, not at its end. So inside one never sees half of another's
-//!   change, not even in an attempt that is going to abort.
-//! * I4  *Between begin and end nothing is moved out.* Every block of assembly here may read and write all
-//!   memory, as far as the compiler knows.
-//! * I5  *Who ends a transaction began it on the same thread.* A [`HardwareTransaction`](crate::htm::HardwareTransaction) is neither `Send` nor
-//!   `Sync`. One that is forgotten goes on until something aborts it, and then it did not happen (I1).
-//! * I6  *A commit orders like a locked instruction* (the manual of the processor says so): what came before
-//!   is seen by who sees the commit, and both by whoever comes after.
+//! * I1  *An attempt that aborts did not happen.* The processor restores every register and every
+//!   byte of memory, stack and thread-locals included, as they were at the beginning. No other
+//!   thread has seen the writes. Then it continues behind the one instruction that began, with a
+//!   status in one register. So to the compiler [`Rtm::begin`](crate::htm::Rtm::begin) is a block
+//!   of assembly that was executed once, writes that register, and may have taken some time. It is
+//!   no `setjmp`: that keeps the changed memory, and so needs to be known to the compiler; here
+//!   nothing has changed. It does not matter either that functions entered meanwhile have
+//!   overwritten frames that were left.
+//! * I2  *An attempt that commits happened at once.* It began, and everything it read was unchanged
+//!   when it ended; from then on all its writes are seen. Other threads may have run meanwhile, but
+//!   none whose order relative to it could be observed.
+//! * I3  *No attempt continues with an inconsistent view.* If another thread writes a line that was
+//!   read, the transaction aborts at once, not at its end. So code inside never sees half of
+//!   another's change, not even in an attempt that is going to abort.
+//! * I4  *No access is moved out from between begin and end.* Every block of assembly here may read
+//!   and write all memory, as far as the compiler knows.
+//! * I5  *A transaction ends on the thread on which it began.* A
+//!   [`HardwareTransaction`](crate::htm::HardwareTransaction) is neither `Send` nor `Sync`. A
+//!   forgotten one continues until something aborts it, and then it did not happen (I1).
+//! * I6  *A commit orders like a locked instruction* (as the processor's manual says): a thread
+//!   that sees the commit sees what came before it, and so does each thread that comes after that
+//!   one.
 //!
-//! What uses the cheap side of [`asymmetric`](crate::asymmetric) inside needs no more: the dear side interrupts every
-//! processor, which aborts transactions; one that committed before was seen (I2, I6).
+//! Code inside that uses the light side of [`asymmetric`](crate::asymmetric) needs no more. The
+//! heavy side interrupts every processor, which aborts transactions; one that committed before was
+//! seen (I2, I6).
 //!
 //! # Differences from the paper
 //!
-//! Document 001 calls the compiler's intrinsics. Rust has them in its nightly form only, so this is inline
-//! assembly. Two things that its guide says are not relied on: that transactions nest seven deep
-//! ([`Rtm::nesting_limit`](crate::htm::Rtm::nesting_limit) tries), and that a cause sets one bit ([`Abort::cause`](crate::htm::Abort::cause) says which counts).
+//! Document 001 calls the compiler's intrinsics. Rust has them only in its nightly version, so this
+//! is inline assembly. Two statements of its guide are not relied on: that transactions nest seven
+//! deep ([`Rtm::nesting_limit`](crate::htm::Rtm::nesting_limit) tries), and that a cause sets one
+//! bit ([`Abort::cause`](crate::htm::Abort::cause) chooses one).
 
 mod abort;
 mod instructions;
@@ -72,10 +80,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// The environment variable that says whether to use what there is: `on`, which it is unless set, or `off`.
+/// The environment variable that enables transactions: `on`, the default, or `off`.
 pub const SWITCH: &str = "FOXTON_HTM";
 
-/// Why there are no transactions of the processor here.
+/// Reason why there are no hardware transactions here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NotAvailable {
@@ -87,7 +95,7 @@ pub enum NotAvailable {
     AlwaysAborts,
     /// [`SWITCH`] is `off`.
     SwitchedOff,
-    /// [`SWITCH`] is neither `on` nor `off`, so nobody knows what was wanted.
+    /// [`SWITCH`] is neither `on` nor `off`, so its meaning is unknown.
     SwitchNotUnderstood,
 }
 
@@ -105,15 +113,15 @@ impl fmt::Display for NotAvailable {
 
 impl std::error::Error for NotAvailable {}
 
-/// That transactions of the processor commit here. Whoever has one may begin them.
+/// Proof that hardware transactions commit here. Its owner may begin them.
 #[derive(Debug, Clone, Copy)]
 pub struct Rtm(instructions::RtmInstructions);
 
-/// That the prefixes of lock elision begin transactions here; see [`elided`](crate::latch).
+/// Proof that the prefixes of lock elision begin transactions here; see [`elided`](crate::latch).
 #[derive(Debug, Clone, Copy)]
 pub struct Hle(instructions::HleInstructions);
 
-/// Whether there are transactions here, found by trying at the first call.
+/// Returns the proof of hardware transactions, found by trying at the first call.
 ///
 /// ```
 /// use foxton_sync::htm;
@@ -125,9 +133,9 @@ pub struct Hle(instructions::HleInstructions);
 /// ```
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why there are none.
 pub fn rtm() -> Result<Rtm, NotAvailable> {
-    // A fact about the processor, not state: it is the same for all.
+    // A fact about the processor, not state: it is the same for all databases.
     static FOUND: OnceLock<Result<Rtm, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         switch()?;
@@ -137,11 +145,11 @@ pub fn rtm() -> Result<Rtm, NotAvailable> {
     })
 }
 
-/// Whether the prefixes of lock elision begin transactions here, found by trying at the first call.
-/// Where they do not, they are still accepted, and mean nothing.
+/// Returns the proof that the prefixes of lock elision begin transactions, found by trying at the
+/// first call. Where they do not, they are still accepted, and mean nothing.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why there are none.
 pub fn hle() -> Result<Hle, NotAvailable> {
     static FOUND: OnceLock<Result<Hle, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -152,7 +160,7 @@ pub fn hle() -> Result<Hle, NotAvailable> {
     })
 }
 
-/// What [`SWITCH`] says. Read once: latches that are made at different times are of one kind.
+/// Reads [`SWITCH`], once: latches that are made at different times are of one kind.
 pub(crate) fn switch() -> Result<(), NotAvailable> {
     static FOUND: OnceLock<Result<(), NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| switched_on(std::env::var_os(SWITCH).as_deref()))
@@ -174,11 +182,11 @@ fn ever_commits(mut attempt: impl FnMut() -> bool) -> Result<(), NotAvailable> {
 }
 
 impl Rtm {
-    /// Deeper nests are not looked for.
+    /// Deeper nests are not tried.
     const MAX_NESTING: u32 = 64;
 
-    /// Begins a transaction, or comes back to say why it aborted: perhaps at once, perhaps after much of
-    /// what follows was done and forgotten.
+    /// Begins a transaction, or returns why it aborted: perhaps at once, perhaps after much of what
+    /// follows was done and undone.
     ///
     /// ```
     /// use foxton_sync::htm;
@@ -198,7 +206,7 @@ impl Rtm {
     /// ```
     ///
     /// # Errors
-    /// Why it aborted.
+    /// The reason of the abort.
     #[inline(always)]
     pub fn begin(self) -> Result<HardwareTransaction, Abort> {
         match self.0.begin() {
@@ -213,7 +221,7 @@ impl Rtm {
     /// Calls `body` in a transaction, once.
     ///
     /// # Errors
-    /// Why it aborted; then `body` was not called.
+    /// The reason of the abort; then `body` was not called.
     #[inline(always)]
     pub fn run<R>(self, body: impl FnOnce() -> R) -> Result<R, Abort> {
         let transaction = self.begin()?;
@@ -222,16 +230,16 @@ impl Rtm {
         Ok(result)
     }
 
-    /// Whether the caller is inside a transaction.
+    /// True if the caller is inside a transaction.
     #[inline(always)]
     pub fn is_inside(self) -> bool {
         self.0.is_inside()
     }
 
-    /// How many transactions may be begun inside each other, the outermost included, found by trying; 64
-    /// where that is not enough to find the limit.
+    /// Maximum depth of nested transactions, the outermost included, found by trying; 64 where the
+    /// limit is beyond that.
     ///
-    /// They are one: only the outermost end commits, and what aborts one aborts all.
+    /// They are one: only the outermost end commits, and an abort of one aborts all.
     pub fn nesting_limit(self) -> u32 {
         let fits = |depth| ever_commits(|| self.nest(depth)).is_ok();
         let beyond = (1..=Self::MAX_NESTING).find(|&depth| !fits(depth));
@@ -249,23 +257,23 @@ impl Rtm {
 }
 
 impl Hle {
-    /// Exchanges `word` for 1, with the prefix that elides it. Returns what it was.
+    /// Exchanges `word` for 1, with the prefix that elides it. Returns the previous value.
     #[inline(always)]
     pub(crate) fn acquire(self, word: &AtomicU8) -> u8 {
         self.0.acquire(word)
     }
 
-    /// Writes 0 to `word`, with the prefix that ends what [`take`](Self::acquire) began.
+    /// Writes 0 to `word`, with the prefix that ends what [`acquire`](Self::acquire) began.
     #[inline(always)]
     pub(crate) fn release(self, word: &AtomicU8) {
         self.0.release(word);
     }
 }
 
-/// A transaction that was begun on this thread and goes on.
+/// A transaction that was begun on this thread and has not ended.
 ///
-/// Dropped without a commit, by a panic too, it aborts: then nothing happened, the panic neither, and
-/// [`Rtm::begin`] returns with [`HardwareTransaction::DROPPED`].
+/// Dropped without a commit, by a panic too, it aborts: then nothing happened, not even the panic,
+/// and [`Rtm::begin`] returns with [`HardwareTransaction::DROPPED`].
 ///
 /// ```compile_fail,E0277
 /// fn assert_send<T: Send>() {}
@@ -279,10 +287,10 @@ pub struct HardwareTransaction {
 }
 
 impl HardwareTransaction {
-    /// The code with which a transaction aborts that is dropped.
+    /// Code with which a dropped transaction aborts.
     pub const DROPPED: u8 = 0xFE;
 
-    /// Commits, or does not come back: then it aborted.
+    /// Commits, or does not return: then it aborted.
     #[inline(always)]
     pub fn commit(self) {
         let rtm = self.rtm;

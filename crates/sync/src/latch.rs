@@ -1,29 +1,31 @@
-//! Short physical exclusion.
+//! Latches: short physical exclusion.
 //!
-//! A latch protects a few words for a few dozen instructions; it knows no deadlock detection, no
+//! A latch protects a few words for a few dozen instructions. It has no deadlock detection, no
 //! owners and no modes beyond shared and exclusive. Every family member keeps one contract, and
-//! `Latched` chooses the member at run time, so that what is latched and how can be varied
-//! independently.
+//! `Latched` chooses the member at run time, so that the latched value and the kind of latch can
+//! vary independently.
 //!
 //! # Contract
 //!
-//! * C1  Between the return of an acquire and the release that follows it, no other acquire returns.
-//! * C2  What a holder wrote is seen by the next holder.
-//! * C3  A try never waits. It may fail only if somebody held the latch.
+//! * C1  Between the return of an acquire and the release that follows it, no other acquire
+//!   returns.
+//! * C2  The next holder sees all writes of a holder.
+//! * C3  A try never waits. It may fail only if another thread held the latch.
 //! * C4  Every acquire returns once those before it have released, however many threads there are
 //!   for each core: a waiter spins a bounded while and then yields or sleeps.
 //! * C5  A holder that panics releases.
 //!
-//! Nothing is said of order: `tas` and `tas-t` are unfair, `queue` is first come, first served,
-//! `parking` is unfair for half a millisecond and then fair. Acquiring a latch one holds waits for
-//! ever.
+//! The contract says nothing about order: `tas` and `tas-t` are unfair, `queue` is first come,
+//! first served, `parking` is unfair for half a millisecond and then fair. Acquiring a latch that
+//! the thread holds waits for ever.
 //!
-//! Those called `elided` let threads pass side by side that do not meet in the value, where the processor
-//! can undo it if they do; each is over a real latch, and is that latch where it cannot.
+//! The kinds called `elided` let threads pass side by side that touch different parts of the value,
+//! where the processor can undo a pass if they do not. Each is over a real latch, and is that latch
+//! where the processor cannot.
 //!
 //! # Invariants
 //!
-//! * I1  A node handed to `acquire` stays where it is until `release`: it lives in the frame of
+//! * I1  A node given to `acquire` stays where it is until `release`: it is in the frame of
 //!   `Latched::with`, which releases before it returns or unwinds.
 //! * I2  The value is reached only by the holder, by `&mut self`, or by value.
 
@@ -62,14 +64,14 @@ trait Latch: Send + Sync {
     /// `node` is used for nothing else and neither moved nor dropped before `release` (I1).
     unsafe fn acquire(&self, node: &queue::QueueNode);
 
-    /// Takes the latch if nobody holds it.
+    /// Takes the latch if it is free.
     ///
     /// # Safety
     ///
     /// As for `acquire`, if it returns true.
     unsafe fn try_acquire(&self, node: &queue::QueueNode) -> bool;
 
-    /// Gives the latch back.
+    /// Releases the latch.
     ///
     /// # Safety
     ///
@@ -103,11 +105,11 @@ pub enum Kind {
     ElidedRtm,
     /// As `TasT`, elided by a transaction that is tried again up to a hundred times [001 §4.2].
     ElidedRetry100,
-    /// As `Parking`, elided by a transaction; after one that does not come about, the next three passes do
-    /// not try [001 §3.4].
+    /// As `Parking`, elided by a transaction; after one that fails, the next three passes do not
+    /// try [001 §3.4].
     ElidedCooldown,
-    /// As `Parking`, elided by a transaction where that is faster, which is tried now and then for all latches of a
-    /// site together.
+    /// As `Parking`, elided by a transaction where that is faster, which is tried now and then for
+    /// all latches of a site together.
     ElidedAdaptive,
 }
 
@@ -125,14 +127,14 @@ crate::named_enum! {
 }
 
 impl Kind {
-    /// Those that are always taken. The others can be no faster than these where the processor has no
-    /// transactions.
+    /// The kinds that are always taken. Where the processor has no transactions, the others can be
+    /// no faster than these.
     pub const PLAIN: [Self; 4] = [Self::Tas, Self::TasT, Self::Queue, Self::Parking];
 
-    /// Whether threads may pass side by side: only the kinds called `elided`.
+    /// Returns whether threads may pass side by side: only the kinds called `elided`.
     ///
     /// # Errors
-    /// Why they do not on this machine, where the latch is taken after all.
+    /// The reason why they do not on this machine, where the latch is taken.
     pub fn elides(self) -> Result<bool, htm::NotAvailable> {
         match self {
             Self::Tas | Self::TasT | Self::Queue | Self::Parking => Ok(false),
@@ -144,7 +146,8 @@ impl Kind {
         }
     }
 
-    /// The latch that it is over, and that it is where nothing elides; itself if it elides nothing.
+    /// Returns the latch that it is over, and that it is where nothing elides; itself if it elides
+    /// nothing.
     ///
     /// ```
     /// use foxton_sync::latch::Kind;
@@ -161,18 +164,18 @@ impl Kind {
     }
 }
 
-/// What the transactions are made of that latches begin, those by prefixes aside.
+/// Kind of the transactions that latches begin, those by prefixes aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendKind {
     /// The processor's own.
     Processor,
-    /// Software stands in for them, in a build with the feature `emulated`: one at a time for each latch, and one
-    /// in four aborts. What it shows is that nothing goes wrong, never what elision is worth.
+    /// Emulated by software, in a build with the feature `emulated`: one at a time for each latch,
+    /// and one in four aborts. It shows that nothing goes wrong, never how fast elision is.
     Software,
 }
 
 impl BackendKind {
-    /// Those of this build on this machine.
+    /// Returns the kind of this build on this machine.
     ///
     /// ```
     /// use foxton_sync::latch::{Kind, BackendKind};
@@ -181,7 +184,7 @@ impl BackendKind {
     /// ```
     ///
     /// # Errors
-    /// Why there are none, so that latches are taken after all.
+    /// The reason why there are none, so that latches are taken.
     pub fn available() -> Result<Self, htm::NotAvailable> {
         if cfg!(feature = "emulated") {
             return htm::switch().map(|()| Self::Software);
@@ -201,21 +204,21 @@ impl fmt::Display for BackendKind {
 
 /// A latch of any kind.
 ///
-/// While it is parking and nothing else, its front is plain, and nobody looks any further.
+/// While it is parking and nothing else, its front is plain, and a pass looks no further.
 #[derive(Debug)]
 struct AnyLatch {
     front: Parking,
     other: LatchVariant,
-    /// Beside the others, not among them: they are of a few bytes, and all together of two words.
+    /// Beside the variants, not among them: they have a few bytes, and all together two words.
     queue: queue::QueueLatch,
 }
 
-// A lock's bucket fills its cache line. Software that stands in for transactions comes on top.
+// A lock's bucket fills its cache line. Emulated transactions come on top.
 #[cfg(not(any(loom, shuttle, test, feature = "emulated")))]
 const _: () = assert!(size_of::<AnyLatch>() <= 16);
 
-/// What kind it is, if it is not only parking. Two of them say what they are called: there are latches over them that they stand for
-/// where nothing elides.
+/// The variant, if it is not only parking. Two of them carry their kind, because they replace
+/// elided kinds where nothing elides.
 #[derive(Debug)]
 #[repr(u8)]
 enum LatchVariant {
@@ -227,7 +230,8 @@ enum LatchVariant {
 }
 
 impl AnyLatch {
-    /// Where the processor cannot elide, nobody is asked at each pass whether it can: it is the latch underneath.
+    /// Where the processor cannot elide, it is the latch underneath, so that no pass checks for
+    /// elision.
     fn new(kind: Kind, site: &'static Site) -> Self {
         let elided = match kind {
             Kind::Tas | Kind::TasT | Kind::Queue | Kind::Parking => None,
@@ -283,7 +287,7 @@ impl AnyLatch {
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
     unsafe fn try_acquire(&self, worker: &Worker, node: &queue::QueueNode) -> bool {
-        // Software that stands in for transactions does not see who takes the latch, and has to be told.
+        // Emulated transactions do not see that the latch is taken, and must be notified.
         let must_notify =
             cfg!(feature = "emulated") && matches!(self.other, LatchVariant::Elided(_));
         if !must_notify && self.front.try_acquire_plain() {
@@ -305,7 +309,7 @@ impl AnyLatch {
     /// That of [`Latch::release`].
     #[inline(always)]
     unsafe fn release(&self, timer: AttemptTimer<'_>, node: &queue::QueueNode) {
-        // SAFETY: passed on to the caller: while it is plain it is what he holds.
+        // SAFETY: passed on to the caller: while it is plain it is the latch that the caller holds.
         if unsafe { self.front.try_release_plain() } {
             return;
         }
@@ -320,7 +324,8 @@ impl AnyLatch {
         }
     }
 
-    // Out of line, and behind a wildcard in the matches above, so that an uncontended pass of the others is short.
+    // Out of line, and behind a wildcard in the matches above, so that an uncontended pass of the
+    // others is short.
 
     /// # Safety
     ///
@@ -369,8 +374,8 @@ impl LatchVariant {
 
 /// A value behind a latch whose kind is chosen at run time.
 ///
-/// The closure form hides what a queue latch keeps on the stack of each waiter. The value may move
-/// between threads through the latch, so it must be `Send`:
+/// The closure form hides the node that a queue latch keeps on the stack of each waiter. The value
+/// may move between threads through the latch, so it must be `Send`:
 ///
 /// ```compile_fail,E0277
 /// fn assert_sync<T: Sync>() {}
@@ -407,8 +412,8 @@ pub struct Latched<T> {
 // passing the value from thread to thread.
 unsafe impl<T: Send> Sync for Latched<T> {}
 
-// SAFETY: the latch is a few words that belong to no thread while nobody holds it, and who can move
-// the whole knows that nobody does.
+// SAFETY: the latch is a few words that belong to no thread while it is free, and it is free when
+// the whole is moved.
 unsafe impl<T: Send> Send for Latched<T> {}
 
 impl<T> fmt::Debug for Latched<T> {
@@ -420,7 +425,7 @@ impl<T> fmt::Debug for Latched<T> {
 }
 
 impl<T> Latched<T> {
-    /// `value` behind a latch of `kind`; passages count for `site`.
+    /// Returns `value` behind a latch of `kind`; passages count for `site`.
     pub fn new(kind: Kind, site: &'static Site, value: T) -> Self {
         Self {
             latch: AnyLatch::new(kind, site),
@@ -435,15 +440,15 @@ impl<T> Latched<T> {
         self.latch.kind()
     }
 
-    /// Calls `body` with the value, once nobody else has it.
+    /// Calls `body` with the value, once no other thread has it.
     #[inline]
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         self.count(worker);
         let node = queue::QueueNode::new();
-        // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
+        // SAFETY: the node is in this frame, and `_guard` releases before it is dropped (I1).
         if !unsafe { self.latch.try_acquire(worker, &node) } {
             worker.record_contention();
-            // SAFETY: as above; a try that failed has left the node alone.
+            // SAFETY: as above; a failed try has left the node alone.
             unsafe { self.latch.acquire(worker, &node) };
         }
         let _guard = LatchGuard {
@@ -451,11 +456,12 @@ impl<T> Latched<T> {
             timer: worker.attempt_timer(),
             node: &node,
         };
-        // SAFETY: we hold the latch until `_guard` is dropped, so nobody else has the value (I2).
+        // SAFETY: we hold the latch until `_guard` is dropped, so no other thread has the value
+        // (I2).
         self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
-    /// Calls `body` with the value if nobody else has it. Never waits.
+    /// Calls `body` with the value if no other thread has it. Never waits.
     #[inline]
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.count(worker);
@@ -473,13 +479,13 @@ impl<T> Latched<T> {
         Some(self.value.with_mut(|value| body(unsafe { &mut *value })))
     }
 
-    /// The value: who has it exclusively needs no latch.
+    /// Returns the value: an exclusive reference needs no latch.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` (I2).
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// The value without the latch.
+    /// Returns the value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -495,7 +501,7 @@ impl<T> Latched<T> {
     }
 }
 
-/// Releases, whatever happens to the body (C5).
+/// Releases, even if the body panics (C5).
 struct LatchGuard<'a> {
     latch: &'a AnyLatch,
     timer: AttemptTimer<'a>,

@@ -1,4 +1,4 @@
-//! Why a transaction aborted.
+//! Causes of aborts.
 //!
 //! # State
 //!
@@ -11,9 +11,9 @@
 //! +---------+-----------------+------+-----+--------+--------+-----+--------+
 //! ```
 //!
-//! Several bits may be set, and none: an interrupt, a page that is not there or an instruction that cannot
-//! be undone leaves 0. `code` counts if `explicit` is set. `nested` says where it happened, inside an
-//! inner transaction, and stands alone where there were too many of them.
+//! Several bits may be set, and none: an interrupt, a missing page or an instruction that cannot be
+//! undone leaves 0. `code` counts if `explicit` is set. `nested` says that it happened inside an
+//! inner transaction, and is the only bit where there were too many of them.
 
 use std::fmt;
 
@@ -24,20 +24,20 @@ const CAPACITY: u32 = 1 << 3;
 const DEBUG: u32 = 1 << 4;
 const NESTED: u32 = 1 << 5;
 
-/// Why a transaction aborted, in a word; for counting.
+/// Cause of an abort, as one word; for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// Another thread touched what this one had written, or wrote what this one had read.
     Conflict,
-    /// There was no room for what was read and written.
+    /// The accessed lines did not fit.
     Capacity,
-    /// The program asked for it.
+    /// The program requested it.
     Explicit,
-    /// There were too many inside each other.
+    /// Transactions were nested too deeply.
     Nested,
     /// A breakpoint.
     Debug,
-    /// An interrupt, a page that was not there, an instruction that cannot be undone.
+    /// An interrupt, a missing page, or an instruction that cannot be undone.
     Other,
 }
 
@@ -66,20 +66,20 @@ crate::named_enum! {
 pub struct Abort(u32);
 
 impl Abort {
-    /// What stands in the place of a status once a transaction has begun. No status is like that.
+    /// Stands for a status once a transaction has begun. No status has this value.
     pub(super) const NONE: u32 = u32::MAX;
 
-    /// The abort with this status word.
+    /// Returns the abort with this status word.
     pub const fn of_status(status: u32) -> Self {
         Self(status)
     }
 
-    /// An abort that the program asked for, with `code`.
+    /// Returns an abort that the program requested, with `code`.
     pub const fn explicit(code: u8) -> Self {
         Self(EXPLICIT | (code as u32) << 24)
     }
 
-    /// The abort with nothing but `cause` in its status.
+    /// Returns the abort with only `cause` in its status.
     pub const fn because(cause: Cause) -> Self {
         Self(match cause {
             Cause::Conflict => CONFLICT,
@@ -91,7 +91,7 @@ impl Abort {
         })
     }
 
-    /// The same, and the processor thinks that it may succeed if tried again.
+    /// The same, and the processor expects that a retry may succeed.
     #[must_use]
     pub const fn that_may_succeed(self) -> Self {
         Self(self.0 | RETRY)
@@ -103,8 +103,8 @@ impl Abort {
         Self(self.0 | NESTED)
     }
 
-    /// The one cause that it counts for. Where several bits are set: the program's own wish first, then
-    /// what would happen again (no room) before what need not (somebody else).
+    /// Returns the one cause that it counts for. If several bits are set: the program's own request
+    /// first, then what would happen again (overflow) before what need not (a conflict).
     pub const fn cause(self) -> Cause {
         match self.0 {
             status if status & EXPLICIT != 0 => Cause::Explicit,
@@ -116,7 +116,7 @@ impl Abort {
         }
     }
 
-    /// The code with which the program asked for it, if it did.
+    /// Returns the code with which the program requested it, if it did.
     pub const fn code(self) -> Option<u8> {
         if self.0 & EXPLICIT == 0 {
             return None;
@@ -124,12 +124,12 @@ impl Abort {
         Some((self.0 >> 24) as u8)
     }
 
-    /// Whether the processor thinks that it may succeed if tried again.
+    /// True if the processor expects that a retry may succeed.
     pub const fn may_succeed(self) -> bool {
         self.0 & RETRY != 0
     }
 
-    /// Whether it happened inside an inner transaction.
+    /// True if it happened inside an inner transaction.
     pub const fn was_inside_another(self) -> bool {
         self.0 & NESTED != 0
     }

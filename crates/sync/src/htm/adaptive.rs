@@ -1,90 +1,108 @@
-//! Whether trying pays, found by trying.
+//! Adaptive elision: tries whether transactions are faster than the latch.
 //!
-//! A transaction that commits costs more than a latch that is free and that this processor had last, and more than
-//! a line that comes from another processor for what lies on it in any case; one that aborts costs more still. What elision
-//! saves, a wait or a line that nobody writes, cannot be told from what a single pass sees. So all passes go one way
-//! for a while, then the other way, and what is faster is kept.
+//! A transaction that commits costs more than a free latch that this processor had last. It costs
+//! more than fetching the latch's line from another processor, if that line has needed data anyway.
+//! One that aborts costs more still. The gain of elision, a wait avoided or a line that no thread
+//! writes, cannot be seen from a single pass. So all passes go one way for a while, then the other
+//! way, and the faster way is kept.
 //!
-//! # How it goes
+//! # How it works
 //!
 //! ```text
-//!          somebody waited, and it has rested       8 stages: taken, elided, elided, taken, and again
-//!   calm ---------------------------------------> trial ---------------------------------------------.
-//!    ^                                                                                               |
-//!    |--------------------- the latch was faster, or almost as fast ---------------------------------|
-//!    |                                                                                               v
-//!    '----------------- trial, the other way first <--------------------------------------------- elided
-//!                                                          it has rested
+//!       a thread waited, and          8 stages: taken, elided, elided,
+//!       the pause is over             taken, and again
+//!  calm ------------------------> trial -----------------------------------------.
+//!   ^                                                                            |
+//!   |-------------- the latch was faster, or almost as fast ---------------------|
+//!   |                                                                            v
+//!   '------------ trial, the other way first <--------------------------------- elided
+//!                                                the pause is over
 //! ```
 //!
-//! It goes by *site*: the latches that are the same place in the code (the buckets of a lock table, the accounts
-//! of a bank) are tried together, by all workers, since a pass can be elided beside others that are elided, and not beside those
-//! who take the latch. Of a site only latches take part at which threads have waited for each other: the others are
-//! *calm*, that is the latch underneath and nothing else, and so are all of them once the latch was found to be
-//! faster. None joins in the middle of a trial: the more there are, the more passes count, and each stage would seem faster
-//! than the one before. Unless it has stood still for a second: whoever took part has gone, and somebody has to end it.
+//! Trials go by *site*: all workers together try the latches of one place in the code (the buckets
+//! of a lock table, the accounts of a bank). The reason is that a pass can be elided beside others
+//! that are elided, and not beside passes that take the latch. Of a site only those latches take
+//! part at which threads have waited for each other. The others are *calm*: the latch underneath
+//! and nothing else. All latches of a site become calm once the latch was found to be faster.
 //!
-//! A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 where they are elided, so
-//! that a pass reads and writes nothing for it that belongs to others. In a trial it counts its turn then, for all workers
-//! together. A stage is timed once its first turns, and a tenth of a millisecond, are over, until it has had turns enough, and nine tenths: long enough
-//! for threads to fall asleep and be woken, since of several that sleep for each other one runs, and runs fast. What is compared is the
-//! time for each turn, of all workers, the slowest stage of four left out each way; the program's own work between its passes is in it, and so
-//! is a processor that was lost. Elision must be faster by a tenth.
+//! No latch joins in the middle of a trial: the more there are, the more passes count, and each
+//! stage would seem faster than the one before. The exception is a trial that made no progress for
+//! a second: its participants have gone, and a new thread has to end it.
 //!
-//! # What it costs
+//! A worker decides which way to go when a *turn* of passes is over: 64 of them in a trial, 512
+//! where they are elided. So a single pass reads and writes nothing shared for it. In a trial the
+//! worker counts its turn then, for all workers together. A stage is timed once its first turns,
+//! and a tenth of a millisecond, are over, until it has had enough turns and nine tenths of a
+//! millisecond. That is long enough for threads to sleep and be woken; of several that sleep for
+//! each other one runs, and runs fast.
 //!
-//! * Where the latch is taken: nothing for a pass; a trial takes some eight milliseconds, half of them the other way, and the next
-//!   comes eight times as much later, twice as much each time that the same way wins, up to 256 times or a second.
+//! The time for each turn, of all workers, is compared, the slowest stage of four left out each
+//! way. It contains the program's own work between its passes, and time for which threads are
+//! descheduled. Elision must be faster by a tenth.
+//!
+//! # Costs
+//!
+//! * Where the latch is taken: nothing for a pass. A trial takes some eight milliseconds, half of
+//!   them the other way. The next comes after eight times as long, twice as much each time that the
+//!   same way wins, up to 256 times or a second.
 //! * Where it is elided: the same, and a count for each pass.
 //! * A change is noticed as late as that, at worst.
-//! * Many latches that are passed by all and hardly ever held when somebody comes are not tried. If they are only read, elision
-//!   would gain there, too.
+//! * Many latches that all threads pass, and that are hardly ever held when a thread comes, are not
+//!   tried. If they are only read, elision would gain there, too.
 //!
-//! One latch of a site that is wanted by all, among others that are not, makes its own passes rest: after a pass that
-//! gave up the next fifteen of this latch take it.
+//! If one latch of a site is contended, among others that are not, it makes its own passes skip
+//! elision: after a pass that gave up the next fifteen of this latch take it.
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`ElisionTrials`]): the phase, how many turns ended in this stage and since when they are timed, the times,
-//! each way, and when the next trial may begin. Of a worker and a site: the passes left of its turn ([`ElisionStats`](crate::htm::ElisionStats)), and in which
-//! phase that began ([`WorkerTurns`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
+//! * Per site, for all workers ([`ElisionTrials`]): the phase, the number of turns that ended in
+//!   this stage and the time since which they count, the times each way, and the time of the next
+//!   trial.
+//! * Per worker and site: the passes left of its turn ([`ElisionStats`](crate::htm::ElisionStats)),
+//!   and the phase in which that began ([`WorkerTurns`]).
+//! * Per latch: whether it is calm, and how often threads have waited for it (`latch/elided.rs`).
 //!
 //! # Orderings
 //!
-//! None: all of it is a hint. A time that is written late counts for the wrong stage; or lets a trial begin early. Only
-//! the phase has to go on: whoever ends a turn after the last that counts ends the phase, if somebody else has not (I1).
+//! None: all of it is a hint. A time that is written late counts for the wrong stage, or lets a
+//! trial begin early. Only the phase has to advance: a thread that ends a turn after the last that
+//! counts ends the phase, if no other has (I1).
 //!
-//! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of it: so it is
-//!   ended once, whoever sleeps.
+//! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of
+//!   it: so it is ended once, even if a thread sleeps.
 
 use crate::cache_line::CachePadded;
 use crate::shim::unmodelled::{AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 
-/// Numbers of sites. Those that have the same are tried together.
+/// Number of sites. Sites with the same number are tried together.
 pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Passes of a turn where they are elided, and in a trial.
 const ELIDED_TURN: i32 = if cfg!(loom) { 1 } else { 512 };
 const TRIAL_TURN: i32 = if cfg!(loom) { 1 } else { 64 };
-/// How often a trial goes each way.
+/// Number of rounds of a trial, each of which goes both ways.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
-/// How many of these are compared.
+/// Number of rounds, the fastest, that are compared.
 const COMPARED_ROUNDS: usize = if cfg!(loom) { 1 } else { 3 };
-/// Turns of a stage that are not timed, that are timed at least, and at most.
+/// Turns of a stage that are not timed; minimum and maximum number that are timed.
 const SETTLING_TURNS: u32 = 8;
 const MIN_TIMED_TURNS: u32 = 16;
 const MAX_TURNS: u32 = 1 << 16;
-/// Ticks of a stage at least, before it is timed and while it is: a tenth of a millisecond and almost one.
+/// Minimum ticks of a stage, before it is timed and while it is: a tenth of a millisecond and
+/// almost one.
 const SETTLING_TICKS: u64 = 1 << 18;
 const STAGE_TICKS: u64 = 1 << 21;
-/// How often as long as a trial took it rests after it, after a change; and how often that is doubled.
+/// Factor by which the pause after a trial is longer than the trial, after a change; and how often
+/// that is doubled at most.
 const PAUSE_FACTOR: u64 = 8;
 const MAX_STREAK: u32 = 5;
-/// Ticks that it rests at most: a second or so. A trial can take as long as threads have nothing to do.
+/// Maximum ticks of a pause: about a second. A trial can take as long as threads have nothing to
+/// do.
 const MAX_PAUSE_TICKS: u64 = 1 << 32;
 
-/// A phase: which of all since the beginning, how patient, the stage of a trial, and whether passes are elided in it.
+/// A phase: its number since the beginning, the streak of trials won by one way, the stage of a
+/// trial, and whether passes are elided in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TrialPhase(u32);
 
@@ -94,7 +112,7 @@ impl TrialPhase {
     const STREAK: u32 = 5;
     const NUMBER: u32 = 8;
 
-    /// What is not a stage of a trial.
+    /// No stage of a trial.
     const SETTLED: u32 = 0;
     const LAST: u32 = 2 * ROUNDS as u32;
 
@@ -103,7 +121,7 @@ impl TrialPhase {
         false => Self::of(0, 0, Self::SETTLED, false),
         true => Self::of(0, 0, Self::LAST, true),
     };
-    /// No latch is ever in it.
+    /// A phase that no latch is ever in.
     const NONE: Self = Self(u32::MAX);
 
     const fn of(number: u32, streak: u32, stage: u32, elides: bool) -> Self {
@@ -122,17 +140,18 @@ impl TrialPhase {
         self.stage() == Self::SETTLED
     }
 
-    /// Whether latches are taken, and nothing is tried.
+    /// True if latches are taken, and nothing is tried.
     fn is_calm(self) -> bool {
         self.is_settled() && !self.elides()
     }
 
-    /// Whether a latch that has been calm is so no longer. Not in the middle of a trial, which would seem to go faster and faster.
+    /// True if a calm latch stops being calm in it. Not in the middle of a trial, which would seem
+    /// to go faster and faster.
     fn admits_latches(self) -> bool {
         self.stage() == 1 || self.is_settled() && self.elides()
     }
 
-    /// Which of the rounds of a trial it is in.
+    /// Index of the round of a trial.
     fn round(self) -> usize {
         (self.stage().saturating_sub(1) / 2) as usize
     }
@@ -141,7 +160,7 @@ impl TrialPhase {
         self.0 >> Self::STREAK & 7
     }
 
-    /// The one after it; `pays` says whether elision does, once all stages are over.
+    /// Returns the next phase; `pays` says whether elision does, once all stages are over.
     fn next(self, pays: impl FnOnce() -> bool) -> Self {
         let number = (self.0 >> Self::NUMBER).wrapping_add(1) << Self::NUMBER >> Self::NUMBER;
         let (stage, streak, elides) = (self.stage(), self.streak(), self.elides());
@@ -161,7 +180,7 @@ impl TrialPhase {
         Self::of(number, streak, Self::SETTLED, pays)
     }
 
-    /// Passes of a turn in it: below 0 if they are to be elided, 0 if it is calm.
+    /// Number of passes of a turn in it: below 0 if they are to be elided, 0 if it is calm.
     fn passes(self) -> i32 {
         match (self.is_settled(), self.elides()) {
             (true, false) => 0,
@@ -172,22 +191,23 @@ impl TrialPhase {
     }
 }
 
-/// What is known of the latches of one site.
+/// Findings about the latches of one site.
 #[derive(Debug, Default)]
 struct SiteTrial {
-    /// Turns of this stage that have ended; when it began; and since when they are timed, 0 if they are not.
+    /// Turns of this stage that have ended; its start; and the time since which they are timed, 0
+    /// if they are not.
     turns: AtomicU32,
     stage_start: AtomicU64,
     timed_since: AtomicU64,
     /// Ticks for each turn: of those that took the latch, and those that were elided.
     times: [[AtomicU64; ROUNDS]; 2],
-    /// When the last one began, and when the next may.
+    /// Start of the last trial, and the earliest start of the next.
     trial_start: AtomicU64,
     next_trial: AtomicU64,
 }
 
 impl SiteTrial {
-    /// A turn has begun and ended in `phase`. Says whether that is over.
+    /// Records a turn that began and ended in `phase`. Returns whether the phase is over.
     fn record_turn(&self, phase: TrialPhase, now: u64) -> bool {
         // Site: "trial of elision".
         let turns = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
@@ -213,13 +233,13 @@ impl SiteTrial {
         true
     }
 
-    /// Whether nobody has ended its stage for so long that those who took part will not: their latches are gone, or nobody passes
-    /// them any more.
+    /// True if no thread has ended its stage for so long that its participants will not: their
+    /// latches are gone, or no thread passes them any more.
     fn is_abandoned(&self, now: u64) -> bool {
         now.saturating_sub(self.stage_start.load(Ordering::Relaxed)) > MAX_PAUSE_TICKS
     }
 
-    /// It is over, and the next one may begin later, the more so the more patience there is.
+    /// Sets the start of the next trial, later for a longer streak.
     fn schedule_next(&self, now: u64, streak: u32) {
         let took = now.saturating_sub(self.trial_start.load(Ordering::Relaxed));
         let rest = took
@@ -229,7 +249,7 @@ impl SiteTrial {
             .store(now.saturating_add(rest), Ordering::Relaxed);
     }
 
-    /// Whether elision took less than nine tenths of the time.
+    /// True if elision took less than nine tenths of the time.
     fn pays(&self) -> bool {
         let [taken, elided] = self.times.each_ref().map(|times| {
             let mut times = times.each_ref().map(|time| time.load(Ordering::Relaxed));
@@ -240,10 +260,10 @@ impl SiteTrial {
     }
 }
 
-/// What is known of the latches of all sites, by all workers of a database.
+/// Findings about the latches of all sites, of all workers of a database.
 #[derive(Debug)]
 pub(crate) struct ElisionTrials {
-    /// Beside each other, since whoever wants to know whether all are calm reads them all; they hardly ever change.
+    /// Adjacent, because a check whether all are calm reads them all; they hardly ever change.
     phases: CachePadded<[AtomicU32; SITES]>,
     sites: [CachePadded<SiteTrial>; SITES],
 }
@@ -263,18 +283,18 @@ impl ElisionTrials {
         TrialPhase(self.phases[site].load(Ordering::Relaxed))
     }
 
-    /// Begins a trial, if there is none and the time has come.
+    /// Begins a trial, if there is none and its time has come.
     fn begin_trial(&self, site: usize, phase: TrialPhase, now: u64) {
         if phase.is_settled() && now >= self.sites[site].next_trial.load(Ordering::Relaxed) {
             self.end_phase(site, phase, now);
         }
     }
 
-    /// Ends `phase`, unless somebody did.
+    /// Ends `phase`, unless another thread did.
     fn end_phase(&self, site: usize, phase: TrialPhase, now: u64) {
         let trial = &self.sites[site];
         let next = phase.next(|| trial.pays());
-        // Before the exchange, so that no turn of the next phase is taken for its last.
+        // Before the exchange, so that no turn of the next phase counts as its last.
         trial.turns.store(0, Ordering::Relaxed);
         trial.timed_since.store(0, Ordering::Relaxed);
         trial.stage_start.store(now, Ordering::Relaxed);
@@ -290,8 +310,8 @@ impl ElisionTrials {
         let _somebody_else_was_first = ended.is_err(); // I1
     }
 
-    /// Whether a calm latch at the site of that number, at which threads wait for each other, is to be calm no longer: since the others
-    /// are not, or because a trial begins now.
+    /// True if a calm latch at that site, for which threads wait, is to be calm no longer: because
+    /// others at the site are not, or because a trial begins now.
     pub(crate) fn should_leave_calm(&self, site: usize, now: u64) -> bool {
         self.begin_trial(site, self.phase(site), now);
         let phase = self.phase(site);
@@ -312,13 +332,14 @@ impl Default for WorkerTurns {
 }
 
 impl ElisionTrials {
-    /// Begins the next turn of a worker's passes at the site of that number, `now` being the clock's. Says which way they
-    /// go: their number, below 0 if they are to be elided; 0 if the latch is taken and calm from then on.
+    /// Begins the next turn of a worker's passes at that site, at time `now` of the clock. Returns
+    /// their number, below 0 if they are to be elided; 0 if the latch is taken and calm from then
+    /// on.
     pub(crate) fn next_turn(&self, turns: &WorkerTurns, site: usize, now: u64) -> i32 {
         let turn = &turns.0[site];
         let phase = self.phase(site);
         if phase.is_calm() {
-            // Only a latch at which somebody waits makes it end.
+            // Only a latch for which a thread waits ends it.
         } else if phase.is_settled() {
             self.begin_trial(site, phase, now);
         } else if turn.get() == phase && self.sites[site].record_turn(phase, now) {
@@ -336,17 +357,17 @@ const _: () = assert!(MAX_STREAK < 8 && TrialPhase::LAST < 16 && COMPARED_ROUNDS
 mod tests {
     use super::*;
 
-    /// What all workers know, and what some of them do each.
+    /// The findings of all workers, and the turns of `count` of them.
     fn some(count: usize) -> (ElisionTrials, Vec<WorkerTurns>) {
         let turns = (0..count).map(|_| WorkerTurns::default());
         (ElisionTrials::default(), turns.collect())
     }
 
-    /// Passes of a latch that nobody has to ask about, until somebody waits again.
+    /// Passes of a calm latch between two waits.
     const CALM: i32 = 16;
 
-    /// The next passes of one worker, as a latch asks that is calm until it is worth it: their number, and below 0 if they are
-    /// elided.
+    /// Returns the next passes of one worker at a latch that is calm until it is worth it: their
+    /// number, below 0 if they are elided.
     fn next((trials, workers): &(ElisionTrials, Vec<WorkerTurns>), worker: usize, now: u64) -> i32 {
         let passes = trials.next_turn(&workers[worker], 0, now);
         if passes == 0 && trials.should_leave_calm(0, now) {
@@ -355,8 +376,8 @@ mod tests {
         if passes == 0 { CALM } else { passes }
     }
 
-    /// Turns of workers one after the other, until `passes` have passed: how many of them were elided. A pass takes
-    /// so many ticks.
+    /// Runs turns of the workers one after the other, until `passes` have passed; returns how many
+    /// of them were elided. `ticks` gives the time of a pass.
     fn passed(
         some: &(ElisionTrials, Vec<WorkerTurns>),
         passes: u64,
@@ -393,7 +414,7 @@ mod tests {
         let mut now = 0;
         let elided = passed(&one, PASSES, slow, &mut now);
         assert!(elided > 0 && elided * 200 < PASSES, "{elided}");
-        // And the other one, once that has changed.
+        // And the other way, once that has changed.
         let elided = passed(&one, PASSES, fast, &mut now);
         assert!((PASSES - elided) * 50 < PASSES, "{elided}");
         let elided = passed(&one, PASSES, |_| 2_000, &mut now);
@@ -419,7 +440,7 @@ mod tests {
         assert_eq!(elided, 0);
     }
 
-    /// In one round of each trial somebody loses his processor, whichever way it goes.
+    /// In one round of each trial a thread is descheduled, whichever way it goes.
     #[test]
     fn one_round_may_be_of_any_length() {
         for (stage, pays) in [(3, true), (4, true), (2, false), (5, false)] {
@@ -443,7 +464,7 @@ mod tests {
         }
     }
 
-    /// All go the same way but for the turn that they are in.
+    /// All go the same way except for the turn that they are in.
     #[test]
     fn workers_of_one_site_go_the_same_way() {
         let many = some(8);
@@ -462,8 +483,8 @@ mod tests {
         assert_eq!(one.0.next_turn(&one.1[0], 1, 0), 0);
     }
 
-    /// Of a site where somebody waits all the time: no trial before the last one is over for as long as it took, doubled as often as the
-    /// latch has won; and a second is enough, however long a trial took.
+    /// At a site where threads always wait, no trial begins before a pause as long as the last
+    /// trial, doubled for each win of the latch. A second is enough, however long a trial took.
     #[test]
     fn a_calm_site_pauses_for_longer_and_longer() {
         let one = some(1);
@@ -489,7 +510,8 @@ mod tests {
         assert!(one.0.should_leave_calm(0, end + MAX_PAUSE_TICKS));
     }
 
-    /// Otherwise more and more of their passes would count, and each stage seem faster than the one before.
+    /// Otherwise more and more of their passes would count, and each stage seem faster than the one
+    /// before.
     #[test]
     fn no_latch_joins_in_the_middle_of_a_trial() {
         let trials = ElisionTrials::default();
@@ -515,7 +537,8 @@ mod tests {
         assert!(next(&one, 0, now) < 0);
     }
 
-    /// Each way comes first as often as the other, and the last stage is over before either is gone.
+    /// Each way comes first as often as the other, and the last stage is over before either is
+    /// kept.
     #[test]
     fn stages_of_a_trial_are_fair() {
         for elides in [false, true] {
@@ -534,8 +557,8 @@ mod tests {
         }
     }
 
-    /// Neither he who counted the last turn of a phase and then sleeps keeps it from ending, nor he whose turn was of the
-    /// phase before.
+    /// A thread that counted the last turn of a phase and then sleeps does not keep it from ending,
+    /// nor does a thread whose turn was of the phase before.
     #[test]
     fn a_phase_ends_even_if_a_thread_sleeps() {
         let trials = ElisionTrials::default();

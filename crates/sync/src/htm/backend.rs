@@ -1,21 +1,23 @@
-//! What an elided latch needs of the processor, so that something else can stand in for it.
+//! Transaction backend: what an elided latch needs of the processor, so that software can replace
+//! it.
 //!
 //! # Contract
 //!
-//! * H1  Between a `begin` that succeeds and the `end` that follows it on the same thread, no other such
-//!   pair and no `exclusively` is seen to happen. Whoever would be seen makes the transaction abort, or
-//!   waits.
-//! * H2  What was asked of `begin` (is the latch free?) was so then, and is so until the end.
+//! * H1  Between a `begin` that succeeds and the `end` that follows it on the same thread, no other
+//!   such pair and no `exclusively` is seen to happen. A thread that would be seen aborts the
+//!   transaction, or waits.
+//! * H2  The condition given to `begin` (the latch is free) was true then, and stays true until the
+//!   end.
 //! * H3  A `begin` that fails has done nothing, and says why.
-//! * H4  A `begin` that succeeds knows all that was done before those ends, and before whatever made the
-//!   question true.
+//! * H4  A `begin` that succeeds sees all that was done before those ends, and before the condition
+//!   became true.
 
 use super::{Abort, Rtm, ticks};
 
-/// The latch was held when the transaction looked.
+/// Abort code: the latch was held when the transaction checked.
 pub(crate) const BUSY: u8 = 0xFF;
 
-/// A latch that elides was taken inside a transaction.
+/// Abort code: a latch that elides was taken inside a transaction.
 pub(crate) const NESTED_LATCH: u8 = 0xFD;
 
 /// Begins and ends transactions. See the contract above.
@@ -23,7 +25,7 @@ pub(crate) trait TransactionBackend: Send + Sync {
     /// Begins a transaction in which `free` is true, and stays so.
     ///
     /// # Errors
-    /// Why it aborted: [`Abort::explicit`] with [`BUSY`] if `free` was false.
+    /// The reason of the abort: [`Abort::explicit`] with [`BUSY`] if `free` was false.
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort>;
 
     /// Ends it.
@@ -36,24 +38,25 @@ pub(crate) trait TransactionBackend: Send + Sync {
     /// If the caller is inside a transaction, aborts it with [`NESTED_LATCH`].
     fn abort_enclosing(&self);
 
-    /// Whether the caller may be inside a transaction, of whoever's. `true` is always right.
+    /// True if the caller may be inside a transaction, of any latch. `true` is always right.
     fn may_be_inside(&self) -> bool {
         true
     }
 
-    /// A clock; see [`ticks`].
+    /// Returns the time of a clock; see [`ticks`].
     fn now(&self) -> u64 {
         ticks()
     }
 
-    /// Calls `take`, which makes false what transactions have asked for.
+    /// Calls `take`, which makes the condition of transactions false.
     #[inline(always)]
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
         // The processor sees the write, and aborts them.
         take()
     }
 
-    /// As `exclusively`, but gives up rather than wait for somebody who is inside; then `take` was not called.
+    /// As `exclusively`, but gives up rather than wait for a thread inside; then `take` was not
+    /// called.
     #[inline(always)]
     fn try_exclusively(&self, take: impl FnOnce() -> bool) -> bool {
         self.exclusively(take)

@@ -1,8 +1,8 @@
-//! The instructions themselves, where there are any.
+//! The instructions, where the processor has any.
 //!
-//! Each is a block of assembly that may read and write all memory as far as the compiler knows, so that
-//! nothing is moved across (I4 of the module). A race detector knows as little of transactions as a model
-//! checker does, and would see races: there are none for it.
+//! Each is a block of assembly that may read and write all memory as far as the compiler knows, so
+//! that no access is moved across (I4 of the module). A race detector knows as little of
+//! transactions as a model checker does, and would report races: it gets none.
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, foxton_tsan))))]
 mod real {
@@ -14,11 +14,11 @@ mod real {
     const HLE: u32 = 1 << 4;
     const RTM: u32 = 1 << 11;
 
-    /// That the processor shows RTM, so that its instructions are defined.
+    /// Proof that the processor shows RTM, so that its instructions are defined.
     #[derive(Debug, Clone, Copy)]
     pub(in crate::htm) struct RtmInstructions(());
 
-    /// That the processor shows HLE, so that `xtest` is defined.
+    /// Proof that the processor shows HLE, so that `xtest` is defined.
     #[derive(Debug, Clone, Copy)]
     pub(in crate::htm) struct HleInstructions(());
 
@@ -29,7 +29,7 @@ mod real {
         shown.then_some(()).ok_or(NotAvailable::Processor)
     }
 
-    /// Whether the caller is in a transaction.
+    /// True if the caller is in a transaction.
     ///
     /// # Safety
     ///
@@ -42,14 +42,14 @@ mod real {
         inside != 0
     }
 
-    // The prefixes are defined everywhere, and mean something where HLE is shown. So these need no proof,
-    // and are tested on every processor.
+    // The prefixes are defined everywhere, and mean something where HLE is shown. So these need no
+    // proof, and are tested on every processor.
 
     #[inline(always)]
     pub(in crate::htm) fn acquire(word: &AtomicU8) -> u8 {
         let mut value = 1u8;
-        // SAFETY: an exchange of an atomic word, which is what it would be without the prefix too; elided,
-        // an abort comes back before it (I1).
+        // SAFETY: an exchange of an atomic word, also without the prefix; if it is elided, an abort
+        // returns to before it (I1).
         unsafe {
             asm!(
                 "xacquire xchg byte ptr [{word}], {value}",
@@ -63,7 +63,7 @@ mod real {
 
     #[inline(always)]
     pub(in crate::htm) fn release(word: &AtomicU8) {
-        // SAFETY: a store to an atomic word, which is what it would be without the prefix too.
+        // SAFETY: a store to an atomic word, also without the prefix.
         unsafe {
             asm!(
                 "xrelease mov byte ptr [{word}], 0",
@@ -78,11 +78,11 @@ mod real {
             shows(RTM).map(Self)
         }
 
-        /// All ones once a transaction has begun, or the status of its abort.
+        /// Returns all ones once a transaction has begun, or the status of its abort.
         #[inline(always)]
         pub(in crate::htm) fn begin(self) -> u32 {
             let status: u32;
-            // SAFETY: `self` shows that the instruction is defined. An abort comes back to the label
+            // SAFETY: `self` shows that the instruction is defined. An abort returns to the label
             // with everything but `eax` as it was (I1), and `eax` is an output.
             unsafe {
                 asm!(
@@ -96,7 +96,7 @@ mod real {
             status
         }
 
-        /// Ends what was begun last.
+        /// Ends the innermost transaction.
         ///
         /// # Safety
         ///
@@ -126,7 +126,7 @@ mod real {
             shows(HLE).map(Self)
         }
 
-        /// Whether a latch taken and given back with the prefixes was elided this time.
+        /// True if a latch acquired and released with the prefixes was elided this time.
         pub(in crate::htm) fn elides(self) -> bool {
             let word = AtomicU8::new(0);
             self.acquire(&word);
@@ -153,11 +153,11 @@ mod real {
     use crate::htm::NotAvailable;
     use crate::shim::AtomicU8;
 
-    /// There is none: nobody has a value of this type.
+    /// Never made: there are no such instructions.
     #[derive(Debug, Clone, Copy)]
     pub(in crate::htm) enum RtmInstructions {}
 
-    /// There is none: nobody has a value of this type.
+    /// Never made: there are no such instructions.
     #[derive(Debug, Clone, Copy)]
     pub(in crate::htm) enum HleInstructions {}
 
@@ -216,7 +216,8 @@ mod tests {
     use super::real::{acquire, release};
     use crate::shim::{AtomicU8, Ordering};
 
-    /// Elided or not, and on processors that ignore the prefixes: to the thread itself the word is taken.
+    /// Elided or not, and on processors that ignore the prefixes: to the thread itself the word is
+    /// taken.
     #[test]
     fn a_word_taken_with_prefixes_is_an_exchange() {
         let word = AtomicU8::new(0);

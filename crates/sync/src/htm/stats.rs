@@ -1,18 +1,20 @@
-//! How often elision was tried, and what came of it.
+//! Elision statistics: attempts and their results.
 //!
 //! # Invariants
 //!
-//! * I1  Only the worker that has the tally writes it, so a count needs no read-modify-write. It lies on
-//!   lines of its own, since a count beside somebody's data would abort whoever reads that.
-//! * I2  A commit is counted inside its transaction: who aborts has not counted it.
-//! * I3  Passes of a turn that take the latch (`trial`) are counted when it begins; those that are left
-//!   of it have not passed yet.
+//! * I1  Only the worker that has the statistics writes them, so a count needs no
+//!   read-modify-write. They have cache lines of their own, because a count beside other data would
+//!   abort transactions that read the data.
+//! * I2  A commit is counted inside its transaction: an attempt that aborts has not counted it.
+//! * I3  Passes of a turn that take the latch (`adaptive`) are counted when it begins; its
+//!   remaining passes have not happened yet.
 //!
 //! # Time
 //!
-//! With the feature `account` each attempt is timed, too, from before its beginning to after its end, since a
-//! clock that is read inside could abort it. That is two looks at the clock of the processor for an attempt, some ten
-//! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
+//! With the feature `account` each attempt is timed, too, from before its beginning to after its
+//! end, because a clock that is read inside could abort it. That is two reads of the processor's
+//! clock per attempt, some ten nanoseconds each, of which about one falls into the measured time:
+//! short sections seem longer than they are.
 
 use super::{Cause, adaptive::SITES};
 use crate::shim::unmodelled::AtomicI32;
@@ -36,8 +38,8 @@ const COUNTS: usize = match (cfg!(loom), TIMED) {
     (_, true) => CAUSES + 6,
 };
 
-/// What elision is timed by: ticks of a clock that goes on steadily and is the same for all processors, or 0 where
-/// the processor has none. Only differences mean anything.
+/// Returns the time that elision is measured by: ticks of a steady clock that is the same for all
+/// processors, or 0 where the processor has none. Only differences are meaningful.
 pub fn ticks() -> u64 {
     // SAFETY: every processor of this architecture has it, and it touches no memory.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]
@@ -46,19 +48,19 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// What one worker counts.
+/// Counts of one worker.
 #[derive(Debug)]
 pub(crate) struct ElisionStats {
     counts: [AtomicU64; COUNTS],
-    /// Passes left of its turn at each site; below 0 if they are to be elided. A model checker is not told of them: nothing
-    /// depends on what is read here.
+    /// Passes left of its turn at each site; below 0 if they are to be elided. Hidden from the
+    /// model checker, because nothing depends on their values.
     passes_left: [AtomicI32; SITES],
 }
 
-/// How a pass of a latch that adapts goes.
+/// The way a pass of an adaptive latch goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElisionChoice {
-    /// The latch is taken, and the next ones at once.
+    /// The latch is taken, and the next passes take it without asking.
     Calm,
     /// The latch is taken.
     Latch,
@@ -72,7 +74,7 @@ impl ElisionChoice {
         if passes > 0 { Self::Latch } else { Self::Elide }
     }
 
-    /// A pass of a turn that goes this way.
+    /// One pass of a turn that goes this way.
     #[inline(always)]
     fn pass(self) -> i32 {
         match self {
@@ -101,39 +103,40 @@ impl ElisionStats {
     #[inline(always)]
     fn add(&self, index: usize, more: u64) {
         if let Some(counter) = self.counts.get(index) {
-            // Relaxed: nobody else writes it (I1).
+            // Relaxed: no other thread writes it (I1).
             let count = counter.load(Ordering::Relaxed).wrapping_add(more);
             counter.store(count, Ordering::Relaxed);
         }
     }
 
-    /// A transaction that commits unless something aborts it, and this count with it (I2).
+    /// Counts a transaction that commits unless something aborts it, and this count with it (I2).
     #[inline(always)]
     pub(crate) fn record_committed(&self) {
         self.count(COMMITTED);
     }
 
-    /// An attempt that aborted because of `cause`.
+    /// Counts an attempt that aborted because of `cause`.
     pub(crate) fn aborted(&self, cause: Cause) {
         self.count(cause as usize);
     }
 
-    /// An attempt that aborted because the latch was held; counted for its cause too.
+    /// Counts an attempt that aborted because the latch was held, which is counted for its cause
+    /// too.
     pub(crate) fn record_busy(&self) {
         self.count(BUSY);
     }
 
-    /// A latch that could be elided was taken.
+    /// Counts a pass that took a latch which could be elided.
     #[inline(always)]
     pub(crate) fn record_latched(&self) {
         self.count(LATCHED);
     }
 
-    /// How the next pass at that site goes; `None` if its turn is over.
+    /// Returns how the next pass at that site goes; `None` if the turn is over.
     #[inline(always)]
     pub(crate) fn next_choice(&self, site: usize) -> Option<ElisionChoice> {
         let passes_left = &self.passes_left[site % SITES];
-        // Relaxed: nobody else writes it (I1), here and below.
+        // Relaxed: no other thread writes it (I1), here and below.
         match passes_left.load(Ordering::Relaxed) {
             0 => None,
             passes => {
@@ -144,7 +147,8 @@ impl ElisionStats {
         }
     }
 
-    /// The next turn at that site: so many passes, below 0 if elision is to be tried. Says how the first of them goes.
+    /// Begins the next turn at that site: so many passes, below 0 if elision is to be tried.
+    /// Returns how the first of them goes.
     pub(crate) fn begin_turn(&self, site: usize, passes: i32) -> ElisionChoice {
         let choice = ElisionChoice::of(passes);
         self.passes_left[site].store(passes - choice.pass(), Ordering::Relaxed);
@@ -152,7 +156,7 @@ impl ElisionStats {
         choice
     }
 
-    /// A pass that was to go that way did not come about.
+    /// Undoes the choice of a pass that did not happen.
     #[cold]
     pub(crate) fn undo_choice(&self, site: usize, choice: ElisionChoice) {
         let passes_left = &self.passes_left[site];
@@ -175,7 +179,7 @@ impl ElisionStats {
         let passes_left = |passes_left: &AtomicI32| {
             u64::try_from(passes_left.load(Ordering::Relaxed)).unwrap_or(0)
         };
-        // I3. Who reads meanwhile may read one of them later than the other, and find more or fewer by a turn.
+        // I3. A concurrent reader may read one of them later than the other, and be off by a turn.
         let passes_left: u64 = self.passes_left.iter().map(passes_left).sum();
         sum.latched += read(LATCHED).saturating_sub(passes_left);
         sum.committed_ticks += read(COMMITTED_TICKS);
@@ -186,17 +190,17 @@ impl ElisionStats {
     }
 }
 
-/// What came of elision: passes through latches that try it, and attempts by their end.
+/// Results of elision: passes through latches that try it, and attempts by their end.
 ///
-/// Only latches that begin transactions by RTM count. Prefixes do not say what came of them; and a latch that adapts counts
-/// while it is tried or elided, and otherwise is one that knows nothing of elision.
+/// Only latches that begin transactions by RTM count, because prefixes do not report their result.
+/// An adaptive latch counts while it is tried or elided, and otherwise is a latch without elision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elisions {
-    /// Passes that were elided: transactions that committed.
+    /// Number of passes that were elided: transactions that committed.
     pub committed: u64,
-    /// Passes that took the latch after all, or did not try.
+    /// Number of passes that took the latch after an attempt, or did not try.
     pub latched: u64,
-    /// Attempts that aborted because the latch was held; part of those with cause
+    /// Number of attempts that aborted because the latch was held; part of those with cause
     /// [`Explicit`](Cause::Explicit).
     pub busy: u64,
     aborted: [u64; CAUSES],
@@ -205,17 +209,17 @@ pub struct Elisions {
 }
 
 impl Elisions {
-    /// Attempts that aborted because of `cause`.
+    /// Number of attempts that aborted because of `cause`.
     pub fn aborted(&self, cause: Cause) -> u64 {
         self.aborted[cause as usize]
     }
 
-    /// Attempts that ended, either way.
+    /// Number of attempts that ended, either way.
     pub fn attempts(&self) -> u64 {
         self.committed + self.aborted.iter().sum::<u64>()
     }
 
-    /// The share of attempts that aborted, from 0 to 1; `None` without attempts.
+    /// Returns the share of attempts that aborted, from 0 to 1; `None` without attempts.
     ///
     /// ```
     /// use foxton_sync::htm::Elisions;
@@ -226,14 +230,14 @@ impl Elisions {
         share(self.attempts() - self.committed, self.attempts())
     }
 
-    /// The share of passes that were elided, from 0 to 1; `None` without passes.
+    /// Returns the share of passes that were elided, from 0 to 1; `None` without passes.
     pub fn elided_share(&self) -> Option<f64> {
         share(self.committed, self.committed + self.latched)
     }
 
-    /// The shares, from 0 to 1, of `spent` ([`ticks`] of all threads together) that went into transactions that
-    /// committed, and into attempts that aborted. A thread that loses its processor inside of one spends its
-    /// time there until it is back, and then it has aborted.
+    /// Returns the shares, from 0 to 1, of `spent` ([`ticks`] of all threads together) that went
+    /// into transactions that committed, and into attempts that aborted. A thread that is
+    /// descheduled inside one spends its time there until it is back, and then it has aborted.
     ///
     /// `None` where nothing is timed: without the feature `account`.
     ///
@@ -248,7 +252,7 @@ impl Elisions {
         TIMED.then(|| of(self.committed_ticks).zip(of(self.aborted_ticks)))?
     }
 
-    /// Adds what other workers counted.
+    /// Adds the counts of other workers.
     pub fn add(&mut self, other: &Self) {
         self.committed += other.committed;
         self.latched += other.latched;
@@ -260,12 +264,12 @@ impl Elisions {
         }
     }
 
-    /// What came since `before`, of the same workers.
+    /// Returns the counts since `before`, of the same workers.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
             committed: self.committed - before.committed,
-            // Read while it was counted, it may be off by a turn.
+            // A concurrent read may be off by a turn.
             latched: self.latched.saturating_sub(before.latched),
             busy: self.busy - before.busy,
             aborted: std::array::from_fn(|cause| self.aborted[cause] - before.aborted[cause]),
@@ -275,7 +279,7 @@ impl Elisions {
     }
 }
 
-/// What the attempts of one worker are timed by, if they are: nothing otherwise, and of no size.
+/// Times the attempts of one worker, if they are timed; otherwise does nothing and has no size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttemptTimer<'a> {
     #[cfg(feature = "account")]
@@ -305,11 +309,11 @@ impl<'a> AttemptTimer<'a> {
         None
     }
 
-    /// An attempt is about to begin. Kept in memory, written before: an abort leaves it as it is.
+    /// An attempt is about to begin. Written to memory before it: an abort leaves it as it is.
     #[inline(always)]
     pub(crate) fn start(self) {
         if let Some(started) = self.stats().and_then(|stats| stats.counts.get(STARTED)) {
-            started.store(ticks(), Ordering::Relaxed); // Relaxed: nobody else looks at it.
+            started.store(ticks(), Ordering::Relaxed); // Relaxed: no other thread reads it.
         }
     }
 
@@ -326,7 +330,7 @@ impl<'a> AttemptTimer<'a> {
         self.stop(ABORTED_TICKS);
     }
 
-    /// It has committed.
+    /// The attempt has committed.
     #[inline(always)]
     pub(crate) fn record_committed(self) {
         self.stop(COMMITTED_TICKS);

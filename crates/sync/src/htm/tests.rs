@@ -1,9 +1,9 @@
-//! What can be known with and without the hardware. Tests that need it return early where it is not
-//! there, and fail where it is there and does otherwise.
+//! Tests of hardware transactions, with and without the hardware. Tests that need it return early
+//! where it is missing, and fail where it is present and does otherwise.
 
 use super::*;
 
-/// What each bit means, with every other bit beside it that the processor may set.
+/// Each bit's cause, with every other bit beside it that the processor may set.
 #[test]
 fn a_status_word_has_one_cause() {
     let cases = [
@@ -79,7 +79,7 @@ fn availability_does_not_change() {
     }
 }
 
-/// As often as it takes for one to commit where there is nothing against it.
+/// Tries until one commits, where nothing prevents it.
 fn until_committed<R>(rtm: Rtm, mut body: impl FnMut() -> R) -> R {
     let mut attempt = || rtm.run(&mut body).ok();
     let committed = (0..1_000_000).find_map(|_| attempt());

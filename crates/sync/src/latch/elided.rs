@@ -1,47 +1,52 @@
-//! A latch that is not taken: who passes it begins a transaction of the processor instead.
+//! Elided latches: a pass begins a hardware transaction instead of taking the latch.
 //!
-//! The transaction reads the latch, and goes on if nobody holds it. From then on whoever takes the latch
-//! aborts the transaction, since he writes what it has read; and two transactions abort each other only if
-//! one writes what the other touches. So threads that do not meet in the data do not meet at all. What
-//! cannot be done that way takes the latch: [`ElisionPolicy`] says after which aborts.
+//! The transaction reads the latch, and continues if it is free. From then on any thread that takes
+//! the latch aborts the transaction, because it writes what the transaction has read. Two
+//! transactions abort each other only if one writes what the other touches. So threads that touch
+//! different data do not meet at all. A pass that cannot be done that way takes the latch:
+//! [`ElisionPolicy`] says after which aborts.
 //!
 //! # State
 //!
-//! The real latch, and how many of its next passes are not to try elision. Whether trying pays at all, one kind learns
-//! of all latches of its site together (`htm::trial`). While it does not, the latch is *calm*: its front is plain (`parking`), it is passed
-//! without anything here being asked, and only who had to wait for it comes here (`waited`), as every sixteenth begins a
-//! trial, if it is time for one.
+//! The real latch, and how many of its next passes are not to try elision. One kind learns for all
+//! latches of its site together whether trying pays at all (`htm::adaptive`). While it does not,
+//! the latch is *calm*: its front is plain (`parking`), and it is passed without any check here.
+//! Only a thread that had to wait for it comes here (`after_wait`), and every sixteenth of them
+//! begins a trial, if it is time for one.
 //!
 //! # Invariants
 //!
-//! * I1  An elided pass has read the latch as free inside its transaction, so it is over before anybody
-//!   holds the latch, or did not happen (H1, H2 of `htm::backend`). C1 and C2 of the contract follow: holders
-//!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
-//!   as can be told (I2 of `htm`).
-//! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
-//!   can have freed it. So `release` needs no mark.
-//! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
-//!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
-//!   twice by `&mut`. A calm one may be passed inside another's transaction: it is taken there, and seen to be.
-//! * I4  Only the holder of the real latch writes `skips`, and whether the front is plain: so there is one writer, and no
-//!   transaction that is going to commit has the line in its read set, which a write would abort.
-//! * I5  An elided pass has read inside its transaction that the front is not plain, so it is not until the end. So who gives back
-//!   what is plain holds it.
+//! * I1  An elided pass has read the latch as free inside its transaction, so it is over before any
+//!   thread holds the latch, or did not happen (H1, H2 of `htm::backend`). C1 and C2 of the
+//!   contract follow: holders exclude each other as the real latch does. Elided passes exclude
+//!   holders, and exclude each other as far as can be observed (I2 of `htm`).
+//! * I2  A thread that passes and finds the latch free is inside a transaction, and otherwise holds
+//!   it: no other thread can have freed it. So `release` needs no mark.
+//! * I3  No latch that elides is passed inside a transaction: that aborts it, and the thread that
+//!   began it takes the latch. Otherwise a thread could pass one latch twice, because it reads as
+//!   free, and have the value twice by `&mut`. A calm one may be passed inside another's
+//!   transaction: it is taken there, and reads as held.
+//! * I4  Only the holder of the real latch writes `skips`, and the mark that its front is plain. So
+//!   there is one writer, and no transaction that is going to commit has the line in its read set,
+//!   which a write would abort.
+//! * I5  An elided pass has read inside its transaction that the front is not plain, so it is not
+//!   until the end. So a thread that releases a plain latch holds it.
 //!
-//! # Against the lemmings
+//! # Against the lemming effect
 //!
-//! One abort takes the latch, which aborts all others; if each of them took the latch in turn, the next
-//! would find it held again, and nobody would ever elide [001 §2.2]. So an abort because the latch was held
-//! counts for nothing: the thread waits until it is free, and tries again. Over a latch whose waiters sleep, one
-//! that was held for all of a wait's patience is slept for and had on waking, which no other pass is made to pay
-//! for; and each wait has patience of its own, so that whoever is only late a few times sleeps for none of them.
+//! One abort takes the latch, which aborts all other transactions. If each of them took the latch
+//! in turn, the next would find it held again, and no pass would ever be elided [001 §2.2]. So an
+//! abort because the latch was held counts for nothing: the thread waits until it is free, and
+//! tries again. If the real latch's waiters sleep and it was held until a wait's spinning was over,
+//! the thread sleeps for it and takes it on waking, which costs no other pass anything. Each wait
+//! spins anew, so that a thread that is only late a few times sleeps for none of them.
 //!
 //! # Differences from the paper
 //!
-//! Its emulation of lock elision by RTM [001 Algorithm 1] reads the latch at the end too, and aborts if it
-//! is held; here that cannot be (I1). A latch held at the beginning aborts at once, not at the next `pause`.
-//! Its latches may be nested; these may not (I3), since an elided latch does not appear as held to who
-//! passes it, which the document notes and leaves at that.
+//! Its emulation of lock elision by RTM [001 Algorithm 1] reads the latch at the end too, and
+//! aborts if it is held; here that cannot be (I1). A latch held at the beginning aborts at once,
+//! not at the next `pause`. Its latches may be nested; these may not (I3), because an elided latch
+//! does not appear as held to a second pass, which the document notes and accepts.
 
 mod policy;
 mod real_latch;
@@ -84,7 +89,7 @@ type Native = crate::htm::Rtm;
 #[cfg(feature = "emulated")]
 type Native = emulated::Emulated;
 
-/// What latches elide by here, if by anything.
+/// Returns the backend by which latches elide here, if there is one.
 fn native() -> Option<Native> {
     #[cfg(not(feature = "emulated"))]
     return crate::htm::rtm().ok();
@@ -92,38 +97,38 @@ fn native() -> Option<Native> {
     return crate::htm::switch().ok().map(|()| Native::default());
 }
 
-/// Ending a turn of passes of a latch that adapts.
+/// Site: ending a turn of passes of an adaptive latch.
 static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of elision");
 
-/// What is done not to take a latch.
+/// The part of a latch that elides.
 #[derive(Debug)]
 pub(super) struct Elided<E = Native> {
     backend: E,
     policy: ElisionPolicy,
-    /// The number of its site.
+    /// Number of its site.
     site: u8,
-    /// The passes that are not to try; while it is calm, those that have waited.
+    /// Number of passes that are not to try; while it is calm, of those that have waited.
     skips: AtomicU8,
     flag: SpinLatch,
     #[cfg(all(test, not(loom)))]
     scripted: Option<Mutex<VecDeque<bool>>>,
 }
 
-/// Passes that wait for a calm latch before it is asked whether trying may be worth it.
+/// Number of passes that wait for a calm latch before it checks whether trying may pay.
 const WAITS_PER_CHECK: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// What came of trying not to take the latch.
+/// Result of trying not to take the latch.
 enum ElisionAttempt {
     /// The caller is in a transaction.
     Inside,
-    /// Somebody holds the latch.
+    /// Another thread holds the latch.
     Held,
-    /// Take it.
+    /// The latch is to be taken.
     Take(TakeReason),
 }
 
 impl Elided {
-    /// A latch of `kind` at `site`, if there is something here to elide it by.
+    /// Returns a latch of `kind` at `site`, if there is a backend here.
     pub(super) fn available(kind: Kind, site: &'static Site) -> Option<Self> {
         native().map(|backend| Self::with_backend(backend, ElisionPolicy::of(kind), site))
     }
@@ -142,12 +147,12 @@ impl<E: TransactionBackend> Elided<E> {
         }
     }
 
-    /// Whether it begins calm. Models begin in the middle of a trial.
+    /// True if it begins calm. Models begin in the middle of a trial.
     pub(super) fn begins_calm(&self) -> bool {
         self.policy == ElisionPolicy::Adaptive && !cfg!(loom)
     }
 
-    /// The latch that it is over.
+    /// The latch underneath.
     #[inline(always)]
     fn real<'a>(&'a self, front: &'a Parking) -> RealLatch<'a> {
         #[cfg(all(test, not(loom)))]
@@ -204,7 +209,8 @@ impl<E: TransactionBackend> Elided<E> {
         passed
     }
 
-    /// Whether this pass takes the latch as if there were no transactions, since trying does not pay.
+    /// Returns whether this pass takes the latch as if there were no transactions, because trying
+    /// does not pay.
     #[inline(always)]
     fn choice(&self, worker: &Worker) -> ElisionChoice {
         if self.policy != ElisionPolicy::Adaptive {
@@ -254,7 +260,7 @@ impl<E: TransactionBackend> Elided<E> {
         usize::from(self.site)
     }
 
-    /// Gives the latch back, or ends the transaction.
+    /// Releases the latch, or ends the transaction.
     ///
     /// # Safety
     ///
@@ -307,7 +313,7 @@ impl<E: TransactionBackend> Elided<E> {
 
     #[inline(always)]
     fn skips(&self) -> u32 {
-        // Relaxed: a hint for whoever does not hold the latch; who does is the only one to write it (I4).
+        // Relaxed: a hint to all but the holder, who alone writes it (I4).
         u32::from(self.skips.load(Ordering::Relaxed))
     }
 
@@ -361,7 +367,7 @@ impl<E: TransactionBackend> Elided<E> {
                 return take();
             }
             while !real.is_free() {
-                // A model has no time to be patient in.
+                // A model has no time to spin.
                 if real.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
                     take();
                     return self.record_taken(worker, TakeReason::Waited);
@@ -383,5 +389,5 @@ impl<E: TransactionBackend> Elided<E> {
     }
 }
 
-// What the abort of a latch that is held means is the policy's to say; that it is this code is not.
+// The policy says what an abort by a held latch means; its code is fixed here.
 const _: () = assert!(BUSY == 0xFF);

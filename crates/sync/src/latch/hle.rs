@@ -1,19 +1,20 @@
-//! Lock elision by the processor's own means: prefixes on the instructions that take a latch and give it
-//! back [001 §2.2].
+//! Lock elision by the processor's prefixes on the instructions that take and release a latch [001
+//! §2.2].
 //!
-//! Where they are known, `xacquire` begins a transaction instead of writing the latch, and `xrelease` ends
-//! it. To the thread itself the latch appears as held, so that passing it twice waits, as with any latch.
-//! After an abort the processor does the exchange without eliding. Nobody says which of it was done, so
-//! nothing is counted. Where the prefixes are not known there is no such latch: `tas-t` stands for it.
+//! Where they are known, `xacquire` begins a transaction instead of writing the latch, and
+//! `xrelease` ends it. To the thread itself the latch appears as held, so that passing it twice
+//! waits, as with any latch. After an abort the processor does the exchange without eliding. It
+//! does not report which of the two it did, so nothing is counted. Where the prefixes are not known
+//! there is no such latch: `tas-t` stands for it.
 //!
 //! # State
 //!
-//! One word of four bytes, the size that document 001 found fastest (section 2.4.1): not 0 while held.
+//! One word: not 0 while held.
 //!
 //! # Orderings
 //!
-//! None by name: taking it and giving it back are assembly, and the processor's exchanges and stores order no less than
-//! Acquire and Release, so that the next holder sees what the last one wrote.
+//! None by name: acquiring and releasing it are assembly, and the processor's exchanges and stores
+//! order no less than Acquire and Release, so that the next holder sees what the last one wrote.
 
 use super::Latch;
 use super::queue::QueueNode;
@@ -23,7 +24,7 @@ use crate::shim::{AtomicU8, Ordering, hint};
 
 const FREE: u8 = 0;
 
-/// A flag that is taken and given back with prefixes.
+/// A flag that is taken and released with prefixes.
 #[derive(Debug)]
 pub(super) struct PrefixElided {
     hle: Hle,
@@ -31,7 +32,7 @@ pub(super) struct PrefixElided {
 }
 
 impl PrefixElided {
-    /// A latch that is elided by prefixes, if they do that here.
+    /// Returns a latch that is elided by prefixes, if they do that here.
     pub(super) fn available() -> Option<Self> {
         let hle = htm::hle().ok()?;
         Some(Self {
@@ -45,7 +46,7 @@ impl PrefixElided {
         self.hle.acquire(&self.word) == FREE
     }
 
-    /// Waits until it is free before it tries again: an elided exchange of a latch that is held aborts.
+    /// Waits until it is free before it tries again: an elided exchange of a held latch aborts.
     #[cold]
     fn wait(&self) {
         let mut backoff = Backoff::new();

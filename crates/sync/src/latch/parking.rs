@@ -1,40 +1,50 @@
-//! Spins a little, then sleeps until woken; and the front of every other latch.
+//! Parking latch: spins a little, then sleeps until woken. It is also the front of every other
+//! latch.
 //!
-//! The protocol is that of `parking_lot`'s raw mutex, over its process-wide table of sleepers keyed by address
-//! (`parking_lot_core`). New is a mark: there is *more* to the latch than this. A latch without it is *plain*, and is passed by two
-//! exchanges, each after one look at the mark at most; so the default kind pays nothing for there being others, and a latch that adapts
-//! is this one to the instruction while elision is not tried.
+//! The protocol is that of `parking_lot`'s raw mutex, over its process-wide table of sleepers keyed
+//! by address (`parking_lot_core`). New is a mark: the latch is *extended*. A latch without the
+//! mark is *plain*, and is passed by two exchanges, each after at most one read of the mark. So the
+//! default kind pays nothing for the other kinds, and an adaptive latch has the same instructions
+//! as this one while elision is not tried.
 //!
-//! What each of them looks at, and no more, is chosen by measuring (`benches/parking.rs`):
+//! Measurements decided what each exchange reads, and no more (`benches/parking.rs`):
 //!
-//! * While there is more to no latch of the process, not even at the mark (`sleepers::SleeperTable::extended_latches`): a line that somebody else has written
-//!   is then fetched once, to be written, and not twice. Nor does the exchange look at the state first, as `parking_lot`'s trying does.
-//! * The one that gives it back does not look at the state either: a look at the byte that was just exchanged waits for the exchange,
-//!   which is a fifth of a pass. One more mark to look at, at either end, is a twentieth of a pass where others want the line.
+//! * While no latch of the process is extended, not even the mark
+//!   (`SleeperTable::extended_latches`). A line that another thread has written is then fetched
+//!   once, for writing, and not twice. Nor does the exchange read the state first, as
+//!   `parking_lot`'s try does.
+//! * The releasing exchange does not read the state either: a read of the byte that was just
+//!   exchanged waits for the exchange, which is a fifth of a pass. One more mark to read, at either
+//!   end, is a twentieth of a pass where other threads want the line.
 //!
-//! Under the random scheduler, and in models of what is above, which cannot see sleepers of that table, a mutex and a condition
-//! variable stand in (`standin`). The protocol itself has a model with sleepers of its own (`model`).
+//! Under the random scheduler, and in models of the layers above, which cannot see sleepers of that
+//! table, a mutex and a condition variable replace it (`standin`). The protocol itself has a model
+//! with sleepers of its own (`model`).
 //!
 //! # State
 //!
 //! ```text
-//!  HELD      somebody holds it                                           } one byte
-//!  SLEEPERS  somebody sleeps for it, or is about to                      }
-//!  more      it is the front of another latch, or may be elided            another
+//!  HELD      a thread holds it                                           } one byte
+//!  SLEEPERS  a thread sleeps for it, or is about to                      }
+//!  extended  it is the front of another latch, or may be elided            another
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1  HELD goes up by an exchange, and whoever saw it go holds the latch; only the holder takes it down. Or he leaves it up
-//!   and hands the latch to a sleeper, who is told so.
-//! * I2  `extended` changes only while the latch is held, by its holder; nobody passes a mere front. So who took a plain latch
-//!   finds it plain when he gives it back, unless he has changed that.
-//! * I3  SLEEPERS goes up only while HELD is, and down only by the holder while he has the sleepers' queue locked: so who
-//!   sleeps, having seen both in there, is seen by the holder who gives the latch back.
-//! * I4  Every latch with `extended` to it is counted, from before it has until after it has no longer, or is dropped. So nobody takes a mere
-//!   front: whoever can pass one was given it after it was counted, and its own one is in each later count. The count of a latch that
-//!   adapts may be read late: who takes that for plain takes the real latch, which any pass may; and an elided pass that gives it
-//!   back as plain finds it free, so that it does not, and looks further.
+//! * I1  HELD is set by an exchange, and the thread that set it holds the latch; only the holder
+//!   clears it. Or the holder leaves it set and hands the latch over to a sleeper.
+//! * I2  `extended` changes only while the latch is held, by its holder; no thread passes a mere
+//!   front. So a thread that acquired a plain latch finds it plain when it releases it, unless it
+//!   has changed that.
+//! * I3  SLEEPERS is set only while HELD is, and cleared only by the holder while it has the
+//!   sleepers' queue locked. So a thread that sleeps, having seen both set under that lock, is seen
+//!   by the holder that releases the latch.
+//! * I4  Every extended latch is counted, from before it is extended until it is no longer, or is
+//!   dropped. So no thread takes a mere front: a thread that can pass one got it after it was
+//!   counted, and its own increment is in each later count. The count of an adaptive latch may be
+//!   read late. A thread that then takes it for plain takes the real latch, which any pass may. An
+//!   elided pass that then releases it as plain finds it free, so that the exchange fails and it
+//!   looks further.
 
 #[cfg(not(shuttle))]
 mod sleeper_table;
@@ -55,7 +65,7 @@ type Raw = word::ParkingWord<sleeper_table::ProcessTable>;
 #[cfg(any(loom, shuttle))]
 type Raw = standin::Standin;
 
-/// Sleeps while somebody else holds it.
+/// A latch for which waiters sleep.
 pub(super) struct Parking(Raw);
 
 impl Default for Parking {
@@ -71,18 +81,18 @@ impl std::fmt::Debug for Parking {
 }
 
 impl Parking {
-    /// One that is `plain`, or to which there is more.
+    /// Returns a plain or an extended latch.
     pub(super) fn new(plain: bool) -> Self {
         Self(Raw::new(!plain))
     }
 
-    /// Takes it, if it is plain, nobody holds it and nobody sleeps for it.
+    /// Acquires it, if it is plain, free and without sleepers.
     #[inline(always)]
     pub(super) fn try_acquire_plain(&self) -> bool {
         self.0.try_acquire_plain()
     }
 
-    /// Gives it back, if it is plain and nobody sleeps for it.
+    /// Releases it, if it is plain and without sleepers.
     ///
     /// # Safety
     ///
@@ -92,7 +102,7 @@ impl Parking {
         self.0.try_release_plain()
     }
 
-    /// Whether there is nothing more to it.
+    /// True if it is not extended.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.0.is_plain()
@@ -103,7 +113,7 @@ impl Parking {
         self.0.set_plain(plain);
     }
 
-    /// Whether nobody holds it.
+    /// True if it is free.
     #[inline(always)]
     pub(super) fn is_free(&self) -> bool {
         self.0.is_free()

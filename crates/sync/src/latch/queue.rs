@@ -1,8 +1,8 @@
-//! A queue of waiters, each waiting at its own node.
+//! Queue latch: each waiter waits at its own node.
 //!
 //! Mellor-Crummey and Scott, "Algorithms for Scalable Synchronization on Shared-Memory
-//! Multiprocessors", 1991. The latch is passed on in order of arrival, and handing it over touches
-//! one line that one waiter looks at.
+//! Multiprocessors", 1991. The latch is handed over in order of arrival, and handing it over
+//! touches one line that one waiter reads.
 //!
 //! # State
 //!
@@ -11,17 +11,17 @@
 //!
 //! | signal        | meaning                                                                |
 //! |---------------|------------------------------------------------------------------------|
-//! | null          | the owner of the node waits awake, or was never made to wait           |
+//! | null          | the owner of the node waits awake, or never waited                     |
 //! | an address    | of the handle by which to wake the owner, who sleeps or is about to    |
-//! | `granted()`   | the latch was handed to the node                                       |
+//! | `granted()`   | the latch was handed over to the node                                  |
 //!
 //! # Invariants
 //!
-//! * I1  A node is in one queue from the exchange in `acquire` until `release` returns, and does not
-//!   move meanwhile (I1 of the latch contract).
+//! * I1  A node is in one queue from the exchange in `acquire` until `release` returns, and does
+//!   not move meanwhile (I1 of the latch contract).
 //! * I2  The owner of a node with a predecessor is its predecessor's only writer of `next`.
-//! * I3  `release` touches its successor's node last by setting the signal to `granted()`: from then
-//!   on the node may be gone, and the handle in the frame of its owner with it.
+//! * I3  `release` touches its successor's node last by setting the signal to `granted()`: from
+//!   then on the node may be gone, and the handle in the frame of its owner with it.
 //! * I4  A signal goes from null to an address at most once, by the owner of the node, and to
 //!   `granted()` once, by its predecessor. It never goes back.
 //!
@@ -29,29 +29,29 @@
 //!
 //! * O1  the exchange in `acquire` (Release) to itself (Acquire): the successor sees the
 //!   predecessor's node as it was made.
-//! * O2  linking in `acquire` (Release) to `successor` (Acquire): the holder sees the successor's node
-//!   as it was made.
-//! * O3  `hand_over` signalling (Release) to `acquire` (Acquire): the next holder sees what the last
-//!   one wrote.
-//! * O4  `release` emptying the queue (Release) to the exchange in `acquire` (Acquire): who finds the
-//!   latch free sees what the last holder wrote.
-//! * O5  `sleep` leaving its handle (Release) to `hand_over` failing to signal (Acquire): who is to
-//!   wake a sleeper sees the handle as it was made.
+//! * O2  linking in `acquire` (Release) to `successor` (Acquire): the holder sees the successor's
+//!   node as it was made.
+//! * O3  `hand_over` signalling (Release) to `acquire` (Acquire): the next holder sees what the
+//!   last one wrote.
+//! * O4  `release` emptying the queue (Release) to the exchange in `acquire` (Acquire): a thread
+//!   that finds the latch free sees what the last holder wrote.
+//! * O5  `sleep` leaving its handle (Release) to `hand_over` failing to signal (Acquire): the waker
+//!   of a sleeper sees the handle as it was made.
 //!
 //! # Why no sleeper is forgotten
 //!
-//! The owner goes to sleep only by exchanging null for its handle's address. Either that comes before
-//! the predecessor's exchange of null for `granted()`, which then fails, finds the handle and wakes
-//! by it; or it comes after, fails, and the owner does not sleep. A wake that comes before the owner
-//! sleeps ends its next sleep at once.
+//! The owner goes to sleep only by exchanging null for its handle's address. Either that comes
+//! before the predecessor's exchange of null for `granted()`, which then fails, finds the handle
+//! and wakes by it. Or it comes after, fails, and the owner does not sleep. A wake that comes
+//! before the owner sleeps ends its next sleep at once.
 //!
 //! # Differences from the paper
 //!
-//! A waiter spins a bounded while, yields a few times, and then sleeps until it is its turn. Left to
-//! spin or to yield, all who wait take turns on the cores with the one whose turn it is: with 512 on
-//! two cores a hand-over took about 200 microseconds. What stays is the well-known weakness that is
-//! wanted here for study: first come, first served hands the latch to somebody off its core, and
-//! everybody behind waits for that one to be scheduled.
+//! A waiter spins a bounded while, yields a few times, and then sleeps until the latch is granted.
+//! If all waiters spun or yielded, they would take turns on the cores with the next holder; with
+//! hundreds of threads on two cores a hand-over took some hundred microseconds. The well-known
+//! weakness remains, and is wanted here for study: first come, first served grants the latch to a
+//! thread off its core, and all behind wait for that thread to be scheduled.
 
 use super::Latch;
 use crate::backoff::Backoff;
@@ -62,10 +62,10 @@ use std::ptr;
 /// Times a waiter yields before it sleeps.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 4 };
 
-/// The handle to wake a sleeper by, in the sleeper's frame.
+/// The handle by which to wake a sleeper, in the sleeper's frame.
 type Handle = UnsafeCell<Thread>;
 
-/// The signal of a node to which the latch was handed: an address that no handle has.
+/// The signal of a node that was granted the latch: an address that no handle has.
 fn granted() -> *mut Handle {
     ptr::without_provenance_mut(1)
 }
@@ -91,7 +91,7 @@ impl QueueNode {
         self.signal.load(Ordering::Acquire) == granted() // O3
     }
 
-    /// The next in line, if it has linked itself yet.
+    /// The next waiter, if it has linked itself yet.
     #[inline(always)]
     fn successor(&self) -> Option<&Self> {
         let next = self.next.load(Ordering::Acquire); // O2
@@ -100,7 +100,7 @@ impl QueueNode {
     }
 }
 
-/// The latch: the last in line.
+/// The latch: a pointer to the last node.
 #[derive(Debug)]
 pub(super) struct QueueLatch(AtomicPtr<QueueNode>);
 
@@ -135,7 +135,7 @@ impl Latch for QueueLatch {
 
     #[inline(always)]
     unsafe fn release(&self, node: &QueueNode) {
-        // Relaxed: a hint; the exchange below and `successor` look again.
+        // Relaxed: a hint; the exchange below and `successor` read again.
         if node.next.load(Ordering::Relaxed).is_null() {
             let emptied = self.0.compare_exchange(
                 address(node),
@@ -179,7 +179,8 @@ fn sleep(node: &QueueNode) {
         Ordering::Acquire, // O3: the latch was handed over meanwhile
     );
     if slept.is_ok() {
-        // Other wakes may end a sleep too; only the signal counts. The handle stays until then (I3).
+        // Other wakes may end a sleep too; only the signal counts. The handle stays until then
+        // (I3).
         while !node.is_granted() {
             thread::park();
         }
@@ -193,7 +194,7 @@ fn hand_over(node: &QueueNode) {
         if let Some(successor) = node.successor() {
             break successor;
         }
-        // It has taken its place but not told us yet.
+        // It is in the queue but has not linked itself yet.
         backoff.snooze();
     };
     let signalled = successor.signal.compare_exchange(
@@ -203,8 +204,8 @@ fn hand_over(node: &QueueNode) {
         Ordering::Acquire, // O5
     );
     if let Err(handle) = signalled {
-        // SAFETY: not null, and not `granted()`, which only we set (I4): the handle of a sleeper, who
-        // keeps it until granted the latch (I3).
+        // SAFETY: not null, and not `granted()`, which only we set (I4): the handle of a sleeper,
+        // who keeps it until granted the latch (I3).
         let handle = unsafe { &*handle };
         // SAFETY: the handle is made before it is left (O5) and never written again.
         let sleeper = handle.with(|thread| unsafe { (*thread).clone() });

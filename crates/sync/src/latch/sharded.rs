@@ -1,23 +1,23 @@
-//! Shared or exclusive, where shared is all day and exclusive hardly ever.
+//! Sharded latch: shared or exclusive, for values that are read all day and hardly ever written.
 //!
 //! A shared/exclusive latch keeps a count of its readers, and so every reader writes the same cache
-//! line twice. Here there are 64 such latches over one value. A reader enters one of them, picked at
-//! random each time; a writer enters all, in ascending order. What a reader pays is one latch that
-//! it hardly ever shares; what a writer pays is 64.
+//! line twice. Here there are 64 such latches over one value. A reader enters one of them, picked
+//! at random each time; a writer enters all, in ascending order. A reader pays for one latch that
+//! it hardly ever shares; a writer pays for 64.
 //!
 //! Random, and not fixed for each thread: two threads that met once would meet always.
 //!
 //! # Invariants
 //!
 //! * I1  The value is reached by `&` inside one shard entered shared, and by `&mut` only inside all
-//!   shards entered exclusively. So who has `&mut` has it alone.
-//! * I2  Writers enter the shards in ascending order, so two of them do not wait for each other; and
-//!   a reader waits for nothing inside.
+//!   shards entered exclusively. So a `&mut` is exclusive.
+//! * I2  Writers enter the shards in ascending order, so two of them do not wait for each other;
+//!   and a reader waits for nothing inside.
 //!
 //! # Orderings
 //!
-//! None of its own: a reader enters the shard that each writer before it has left (O1 of `shared`),
-//! and a writer enters every shard that readers and writers have left (O2 and O3 of `shared`).
+//! None of its own. A reader enters the shard that each writer before it has left (O1 of `shared`).
+//! A writer enters every shard that readers and writers have left (O2 and O3 of `shared`).
 
 use super::shared::SharedLatched;
 use crate::cache_line::CachePadded;
@@ -26,10 +26,10 @@ use crate::site::Site;
 use crate::worker::Worker;
 use std::fmt;
 
-/// How many latches there are. Two in a model: each writer enters all of them.
+/// Number of latches. Two in a model: each writer enters all of them.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// A value that many read at once, each through its own cache line, and one may write.
+/// A value that many threads read at once, each through its own cache line, and one may write.
 ///
 /// ```
 /// use foxton_sync::latch::ShardedLatched;
@@ -59,7 +59,7 @@ pub struct ShardedLatched<T> {
 // may move the value between threads (`T: Send`).
 unsafe impl<T: Send + Sync> Sync for ShardedLatched<T> {}
 
-// SAFETY: who can move the whole knows that nobody is in.
+// SAFETY: no thread is in when the whole is moved.
 unsafe impl<T: Send> Send for ShardedLatched<T> {}
 
 impl<T> fmt::Debug for ShardedLatched<T> {
@@ -71,8 +71,8 @@ impl<T> fmt::Debug for ShardedLatched<T> {
 }
 
 impl<T> ShardedLatched<T> {
-    /// `value` with nobody in; passages count for `site`, one for a reader and one for each shard
-    /// that a writer enters.
+    /// Returns `value` with no thread in; passages count for `site`, one for a reader and one for
+    /// each shard that a writer enters.
     pub fn new(site: &'static Site, value: T) -> Self {
         let shard = |_| CachePadded::new(SharedLatched::new(site, ()));
         Self {
@@ -92,25 +92,25 @@ impl<T> ShardedLatched<T> {
         })
     }
 
-    /// Calls `body` with the value while nobody else is in.
+    /// Calls `body` with the value while no other thread is in.
     pub fn write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
-        // In ascending order (I2); left, whatever happens to the body.
+        // In ascending order (I2); left even if the body panics.
         let _inside: Vec<_> = self
             .shards
             .iter()
             .map(|shard| shard.enter_write(worker))
             .collect();
-        // SAFETY: we are in all shards exclusively, so nobody is in any (I1).
+        // SAFETY: we are in all shards exclusively, so no other thread is in any (I1).
         self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
-    /// The value: who has it exclusively needs no latch.
+    /// Returns the value: an exclusive reference needs no latch.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self`.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// The value without the latch.
+    /// Returns the value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

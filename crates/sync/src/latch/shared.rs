@@ -1,4 +1,4 @@
-//! Shared or exclusive.
+//! Shared latch: many readers or one writer.
 //!
 //! # State
 //!
@@ -10,19 +10,19 @@
 //!
 //! # Invariants
 //!
-//! * I1  Bit 0 and the count are never both set: a reader enters only when bit 0 is clear, a writer
+//! * I1  Bit 0 and the count are never both set. A reader enters only when bit 0 is clear, a writer
 //!   only when the count is zero too, each by a compare-and-exchange on the whole word.
 //! * I2  While bit 1 is set no reader enters, so readers that come and go do not keep a writer out.
-//!   A writer that leaves clears it, and waiting writers set it again on their next look: between
+//!   A writer that leaves clears it, and waiting writers set it again at their next try: between
 //!   two writers readers have a chance.
 //!
 //! # Orderings
 //!
-//! * O1  a writer leaving (Release) to a reader entering (Acquire): it sees what was written.
+//! * O1  a writer leaving (Release) to a reader entering (Acquire): it sees the writer's writes.
 //! * O2  a writer leaving (Release) to a writer entering (Acquire): the same.
-//! * O3  a reader leaving (Release) to a writer entering (Acquire): what the reader read came before
-//!   what the writer writes. Readers leave by read-modify-writes, so the last to leave passes on
-//!   what the others released.
+//! * O3  a reader leaving (Release) to a writer entering (Acquire): the reader's reads come before
+//!   the writer's writes. Readers leave by read-modify-writes, so the last to leave passes on what
+//!   the others released.
 
 use crate::backoff::Backoff;
 use crate::shim::{AtomicU32, Ordering, UnsafeCell};
@@ -34,7 +34,7 @@ const WRITER: u32 = 0b01;
 const WAITING: u32 = 0b10;
 const READER: u32 = 0b100;
 
-/// A value that many may read or one may write.
+/// A value that many threads may read or one may write.
 ///
 /// Readers share the value, so it must be `Sync` as well as `Send`:
 ///
@@ -66,7 +66,7 @@ pub struct SharedLatched<T> {
 // may move the value between threads (`T: Send`).
 unsafe impl<T: Send + Sync> Sync for SharedLatched<T> {}
 
-// SAFETY: who can move the whole knows that nobody is in.
+// SAFETY: no thread is in when the whole is moved.
 unsafe impl<T: Send> Send for SharedLatched<T> {}
 
 impl<T> fmt::Debug for SharedLatched<T> {
@@ -80,7 +80,7 @@ impl<T> fmt::Debug for SharedLatched<T> {
 }
 
 impl<T> SharedLatched<T> {
-    /// `value` with nobody in; passages count for `site`.
+    /// Returns `value` with no thread in; passages count for `site`.
     #[cfg_attr(
         not(feature = "account"),
         expect(unused_variables, reason = "nobody counts")
@@ -105,22 +105,22 @@ impl<T> SharedLatched<T> {
         self.reading(body)
     }
 
-    /// Calls `body` with the value if no writer is in or waiting. Never waits; may fail when readers
-    /// come at the same moment.
+    /// Calls `body` with the value if no writer is in or waiting. Never waits; may fail when
+    /// readers come at the same moment.
     #[inline]
     pub fn try_read<R>(&self, worker: &Worker, body: impl FnOnce(&T) -> R) -> Option<R> {
         self.count(worker);
         self.enter_shared().then(|| self.reading(body))
     }
 
-    /// Calls `body` with the value while nobody else is in.
+    /// Calls `body` with the value while no other thread is in.
     #[inline]
     pub fn write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let _inside = self.enter_write(worker);
         self.written(body)
     }
 
-    /// Enters as a writer, until what is returned is dropped.
+    /// Enters as a writer, until the returned guard is dropped.
     #[inline]
     pub(super) fn enter_write(&self, worker: &Worker) -> Leave<'_> {
         self.count(worker);
@@ -130,7 +130,7 @@ impl<T> SharedLatched<T> {
         Leave(&self.word, leave_exclusive)
     }
 
-    /// Calls `body` with the value if nobody else is in. Never waits.
+    /// Calls `body` with the value if no other thread is in. Never waits.
     #[inline]
     pub fn try_write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.count(worker);
@@ -150,20 +150,20 @@ impl<T> SharedLatched<T> {
         self.written(body)
     }
 
-    /// Between entering as a writer and leaving.
+    /// Calls `body` between entering as a writer and leaving.
     #[inline(always)]
     fn written<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: we have entered, and nobody else enters before we leave (I1).
+        // SAFETY: we have entered, and no other thread enters before we leave (I1).
         self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
-    /// The value: who has it exclusively needs no latch.
+    /// Returns the value: an exclusive reference needs no latch.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self`.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// The value without the latch.
+    /// Returns the value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -194,7 +194,7 @@ impl<T> SharedLatched<T> {
         }
         let entered = self.word.compare_exchange(
             word,
-            WRITER, // clears the other bit for all who wait; those who still do set it again (I2)
+            WRITER, // clears the other bit for all waiters; those that still wait set it again (I2)
             Ordering::Acquire, // O2, O3
             Ordering::Relaxed,
         );
@@ -240,7 +240,7 @@ fn leave_exclusive(word: &AtomicU32) {
     word.store(0, Ordering::Release); // O1, O2, I2
 }
 
-/// Leaves, whatever happens to the body.
+/// Leaves, even if the body panics.
 pub(super) struct Leave<'a>(&'a AtomicU32, fn(&AtomicU32));
 
 impl Drop for Leave<'_> {

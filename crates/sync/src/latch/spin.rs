@@ -1,38 +1,38 @@
-//! Test-and-set, with and without testing first.
+//! Spin latches: test-and-set, with and without testing first.
 //!
 //! # State
 //!
-//! One flag: somebody holds the latch.
+//! One flag: a thread holds the latch.
 //!
 //! # Invariants
 //!
-//! * I1  The flag goes from false to true by an atomic exchange, and whoever saw it go holds the
-//!   latch; only the holder sets it back.
+//! * I1  The flag goes from false to true by an atomic exchange, and the thread whose exchange that
+//!   was holds the latch; only the holder sets it back.
 //!
 //! # Orderings
 //!
-//! * O1  `release` (Release) to the exchange in `take` (Acquire): the next holder sees what the last
-//!   one wrote.
+//! * O1  `release` (Release) to the exchange in `try_exchange` (Acquire): the next holder sees what
+//!   the last one wrote.
 //! * O2  `release` (Release) to `is_free` (Acquire): so does an elided pass, which takes nothing.
 //!
 //! # Differences from the paper
 //!
-//! Test-and-set spins for ever in the books. With more threads than cores that means to spin for as
-//! long as the holder is kept off its core, so both give up the core after about two microseconds.
+//! Test-and-set spins for ever in the books. With more threads than cores it would spin for as long
+//! as the holder is descheduled, so both kinds give up the core after about two microseconds.
 
 use super::Latch;
 use super::queue::QueueNode;
 use crate::backoff::Backoff;
 use crate::shim::{AtomicBool, Ordering, hint, thread};
 
-/// One flag, and how to wait for it.
+/// One flag, and the way to wait for it.
 #[derive(Debug)]
 pub(super) struct SpinLatch {
     flag: AtomicBool,
     tests_first: bool,
 }
 
-/// How a waiter passes its time.
+/// The way a waiter spins.
 trait SpinStrategy {
     /// Waits a little. Returns whether to try for the flag now.
     fn step(&mut self, flag: &AtomicBool) -> bool;
@@ -41,7 +41,7 @@ trait SpinStrategy {
 impl Latch for SpinLatch {
     #[inline(always)]
     unsafe fn acquire(&self, _node: &QueueNode) {
-        // No test before the first exchange: a latch that nobody fights over is free.
+        // No test before the first exchange: an uncontended latch is free.
         if !self.try_exchange() {
             self.spin();
         }
@@ -59,7 +59,7 @@ impl Latch for SpinLatch {
 }
 
 impl SpinLatch {
-    /// Test-and-set: every look at the flag is an exchange, and takes the cache line away from the
+    /// Test-and-set: every check of the flag is an exchange, and takes the cache line away from the
     /// holder.
     pub(super) fn tas() -> Self {
         Self {
@@ -68,8 +68,8 @@ impl SpinLatch {
         }
     }
 
-    /// Test and test-and-set: waiters read, which leaves the line with the holder, and read less often
-    /// the longer they wait.
+    /// Test and test-and-set: waiters read, which leaves the line with the holder, and read less
+    /// often the longer they wait.
     pub(super) fn tas_t() -> Self {
         Self {
             tests_first: true,
@@ -77,7 +77,7 @@ impl SpinLatch {
         }
     }
 
-    /// Whether nobody holds it.
+    /// True if it is free.
     #[inline(always)]
     pub(super) fn is_free(&self) -> bool {
         !self.flag.load(Ordering::Acquire) // O2
@@ -108,7 +108,7 @@ struct BlindExchange {
 }
 
 impl BlindExchange {
-    /// Exchanges a waiter tries between two yields.
+    /// Exchanges that a waiter tries between two yields.
     const TRIES: u32 = if cfg!(loom) { 1 } else { 64 };
 }
 
@@ -125,7 +125,7 @@ impl SpinStrategy for BlindExchange {
     }
 }
 
-/// Looks before it tries.
+/// Reads before it tries.
 #[derive(Default)]
 struct TestFirst {
     backoff: Backoff,

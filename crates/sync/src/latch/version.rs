@@ -16,18 +16,19 @@
 //!
 //! # Orderings
 //!
-//! * O1  `unlock` (Release) to `version` (Acquire): who sees version v sees every byte of v.
-//! * O2  the fence in `try_lock` (Release) to the fence in `unchanged_since` (Acquire): who read one
-//!   byte of a version still being written sees bit 0, or a later version, and so does not trust
-//!   what it read.
+//! * O1  `unlock` (Release) to `version` (Acquire): a thread that sees version v sees every byte of
+//!   v.
+//! * O2  the fence in `try_lock` (Release) to the fence in `unchanged_since` (Acquire). A thread
+//!   that read one byte of a version still being written sees bit 0, or a later version, and so
+//!   does not trust what it read.
 //!
 //! The bytes themselves must be read and written through relaxed atomics: a reader may overlap a
 //! writer, and a race with a plain write is undefined even if the reader discards what it read. For
 //! the same reason the fences here are harmless to race detectors that do not understand fences:
 //! between atomics there is no race to report.
 //!
-//! A version latch has eight bytes and so no site; whoever takes it counts the passage. Reading is no
-//! passage: it writes nothing that anybody shares.
+//! A version latch has eight bytes and so no site; the thread that takes it counts the passage.
+//! Reading is no passage: it writes nothing shared.
 //!
 //! # Differences from the paper
 //!
@@ -45,7 +46,7 @@ const HELD: u64 = 1;
 /// use foxton_sync::latch::VersionLatch;
 ///
 /// let latch = VersionLatch::default();
-/// let seen = latch.version().expect("nobody holds it");
+/// let seen = latch.version().expect("no writer holds it");
 /// assert!(latch.unchanged_since(seen));
 /// assert!(latch.try_lock(seen));
 /// assert!(latch.version().is_none());
@@ -55,7 +56,7 @@ const HELD: u64 = 1;
 #[derive(Debug, Default)]
 pub struct VersionLatch(AtomicU64);
 
-/// What a reader saw; compare it again before trusting what was read.
+/// The version that a reader saw; compare it again before trusting what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u64);
 
@@ -64,20 +65,21 @@ pub struct Version(u64);
 const _: () = assert!(size_of::<VersionLatch>() == 8);
 
 impl VersionLatch {
-    /// The current version, or `None` while a writer holds the latch.
+    /// Returns the current version, or `None` while a writer holds the latch.
     #[inline]
     pub fn version(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Acquire); // O1
         (word & HELD == 0).then_some(Version(word))
     }
 
-    /// The current version, once no writer holds the latch: spins a bounded while, then yields.
+    /// Returns the current version, once no writer holds the latch: spins a bounded while, then
+    /// yields.
     #[inline]
     pub fn await_version(&self) -> Version {
         self.version().unwrap_or_else(|| self.wait())
     }
 
-    /// Whether everything read since `seen` belongs to that one version.
+    /// True if everything read since `seen` belongs to that one version.
     #[inline]
     pub fn unchanged_since(&self, seen: Version) -> bool {
         fence(Ordering::Acquire); // O2
@@ -113,11 +115,11 @@ impl VersionLatch {
         }
     }
 
-    /// Publishes what was written under the latch as the next version.
+    /// Publishes the writes under the latch as the next version.
     ///
     /// # Panics
     ///
-    /// If nobody holds the latch.
+    /// If the latch is free.
     #[inline]
     pub fn unlock(&self) {
         let word = self.0.load(Ordering::Relaxed);
@@ -125,7 +127,7 @@ impl VersionLatch {
         self.0.store((word | HELD) + 1, Ordering::Release); // O1, I2
     }
 
-    /// Gives the latch back when nothing was written: readers of `seen` need not start again.
+    /// Releases the latch when nothing was written: readers of `seen` need not start again.
     ///
     /// # Panics
     ///

@@ -1,14 +1,16 @@
-//! Transactions that software stands in for, so that everything above a latch can be tried with it elided on any
+//! Emulated transactions, so that everything above a latch can be tested with elision on any
 //! machine.
 //!
-//! As in `model`, nothing here can undo what a body did: whoever is inside a transaction is alone there until its end,
-//! and what aborts has aborted at its beginning. Here each latch has transactions of its own, so that bodies may pass
-//! other latches; and who comes while somebody is inside does not wait but has met a conflict, so that a try never
-//! waits, and bodies may try the latch that they are inside of. Of those that would commit, one in four aborts
-//! nevertheless, for one reason after the other.
+//! As in `model`, nothing here can undo a body. So a thread inside a transaction is alone there
+//! until its end, and a transaction that aborts has aborted at its beginning. Each latch has
+//! transactions of its own, so that bodies may pass other latches. A thread that comes while
+//! another is inside does not wait but gets a conflict, so that a try never waits, and bodies may
+//! try the latch that they are inside of. One in four of those that would commit aborts
+//! nevertheless, for each cause in turn.
 //!
-//! What is behind the latch is seen by one thread at a time. So this shows that the way in and out is right, with
-//! every policy and whatever is built on it, and nothing of what threads do beside each other in real transactions.
+//! One thread at a time sees the value behind the latch. So this shows that entering and leaving is
+//! right, with every policy and everything built on it. It shows nothing of concurrent real
+//! transactions.
 
 use super::exclusion::Exclusion;
 use crate::htm::backend::TransactionBackend;
@@ -23,9 +25,10 @@ pub(crate) struct Emulated {
 }
 
 impl Emulated {
-    /// Why this one aborts that could commit, if it does: all causes, with hope and without, one after the other.
+    /// Returns an abort for every fourth transaction that could commit: all causes in turn, with
+    /// and without a hint to retry.
     fn injected_abort(&self) -> Option<Abort> {
-        // Relaxed: plain counting; who gets which does not matter.
+        // Relaxed: plain counting; it does not matter which thread gets which.
         let begun = self.begun.fetch_add(1, Ordering::Relaxed) as usize;
         if !begun.is_multiple_of(4) {
             return None;

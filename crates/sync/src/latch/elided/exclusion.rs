@@ -1,5 +1,5 @@
-//! One at a time: what stands in for the processor where transactions only need to be seen to happen one after
-//! the other.
+//! Exclusion of transactions: replaces the processor where transactions only need to be seen to
+//! happen one after the other.
 
 use crate::htm::Abort;
 use crate::htm::backend::BUSY;
@@ -7,18 +7,18 @@ use crate::latch::Latch;
 use crate::latch::parking::Parking;
 use crate::latch::queue::QueueNode;
 
-/// Whoever is inside is alone there.
+/// One thread at a time is inside.
 #[derive(Debug, Default)]
 pub(super) struct Exclusion(Parking);
 
 impl Exclusion {
-    /// Enters, once nobody else is inside.
+    /// Enters, once no other thread is inside.
     pub(super) fn enter(&self) {
         // SAFETY: this latch keeps nothing in its node, here and below.
         unsafe { self.0.acquire(&QueueNode::new()) }
     }
 
-    /// Enters if nobody is inside.
+    /// Enters if no thread is inside.
     #[cfg(feature = "emulated")]
     pub(super) fn try_enter(&self) -> bool {
         // SAFETY: as above.
@@ -47,7 +47,7 @@ impl Exclusion {
         Err(Abort::explicit(BUSY))
     }
 
-    /// Enters for as long as `take` takes.
+    /// Calls `take` while inside.
     pub(super) fn with<R>(&self, take: impl FnOnce() -> R) -> R {
         self.enter();
         let taken = take();

@@ -1,13 +1,13 @@
-//! Elided latches over transactions that are not the processor's: for tests, on machines with and without
-//! the hardware, and for the model checker.
+//! Elided latches over modelled transactions: for tests, on machines with and without the hardware,
+//! and for the model checker.
 //!
-//! Nothing here can undo what a body did. It need not: an attempt that aborts did not happen (I1 of `htm`), so
-//! one that aborts in the middle is to everybody else one that aborted at its beginning, a little later.
-//! Which aborts there are is told by a script. What does not abort is alone in the world until its end,
-//! and whoever takes the real latch waits for that; the processor would have aborted instead, and so come
-//! to the same, the other way round.
+//! Nothing here can undo a body. It need not: an attempt that aborts did not happen (I1 of `htm`),
+//! so to all other threads an abort in the middle is an abort at the beginning, a little later. A
+//! script says which attempts abort. A transaction that does not abort excludes all others until
+//! its end, and a thread that takes the real latch waits for that. The processor would have aborted
+//! the transaction instead, with the same result.
 //!
-//! Bodies over one world must not pass another of its latches.
+//! A body must not pass another latch over the same transactions.
 
 use super::{Elided, ElisionPolicy, exclusion::Exclusion};
 use crate::htm::Abort;
@@ -20,7 +20,7 @@ use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
 use std::collections::VecDeque;
 
-/// What happens to transactions that begin.
+/// Fate of transactions that begin.
 #[derive(Debug, Clone, Default)]
 pub enum Script {
     /// All commit that find the latch free.
@@ -32,7 +32,7 @@ pub enum Script {
     These(VecDeque<Abort>),
 }
 
-/// Transactions of which one goes on at a time.
+/// Transactions that run one at a time.
 #[derive(Debug, Clone, Default)]
 pub struct ModelTransactions(Arc<ModelState>);
 
@@ -40,21 +40,22 @@ pub struct ModelTransactions(Arc<ModelState>);
 struct ModelState {
     inside: Exclusion,
     script: Mutex<Script>,
-    /// Threads that were about to take the latch, ever. None are counted in a model.
+    /// Number of times that a thread was about to take the latch. Not counted in a model.
     takers: AtomicU32,
-    /// A clock that only passes move on, each by what is said to be its cost: of those that take the latch, and of those
-    /// that begin a transaction.
+    /// A clock that only passes advance, each by its given cost: of a pass that takes the latch,
+    /// and of one that begins a transaction.
     now: AtomicU64,
     costs: (u64, u64),
 }
 
 impl ModelTransactions {
-    /// Transactions end as `script` says.
+    /// Returns transactions that end as `script` says.
     pub fn new(script: Script) -> Self {
         Self::costing(script, 1, 1)
     }
 
-    /// As `new`, in which a pass takes so many ticks: one that takes the latch, and one that begins a transaction.
+    /// As `new`; a pass takes so many ticks: one that takes the latch, and one that begins a
+    /// transaction.
     pub fn costing(script: Script, taken: u64, tried: u64) -> Self {
         Self(Arc::new(ModelState {
             script: Mutex::new(script),
@@ -69,7 +70,7 @@ impl ModelTransactions {
         }
     }
 
-    /// Waits until so many threads have begun to take a latch, ever: each has it, or sleeps for it.
+    /// Waits until so many threads have begun to take a latch: each has it, or sleeps for it.
     #[cfg(all(test, not(loom)))]
     pub(super) fn wait_for_takers(&self, count: u32) {
         // Relaxed: nothing else is known by it.
@@ -134,11 +135,11 @@ pub struct ModelElided<T> {
 // SAFETY: as for `Latched`: one pass after the other reaches the value.
 unsafe impl<T: Send> Sync for ModelElided<T> {}
 
-/// Where all of these latches are.
+/// Site of all these latches.
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "model");
 
 impl<T> ModelElided<T> {
-    /// `value` behind a latch of `kind`, over transactions of `world`.
+    /// Returns `value` behind a latch of `kind`, over the transactions of `world`.
     ///
     /// # Panics
     /// If latches of that kind begin none of their own.
@@ -151,7 +152,7 @@ impl<T> ModelElided<T> {
         }
     }
 
-    /// Calls `body` with the value, once nobody else has it.
+    /// Calls `body` with the value, once no other thread has it.
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let node = QueueNode::new();
         // SAFETY: the node stays here until the release below; no body in a test unwinds.
@@ -162,7 +163,7 @@ impl<T> ModelElided<T> {
         self.passed(worker, &node, body)
     }
 
-    /// As [`with`](Self::with), as if somebody had been there when it tried.
+    /// As [`with`](Self::with), as if another thread had held it at the first try.
     pub fn with_late<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let node = QueueNode::new();
         // SAFETY: as in `with`.
@@ -181,7 +182,7 @@ impl<T> ModelElided<T> {
         result
     }
 
-    /// Calls `body` with the value if nobody else has it.
+    /// Calls `body` with the value if no other thread has it.
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         let node = QueueNode::new();
         // SAFETY: as in `with`.
@@ -191,7 +192,7 @@ impl<T> ModelElided<T> {
         Some(self.passed(worker, &node, body))
     }
 
-    /// As [`with`](Self::with), by who knows nothing of elision: takes the real latch.
+    /// As [`with`](Self::with), but takes the real latch without elision.
     pub fn with_taken<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         let node = QueueNode::new();
         let real = self.latch.real(&self.front);
@@ -203,12 +204,12 @@ impl<T> ModelElided<T> {
         result
     }
 
-    /// Whether it is only the real latch now.
+    /// True if it is only the real latch now.
     pub fn is_calm(&self) -> bool {
         self.front.is_plain()
     }
 
-    /// The value without the latch.
+    /// Returns the value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

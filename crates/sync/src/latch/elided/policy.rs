@@ -1,40 +1,41 @@
-//! After which aborts to try again, and when not to try at all.
+//! Elision policies: after which aborts to retry, and when not to try at all.
 
 use crate::htm::{Abort, backend::BUSY};
 use crate::latch::Kind;
 
-/// Passes that take a latch that adapts after one that gave up.
+/// Passes that take an adaptive latch after one that gave up.
 pub(super) const ADAPTIVE_SKIPS: u32 = 15;
 
-/// How an elided latch goes on after an abort.
+/// Reaction of an elided latch to an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElisionPolicy {
     /// Takes the latch after one abort, as the processor's own elision does [001 Algorithm 1].
     Once,
-    /// Tries up to a hundred times more, if the processor thinks that it may succeed [001 §4.2].
+    /// Retries up to a hundred times, if the processor expects that a retry may succeed [001 §4.2].
     Retry100,
-    /// Tries up to three times, then takes the latch, and lets three passes after that not try either: what
-    /// the elision of the C library does [001 §3.4].
+    /// Tries up to three times, then takes the latch, and lets the next three passes take it
+    /// without trying, as the elision of the C library does [001 §3.4].
     Cooldown,
-    /// As `Cooldown`, with a longer rest, but tries only where that pays; see `htm::trial`.
+    /// As `Cooldown`, with more skipped passes, but tries only where that pays; see
+    /// `htm::adaptive`.
     Adaptive,
 }
 
-/// What to do after an abort.
+/// Next step after an abort.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterAbort {
     /// Try again.
     Again,
-    /// Wait until nobody holds the latch, then try again.
+    /// Wait until the latch is free, then try again.
     WhenFree,
     /// Take the latch.
     Take,
 }
 
-/// Why a pass took the latch, that might have been elided.
+/// Reason why a pass took the latch that might have been elided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TakeReason {
-    /// The latch rests.
+    /// The latch skips elision.
     Resting,
     /// Its transactions aborted.
     GaveUp,
@@ -43,7 +44,7 @@ pub(super) enum TakeReason {
 }
 
 impl ElisionPolicy {
-    /// That of the latches called `kind`.
+    /// Returns the policy of latches called `kind`.
     pub(super) fn of(kind: Kind) -> Self {
         match kind {
             Kind::ElidedRtm => Self::Once,
@@ -54,7 +55,7 @@ impl ElisionPolicy {
         }
     }
 
-    /// What latches are called that have it.
+    /// Returns the kind of latches with this policy.
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Once => Kind::ElidedRtm,
@@ -64,23 +65,25 @@ impl ElisionPolicy {
         }
     }
 
-    /// What comes after `abort`, which `failures` others came before in this pass.
+    /// Returns the next step after `abort`, which came after `failures` others in this pass.
     pub(super) fn after(self, abort: Abort, failures: u32) -> AfterAbort {
         match abort.code() {
             Some(BUSY) if !abort.was_inside_another() => AfterAbort::WhenFree,
-            // Somebody inside asked for it, and would again.
+            // The body requested it, and would again.
             Some(_) => AfterAbort::Take,
             None if abort.may_succeed() && failures < self.retries() => AfterAbort::Again,
             None => AfterAbort::Take,
         }
     }
 
-    /// How many passes are not to try after one that took the latch, if `skips` were not to before.
+    /// Returns the number of passes that are to skip elision after one that took the latch, if
+    /// `skips` were to before.
     #[inline(always)]
     pub(super) const fn skips(self, skips: u32, why: TakeReason) -> u32 {
         match (self, why) {
             (_, TakeReason::Resting) => skips.saturating_sub(1),
-            // No transaction of his failed: nobody else is to rest for it, or those who wait would keep a rest going.
+            // None of its own transactions failed. If others skipped elision for it, waiting
+            // threads would prolong the skipping.
             (_, TakeReason::Waited) => skips,
             (Self::Cooldown, TakeReason::GaveUp) => 3,
             (Self::Adaptive, TakeReason::GaveUp) => ADAPTIVE_SKIPS,

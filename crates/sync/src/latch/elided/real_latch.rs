@@ -1,9 +1,9 @@
-//! The latch that is taken when elision does not come about.
+//! The real latch under an elided one.
 //!
 //! # Orderings
 //!
-//! None of its own: a transaction that finds the latch free sees what its last holder wrote (O2 of `spin`, O1
-//! of `parking`).
+//! None of its own: a transaction that finds the latch free sees what its last holder wrote (O2 of
+//! `spin`, O1 of `parking`).
 
 use crate::latch::Latch;
 use crate::latch::parking::Parking;
@@ -14,20 +14,21 @@ use crate::shim::{Mutex, lock};
 #[cfg(all(test, not(loom)))]
 use std::collections::VecDeque;
 
-/// One of those latches that can be asked whether they are held.
+/// A latch that can be checked for being held.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RealLatch<'a> {
     /// The document's [001 §2.4].
     Spin(&'a SpinLatch),
     /// As under the elision of the C library.
     Parking(&'a Parking),
-    /// For tests: each look finds it free or not, by script, and then free. Waiters would sleep.
+    /// For tests: each check finds it free or not, by script, and free after the script. Waiters
+    /// would sleep.
     #[cfg(all(test, not(loom)))]
     Scripted(&'a Mutex<VecDeque<bool>>),
 }
 
 impl RealLatch<'_> {
-    /// Whether nobody holds it.
+    /// True if it is free.
     #[inline(always)]
     pub(super) fn is_free(self) -> bool {
         match self {
@@ -38,7 +39,7 @@ impl RealLatch<'_> {
         }
     }
 
-    /// Whether who waits for it sleeps.
+    /// True if its waiters sleep.
     pub(super) fn sleeps(self) -> bool {
         !matches!(self, Self::Spin(_))
     }

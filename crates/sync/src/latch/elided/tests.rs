@@ -1,6 +1,6 @@
-//! What a latch does after which aborts, played by script; and that nothing is lost where elided passes,
-//! passes that gave up, and threads that take the real latch meet. The same on machines with the
-//! hardware and without.
+//! Reactions to aborts, played by script; and no pass is lost where elided passes, passes that gave
+//! up, and threads that take the real latch meet. The same on machines with the hardware and
+//! without.
 
 use super::Elided;
 use super::model::{ModelElided, ModelTransactions, Script};
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "told");
 
-/// Those that try from the first pass on.
+/// Policies that try from the first pass on.
 const POLICIES: [ElisionPolicy; 3] = [
     ElisionPolicy::Once,
     ElisionPolicy::Retry100,
@@ -30,13 +30,13 @@ const ALL: [ElisionPolicy; 4] = [
     ElisionPolicy::Adaptive,
 ];
 
-/// Every cause, with and without hope.
+/// Every cause, with and without a hint to retry.
 fn aborts() -> impl Iterator<Item = Abort> {
     let because = Cause::ALL.into_iter().map(Abort::because);
     because.flat_map(|abort| [abort, abort.that_may_succeed()])
 }
 
-/// What `passes` passes come to with `script`.
+/// Results of `passes` passes with `script`.
 fn played(policy: ElisionPolicy, script: Script, passes: u64) -> Elisions {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
@@ -146,7 +146,7 @@ fn a_hopeful_abort_is_retried_and_commits() {
     assert_eq!((done.committed, done.latched, done.attempts()), (0, 1, 1));
 }
 
-/// Against the lemmings: who found the latch held elides once it is free.
+/// Against the lemming effect: a pass that found the latch held elides once it is free.
 #[test]
 fn a_latch_that_was_held_is_elided_again() {
     for policy in POLICIES {
@@ -166,7 +166,8 @@ fn a_latch_that_was_held_is_elided_again() {
     }
 }
 
-/// Against the lemmings: who slept for the latch has it, and nobody after him is made to take it as well.
+/// Against the lemming effect: a thread that slept for the latch has it, and no later pass is made
+/// to take it as well.
 #[test]
 fn sleeping_for_a_latch_adds_no_skipped_passes() {
     let world = ModelTransactions::default();
@@ -193,7 +194,7 @@ fn sleeping_for_a_latch_adds_no_skipped_passes() {
     assert_eq!(value.into_inner(), 11);
 }
 
-/// A rest that others have asked for goes on while somebody sleeps.
+/// Skipping that other passes began continues while a thread sleeps.
 #[test]
 fn sleeping_for_a_latch_ends_no_skipped_passes() {
     for policy in [ElisionPolicy::Cooldown, ElisionPolicy::Adaptive] {
@@ -208,8 +209,8 @@ fn sleeping_for_a_latch_ends_no_skipped_passes() {
     );
 }
 
-/// Held for a short while, free, and held by somebody else when the transaction looks, five times: patience for
-/// one wait would not do for all of them.
+/// Five times the latch is held for a short while, is free, and is held by another thread when the
+/// transaction checks. The spinning of one wait would not be enough for all of them.
 #[test]
 fn each_wait_for_a_latch_spins_anew() {
     for policy in [ElisionPolicy::Cooldown, ElisionPolicy::Adaptive] {
@@ -221,7 +222,7 @@ fn each_wait_for_a_latch_spins_anew() {
         let front = Parking::new(false);
         let (workers, node) = (Workers::with_seed(1), QueueNode::new());
         let worker = workers.worker();
-        worker.elision_stats().begin_turn(latch.site(), -2); // So that the one that adapts tries.
+        worker.elision_stats().begin_turn(latch.site(), -2); // So that the adaptive latch tries.
         // SAFETY: the node stays here until the release below.
         unsafe { latch.acquire(&front, &worker, &node) };
         let done = workers.elisions();
@@ -236,8 +237,8 @@ fn each_wait_for_a_latch_spins_anew() {
     }
 }
 
-/// What passes of the latch that adapts come to where each takes so many ticks, and of so many somebody waits in one. Whether
-/// each of them is counted once while it is tried or elided, and none while it is calm.
+/// Results of passes of an adaptive latch with these costs, one in `waits` of which waits. Checks
+/// that each pass is counted once while the latch is tried or elided, and none while it is calm.
 fn adapts(script: Script, passes: u64, (taken, tried): (u64, u64), waits: u64) -> Elisions {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
@@ -279,7 +280,7 @@ fn an_adaptive_latch_is_elided_where_that_is_faster() {
     assert!(done.committed * 20 > PASSES * 19, "{done:?}");
 }
 
-/// As long as nobody waits there is nothing that elision could spare him.
+/// As long as no thread waits, elision could save no wait.
 #[test]
 fn an_adaptive_latch_is_not_tried_where_no_thread_waits() {
     let done = adapts(Script::Commit, PASSES, (9_000, 2_000), PASSES / 10);
@@ -292,7 +293,7 @@ fn an_adaptive_latch_stops_eliding_where_transactions_abort() {
     for abort in aborts() {
         let done = adapts(Script::Abort(abort), PASSES, (3_000, 2_000), OFTEN);
         assert_eq!(done.committed, 0, "{abort}: {done:?}");
-        // Of each trial one pass in sixteen, three times at most.
+        // In each trial one pass in sixteen tries, three times at most.
         assert!(
             done.attempts() > 0 && done.attempts() * 100 < PASSES,
             "{abort}: {done:?}"
@@ -301,7 +302,7 @@ fn an_adaptive_latch_stops_eliding_where_transactions_abort() {
     }
 }
 
-/// One that is not let through is no pass, and whoever then waits for it counts once.
+/// A try that is refused is no pass, and the wait that follows counts once.
 #[test]
 fn a_failed_try_is_not_counted_as_a_pass() {
     let workers = Workers::with_seed(1);
@@ -321,7 +322,7 @@ fn a_failed_try_is_not_counted_as_a_pass() {
     assert!(counted * 10 > 20_000 * 9, "{counted}");
 }
 
-/// A processor on which a holder comes and makes the latch calm each time that somebody begins.
+/// A backend on which each begin finds a holder that makes the latch calm.
 struct Calmed(Arc<Parking>);
 
 impl TransactionBackend for Calmed {
@@ -342,7 +343,7 @@ impl TransactionBackend for Calmed {
     fn abort_enclosing(&self) {}
 }
 
-/// Who finds in his transaction that the latch has become calm takes it.
+/// A pass that finds in its transaction that the latch has become calm takes it.
 #[test]
 fn a_latch_that_becomes_calm_during_an_attempt_is_taken() {
     let front = Arc::new(Parking::new(false));
@@ -358,7 +359,7 @@ fn a_latch_that_becomes_calm_during_an_attempt_is_taken() {
     assert!(front.is_free());
 }
 
-/// Aborts drawn from a seed, of every cause, and a thread that knows nothing of elision: no pass is lost.
+/// Aborts drawn from a seed, of every cause, and a thread without elision: no pass is lost.
 #[test]
 fn elided_passes_and_holders_exclude_each_other() {
     const THREADS: u64 = 4;

@@ -19,7 +19,7 @@ struct ModelSleeper {
     woken: Condvar,
 }
 
-/// There is no time to pass in a model.
+/// A model has no time to spin.
 #[derive(Debug, Default)]
 struct NoSpin;
 
@@ -75,7 +75,7 @@ impl SleeperTable for ModelSleepers {
     }
 }
 
-/// A value behind it.
+/// A value behind a modelled parking latch.
 #[derive(Debug)]
 pub struct ModelParking<T> {
     word: ParkingWord<ModelSleepers>,
@@ -86,7 +86,8 @@ pub struct ModelParking<T> {
 unsafe impl<T: Send> Sync for ModelParking<T> {}
 
 impl<T> ModelParking<T> {
-    /// `value` behind a plain latch. Where it `is_fair`, whoever sleeps is handed it.
+    /// Returns `value` behind a plain latch. If it `is_fair`, each sleeper gets the latch handed
+    /// over.
     pub fn new(value: T, is_fair: bool) -> Self {
         let line = ModelSleepers {
             sleepers: Mutex::new(VecDeque::new()),
@@ -99,7 +100,8 @@ impl<T> ModelParking<T> {
         }
     }
 
-    /// Calls `body` with the value, once nobody else has it. `plain` is what the latch is to be from then on, if anything.
+    /// Calls `body` with the value, once no other thread has it. `plain` sets the latch's mark from
+    /// then on.
     pub fn with<R>(&self, plain: Option<bool>, body: impl FnOnce(&mut T) -> R) -> R {
         if !self.word.try_acquire_plain() {
             self.word.acquire();
@@ -107,7 +109,7 @@ impl<T> ModelParking<T> {
         self.held(plain, body)
     }
 
-    /// As [`with`](Self::with); `before` is called first, by the holder.
+    /// As [`with`](Self::with); the holder calls `before` first.
     pub fn with_after<R>(&self, before: impl FnOnce(), body: impl FnOnce(&mut T) -> R) -> R {
         if !self.word.try_acquire_plain() {
             self.word.acquire();
@@ -116,7 +118,7 @@ impl<T> ModelParking<T> {
         self.held(None, body)
     }
 
-    /// Calls `body` with the value if nobody else has it.
+    /// Calls `body` with the value if no other thread has it.
     pub fn try_with<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         (self.word.try_acquire_plain() || self.word.try_acquire()).then(|| self.held(None, body))
     }
@@ -133,17 +135,18 @@ impl<T> ModelParking<T> {
         result
     }
 
-    /// Calls `body` with the value if nobody has it, taking nothing: what an elided pass looks at.
+    /// Calls `body` with the value if the latch is free, without taking it, as an elided pass reads
+    /// it.
     ///
     /// # Safety
     ///
-    /// Nobody comes meanwhile.
+    /// No other thread comes meanwhile.
     pub unsafe fn if_free<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
-        // SAFETY: nobody has it, and nobody comes.
+        // SAFETY: no thread has it, and none comes.
         (self.word.is_free()).then(|| self.value.with(|value| body(unsafe { &*value })))
     }
 
-    /// The value without the latch.
+    /// Returns the value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -1,4 +1,4 @@
-//! Where threads sleep until somebody wakes them, by an address.
+//! Table of sleepers, where threads sleep until woken, by address.
 
 #[cfg(not(any(loom, shuttle)))]
 use crate::cache_line::CachePadded;
@@ -6,41 +6,42 @@ use crate::shim::AtomicUsize;
 #[cfg(not(any(loom, shuttle)))]
 use parking_lot_core as core;
 
-/// What is found when somebody is to be woken.
+/// State found at a wake.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WakeState {
-    /// Whether somebody slept.
+    /// True if a thread slept.
     pub(super) sleeper: bool,
-    /// Whether others still do.
+    /// True if others still do.
     pub(super) others: bool,
-    /// Whether he is to be handed what he sleeps for, for once.
+    /// True if fairness requires that the latch is handed over this time.
     pub(super) is_fair: bool,
 }
 
 /// Sleepers, by address.
 pub(super) trait SleeperTable {
-    /// How a thread passes its time before it sleeps.
+    /// Spinning of a thread before it sleeps.
     type Spin: SpinPhase;
 
-    /// How many latches over it have more to them. While none has, no pass looks at its latch before the exchange: a line that
-    /// somebody else has written is then fetched once, to be written, and not twice.
+    /// Number of extended latches over this table. While there is none, no pass reads its latch
+    /// before the exchange: a line that another thread has written is then fetched once, for
+    /// writing, and not twice.
     fn extended_latches(&self) -> &AtomicUsize;
 
-    /// Sleeps by `address`, if `validate` still says so once nobody can be woken there, until woken. Says whether it was handed what
-    /// it sleeps for.
+    /// Sleeps at `address` until woken, if `validate` is still true once no thread can be woken
+    /// there. Returns true if the latch was handed over.
     fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool;
 
-    /// Wakes one, if there is one. `decide` is called while nobody goes to sleep there, and says whether he is handed what he
-    /// sleeps for.
+    /// Wakes one sleeper, if there is one. `decide` is called while no thread can begin to sleep
+    /// there, and returns whether the latch is handed over to the sleeper.
     fn wake(&self, address: usize, decide: impl FnOnce(WakeState) -> bool);
 }
 
-/// Passes time.
+/// Spins.
 pub(super) trait SpinPhase: Default {
-    /// Waits a little. Returns false if it was enough.
+    /// Spins a little. Returns false if it has spun enough.
     fn spin(&mut self) -> bool;
 
-    /// Has all its patience again.
+    /// Starts anew.
     fn reset(&mut self);
 }
 
@@ -79,8 +80,8 @@ impl SleeperTable for ProcessTable {
 
     fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool {
         let token = core::DEFAULT_PARK_TOKEN;
-        // SAFETY: the address is that of a latch, which nobody else sleeps by; nothing that is called here panics or parks, and
-        // nobody is woken by a timeout.
+        // SAFETY: the address is that of a latch, at which no other code sleeps; none of the calls
+        // here panics or parks, and no thread is woken by a timeout.
         let woken = unsafe { core::park(address, validate, || {}, |_, _| {}, token, None) };
         woken == core::ParkResult::Unparked(HANDED_OVER)
     }

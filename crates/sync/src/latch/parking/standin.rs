@@ -1,4 +1,4 @@
-//! What stands in where sleepers cannot be seen: a mutex around two marks, and a condition variable.
+//! Stand-in where sleepers cannot be seen: a mutex around two marks, and a condition variable.
 
 use crate::shim::{Condvar, Mutex, lock};
 

@@ -1,11 +1,12 @@
-//! The protocol: one byte of state, and sleepers. I1 to I4 are those of `parking`.
+//! The parking protocol: one byte of state, and sleepers. I1 to I4 are those of `parking`.
 //!
 //! # Orderings
 //!
-//! * O1  the store or exchange that takes HELD down (Release) to the one that puts it up, and to `is_free` (Acquire): the next
-//!   holder, and an elided pass, which takes nothing, see what the last holder wrote.
+//! * O1  the store or exchange that clears HELD (Release) to the one that sets it, and to `is_free`
+//!   (Acquire): the next holder, and an elided pass, which takes nothing, see what the last holder
+//!   wrote.
 //!
-//! Who is handed the latch is woken by its holder, which orders the two.
+//! The holder that hands the latch over wakes the next, which orders the two.
 
 use super::sleeper_table::{SleeperTable, SpinPhase};
 use crate::shim::{AtomicBool, AtomicU8, Ordering};
@@ -31,7 +32,7 @@ impl<L: SleeperTable + Default> ParkingWord<L> {
 impl<L: SleeperTable> ParkingWord<L> {
     pub(super) fn over(sleepers: L, extended: bool) -> Self {
         if extended {
-            // Before anybody else has it (I4).
+            // Before any other thread has it (I4).
             // Site: "trial of elision".
             sleepers.extended_latches().fetch_add(1, Ordering::Relaxed);
         }
@@ -42,7 +43,7 @@ impl<L: SleeperTable> ParkingWord<L> {
         }
     }
 
-    /// As `is_plain`, without a look at this latch where there is more to none.
+    /// As `is_plain`, without a read of this latch where no latch is extended.
     #[inline(always)]
     fn is_surely_plain(&self) -> bool {
         // Relaxed: I4.
@@ -55,7 +56,8 @@ impl<L: SleeperTable> ParkingWord<L> {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// Tries to hold what was in the state `from`, in which nobody did. Returns what it was if it fails.
+    /// Tries to set HELD in the state `from`, in which it was clear. Returns the actual state if it
+    /// fails.
     #[inline(always)]
     fn try_hold(&self, from: u8) -> Result<u8, u8> {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed); // O1
@@ -119,9 +121,9 @@ impl<L: SleeperTable> ParkingWord<L> {
         }
     }
 
-    /// Says that somebody is about to sleep (I3).
+    /// Sets the mark that a thread is about to sleep (I3).
     fn announce_sleeper(&self, state: u8) -> Result<u8, u8> {
-        let relaxed = Ordering::Relaxed; // What the holder does with it is ordered by the lot.
+        let relaxed = Ordering::Relaxed; // The table orders what the holder does with it.
         (self.state).compare_exchange_weak(state, state | SLEEPERS, relaxed, relaxed)
     }
 
@@ -147,11 +149,11 @@ impl<L: SleeperTable> ParkingWord<L> {
     #[cold]
     fn wake(&self) {
         self.sleepers.wake(self.address(), |found| {
-            // Nobody else changes it: it is held, and sleepers are announced (I1, I3).
+            // No other thread changes it: it is held, and sleepers are announced (I1, I3).
             let sleepers = if found.others { SLEEPERS } else { 0 };
             let hand_over = found.sleeper && found.is_fair;
             match hand_over {
-                // Relaxed: he is woken, and who tries meanwhile finds it held.
+                // Relaxed: the sleeper is woken, and a thread that tries meanwhile finds it held.
                 true => self.state.store(HELD | sleepers, Ordering::Relaxed),
                 false => self.state.store(sleepers, Ordering::Release), // O1
             }
@@ -166,8 +168,9 @@ impl<L: SleeperTable> ParkingWord<L> {
 
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
-        // Relaxed: who passes what is plain holds it, and then nobody else changes that (I2); who passes what is not has
-        // found it free (O1) in a transaction, and looks there.
+        // Relaxed: a thread that passes a plain latch holds it, and then no other changes the mark
+        // (I2). A thread that passes an extended latch has found it free (O1) in a transaction, and
+        // reads the mark there.
         !self.extended.load(Ordering::Relaxed)
     }
 
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
     use crate::shim::AtomicUsize;
 
-    /// A count of its own, and nobody who sleeps.
+    /// A count of its own, and no sleepers.
     #[derive(Debug, Default)]
     struct Counted<'a>(Option<&'a AtomicUsize>);
 
@@ -264,7 +267,7 @@ mod tests {
         let others = AtomicUsize::new(0);
         let front = ParkingWord::over(Counted(Some(&others)), true);
         assert!(!front.try_acquire_plain() && !front.try_release_plain() && front.is_free());
-        // One to which there was more, and that is held by who made it plain.
+        // An extended one, held by the thread that made it plain.
         front.acquire();
         front.set_plain(true);
         assert!(!front.try_acquire_plain());
