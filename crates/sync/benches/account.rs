@@ -1,12 +1,12 @@
-//! What it costs to count a passage: a loop that counts beside the same loop that does not.
+//! Cost of counting a passage: a loop that counts beside the same loop that does not.
 //!
 //! ```text
 //! cargo bench -p foxton-sync --bench account
 //! cargo bench -p foxton-sync --bench account --features account
 //! ```
 //!
-//! prints nanoseconds for each passage, median and extremes. For instructions, where `BENCH` is the program that
-//! the first line names while it builds:
+//! prints nanoseconds for each passage, median and extremes. For instructions, where `BENCH` is the
+//! program that the first line names while it builds:
 //!
 //! ```text
 //! valgrind --tool=callgrind BENCH bare passed 1000000

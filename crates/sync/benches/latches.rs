@@ -1,11 +1,11 @@
-//! What does a meeting cost when nobody else comes?
+//! Uncontended cost of each latch.
 //!
-//! One thread, everything in its cache: nanoseconds for a pass (acquire and release) of each kind of
-//! latch, for a pin and unpin, and for the small change around them. The median over repetitions,
-//! with the least and the most; one self-describing line each, and a table for people.
+//! One thread, everything in its cache: nanoseconds for a pass (acquire and release) of each kind
+//! of latch, for a pin and unpin, and for the small operations around them. The median over
+//! repetitions, with the least and the most; one self-describing line each, and a table for people.
 //!
-//! `cargo bench -p foxton-sync`, or with `-- --smoke` for a run that shows only that it runs.
-//! It says nothing about contention, nor about other machines.
+//! `cargo bench -p foxton-sync`, or with `-- --smoke` for a run that shows only that it runs. It
+//! says nothing about contention, nor about other machines.
 
 use foxton_sync::clock;
 use foxton_sync::counter::WorkerCounters;
@@ -17,7 +17,7 @@ use std::hint::black_box;
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "benchmark");
 
-/// How long to measure.
+/// Length of the measurement.
 #[derive(Clone, Copy)]
 struct Effort {
     passes: u32,
@@ -63,7 +63,7 @@ fn run(effort: Effort) {
         black_box(&worker);
     });
     for kind in Kind::ALL {
-        // The kind is not known to the compiler, as in a lock table.
+        // The compiler does not know the kind, as in a lock table.
         let latched = Latched::new(black_box(kind), &SITE, 0u64);
         measure(effort, &format!("latch {kind}"), || {
             latched.with(&worker, |value| *value += 1)

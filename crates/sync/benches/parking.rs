@@ -1,10 +1,13 @@
-//! Is the default latch worth having beside the mutex that it is made after?
+//! The default latch compared with the mutex that it is modelled on.
 //!
-//! The same counters behind latches of ours and behind `parking_lot`'s mutexes, by turns, a twentieth of a second each: ten thousand, each
-//! behind its own, drawn at random, so that lines move and hardly anybody waits; and one behind one. Passes a second
-//! of `parking_lot`'s, and ours divided by theirs in the same turn: median, least and most.
+//! The same counters are behind our latches and behind `parking_lot`'s mutexes, by turns, a
+//! twentieth of a second each. In the first case there are ten thousand counters, each behind its
+//! own latch, drawn at random, so that cache lines move and hardly any thread waits. In the second
+//! there is one. Prints the passes a second of `parking_lot`'s, and ours divided by theirs in the
+//! same turn: median, least and most.
 //!
-//! `cargo bench -p foxton-sync --bench parking`, or with `-- --smoke` for a run that shows only that it runs.
+//! `cargo bench -p foxton-sync --bench parking`, or with `-- --smoke` for a run that shows only
+//! that it runs.
 
 use foxton_sync::latch::{Kind, Latched};
 use foxton_sync::shim::{AtomicU64, Ordering};
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "benchmark");
 
-/// A counter on a line of its own.
+/// A counter on a cache line of its own.
 #[repr(align(64))]
 struct OneLine<T>(T);
 
@@ -37,7 +40,7 @@ impl Counters for Vec<OneLine<parking_lot::Mutex<u64>>> {
     }
 }
 
-/// Passes a second of so many threads over `count` counters.
+/// Returns passes a second of `threads` threads over `count` counters.
 fn rate(counters: &impl Counters, count: u64, threads: usize, duration: Duration) -> f64 {
     const AT_ONCE: u64 = 256;
     let workers = Workers::with_seed(1);
@@ -54,7 +57,8 @@ fn rate(counters: &impl Counters, count: u64, threads: usize, duration: Duration
                     }
                     own += AT_ONCE;
                 }
-                passed.fetch_add(own, Ordering::Relaxed); // Site: none, it is what is measured with.
+                // Site: none, it belongs to the measurement.
+                passed.fetch_add(own, Ordering::Relaxed);
             });
         }
     });
@@ -70,7 +74,7 @@ fn main() {
     println!("counters  threads  parking_lot, passes/s  ours ÷ parking_lot");
     for count in [10_000, 1] {
         for threads in [1, 2, 4, 8] {
-            // The kind is not known to the compiler, as in a lock table.
+            // The compiler does not know the kind, as in a lock table.
             let kind = black_box(Kind::Parking);
             let ours: Vec<_> = (0..count)
                 .map(|_| OneLine(Latched::new(kind, &SITE, 0)))

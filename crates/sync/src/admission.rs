@@ -108,7 +108,7 @@ pub static BLOCKED: Site = Site::new(
     "blocked transactions",
 );
 
-/// How long a claim lasts while other clients wait.
+/// Length of a claim while other clients wait.
 const QUANTUM: Duration = Duration::from_micros(500);
 /// Maximum number of releases between two readings of the clock, because a reading costs as much as
 /// a part of a short transaction.
@@ -119,7 +119,7 @@ const LONG_QUANTUM_FACTOR: u32 = 4;
 /// two microseconds. A client that stays away longer has other work, and other clients get the
 /// slot.
 const GRACE_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
-/// How often the watcher looks at the slots.
+/// Interval at which the watcher looks at the slots.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of looks, while no client leaves the queue, before the first is admitted without a slot.
 const MAX_FRUITLESS_WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
@@ -388,7 +388,7 @@ impl AdmissionControl {
     fn wait_in_queue(&self, claim: &mut SlotClaim) -> u64 {
         let client = QueuedClient::new();
         let joined = self.enqueue(&client);
-        // How many clients had left the queue at the last look, and the number of looks since one
+        // Clients that had left the queue at the last look, and the number of looks since one
         // did.
         let (mut left, mut fruitless) = (None, 0);
         let mut watches = 0_u64;

@@ -1,44 +1,47 @@
-//! Threads that want a place at the same time ask for it together.
+//! Consolidation: threads that want space at the same time ask for it together.
 //!
-//! An array of slots. Who does not get a place at once takes a seat in a slot that is open; somebody
-//! closes the slot, allocates one place for all who are seated, and publishes where it begins; each
-//! takes the part that its seat says. So a crowd costs the front one request, and the larger the
-//! crowd, the larger the request.
+//! An array of slots. A thread that does not get a reservation at once takes a share in an open
+//! slot. One of the group closes the slot, reserves space for all shares, and publishes where it
+//! begins; each member takes its part. So a group costs the allocator one request, and the larger
+//! the group, the larger the request.
 //!
 //! # State
 //!
-//! One word for each slot, one for where the place of its group begins.
+//! One word for each slot, one for where the reservation of its group begins.
 //!
-//! | bit 63 | bits 40..63        | bits 0..40           | the slot is                             |
-//! |--------|--------------------|----------------------|-----------------------------------------|
-//! | 0      | 0                  | 0                    | free                                    |
-//! | 0      | seats              | bytes of all of them | open                                    |
-//! | 1      | seats not yet left | bytes of all of them | closed: nobody else is seated           |
+//! | bit 63 | bits 40..63         | bits 0..40           | the slot is                   |
+//! |--------|---------------------|----------------------|-------------------------------|
+//! | 0      | 0                   | 0                    | free                          |
+//! | 0      | shares              | bytes of all of them | open                          |
+//! | 1      | shares not yet left | bytes of all of them | closed: no other thread joins |
 //!
-//! `outcome`, where the place begins or why there is none, is published by `settled`.
+//! `outcome`, the start of the reservation or the reason why there is none, is published by
+//! `settled`.
 //!
 //! # Invariants
 //!
-//! * I1  The seats of a group have parts that do not overlap and that together are the place: the part
-//!   of a seat begins where the word stood when it was taken.
-//! * I2  A group is closed once, by whoever sets the bit, and published once, by the same thread.
-//! * I3  A slot is free again once everybody has left it, which is after everybody has read the
-//!   outcome. So it is written by one thread while nobody reads it: who closed the group, before
-//!   `settled` is set.
-//! * I4  A seat takes its part once.
+//! * I1  The shares of a group have parts that do not overlap and that together are the
+//!   reservation. The part of a share begins at the byte count that the word had when the share was
+//!   taken.
+//! * I2  A group is closed once, by the thread that sets the bit, and published once, by the same
+//!   thread.
+//! * I3  A slot is free again once all members have left it, which is after all have read the
+//!   outcome. So the outcome is written by one thread while no other reads it: by the thread that
+//!   closed the group, before `settled` is set.
+//! * I4  A share takes its part once.
 //!
 //! # Orderings
 //!
-//! * O1  publishing (Release) to who reads the outcome (Acquire): whoever was told of its part comes
-//!   after whatever the allocation came after, the release of that memory among it.
+//! * O1  publishing (Release) to reading the outcome (Acquire): a member that reads it comes after
+//!   everything that the reservation came after, the release of that memory included.
 //! * O2  leaving (Release) to the last to leave (Acquire), and its freeing of the slot (Release) to
-//!   whoever is seated next (Acquire): the outcome of one group is not seen by the next, and not
+//!   the next to join (Acquire). The outcome of one group is not seen by the next, and not
 //!   overwritten while it is read.
 //!
 //! # Differences from the document
 //!
-//! There the slot of a closed group is replaced at once by a fresh one out of a pool. Here who finds a
-//! slot closed goes to the next, and to none if all are; then it asks alone.
+//! There the slot of a closed group is replaced at once by a fresh one out of a pool. Here a thread
+//! that finds a slot closed goes to the next, and to none if all are; then it asks alone.
 
 use std::fmt;
 
@@ -50,30 +53,30 @@ use crate::shim::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, UnsafeCe
 const CLOSED: u64 = 1 << 63;
 const SHARE: u64 = 1 << 40;
 const BYTES: u64 = SHARE - 1;
-/// More are not seated in one slot; far below what fits the word.
+/// Maximum number of shares in one slot; far below the limit of the word.
 const MAX_SHARES: u64 = 1 << 20;
 
-/// Why a group got no place: a number of the caller's own.
+/// Reason why a group got no space: a number that the caller chooses.
 pub type RefusalReason = u32;
 
-/// The reason if whoever closed a group left without telling.
+/// The reason if the closing thread left without publishing.
 pub const ABANDONED: RefusalReason = RefusalReason::MAX;
 
 struct GroupSlot {
     word: AtomicU64,
     settled: AtomicBool,
-    /// Where the place of the group begins, or why there is none (I3).
+    /// Start of the group's reservation, or the reason why there is none (I3).
     outcome: UnsafeCell<Result<u64, RefusalReason>>,
-    /// How many sleep until the outcome is published.
+    /// Number of threads that sleep until the outcome is published.
     sleeping: Mutex<u32>,
     published: Condvar,
 }
 
-// SAFETY: `outcome` is written by one thread while nobody reads it, and otherwise only read (I3, O1,
-// O2); everything else is made to be shared.
+// SAFETY: `outcome` is written by one thread while no other reads it, and otherwise only read (I3,
+// O1, O2); everything else is made to be shared.
 unsafe impl Sync for GroupSlot {}
 
-/// The slots in which threads meet, for the places of one ring.
+/// The slots in which threads meet, for the reservations of one ring.
 ///
 /// ```
 /// use foxton_sync::consolidation::Groups;
@@ -122,7 +125,7 @@ impl GroupSlot {
 }
 
 impl Groups {
-    /// So many slots for the places of `ring`.
+    /// Returns so many slots for the reservations of `ring`.
     pub fn new(ring: Arc<Ring>, slots: usize) -> Self {
         Groups {
             ring,
@@ -132,8 +135,8 @@ impl Groups {
         }
     }
 
-    /// Takes a seat for `length` bytes in the first open slot from number `from` on, or `None` if none
-    /// is open or has room: a group asks for at most a quarter of the ring.
+    /// Takes a share of `length` bytes in the first open slot from number `from` on; `None` if none
+    /// is open or has space: a group asks for at most a quarter of the ring.
     pub fn join(&self, from: usize, length: u64) -> Option<GroupShare<'_>> {
         let count = self.slots.len();
         let slots = (0..count).map(|step| &*self.slots[(from + step) % count]);
@@ -172,7 +175,7 @@ impl Groups {
     }
 }
 
-/// A share in what a group asks for. Whoever drops it without its part breaks the ring.
+/// A share in the request of a group. Dropping it without taking its part breaks the ring.
 #[derive(Debug)]
 #[must_use = "the others in the group wait for who is first"]
 pub struct GroupShare<'g> {
@@ -190,14 +193,14 @@ impl fmt::Debug for GroupSlot {
 }
 
 impl<'g> GroupShare<'g> {
-    /// Whether it is the first of its group, who should close it.
+    /// True if it is the first of its group, which should close it.
     pub fn is_first(&self) -> bool {
         self.offset == 0
     }
 
-    /// Closes the group, for the one who comes first.
+    /// Closes the group; `None` if another member was first.
     pub fn close(&self) -> Option<ClosedGroup<'g>> {
-        // Relaxed: the bit is taken by one, and what it stands for is told by publishing.
+        // Relaxed: one thread sets the bit, and publishing makes visible what it stands for.
         let word = self.slot.word.fetch_or(CLOSED, Ordering::Relaxed);
         (word & CLOSED == 0).then_some(ClosedGroup {
             groups: self.groups,
@@ -207,30 +210,30 @@ impl<'g> GroupShare<'g> {
         })
     }
 
-    /// Whether the outcome is published. A hint, outdated when it arrives.
+    /// True if the outcome is published. A hint, which may be outdated on return.
     pub fn is_settled(&self) -> bool {
         // Relaxed: leads to no memory.
         self.slot.settled.load(Ordering::Relaxed)
     }
 
-    /// Waits for the outcome, spinning a bounded while and then asleep, and leaves the slot with the
-    /// part of this seat.
+    /// Waits for the outcome, spinning a bounded while and then sleeping, and leaves the slot with
+    /// the part of this share.
     pub fn wait(mut self) -> Result<Reservation<'g>, RefusalReason> {
         self.take_part()
     }
 
-    /// As [`wait`](Self::wait), but stays in the slot until the seat is dropped.
+    /// As [`wait`](Self::wait), but stays in the slot until the share is dropped.
     ///
     /// # Panics
     ///
-    /// When asked twice.
+    /// If called twice.
     pub fn take_part(&mut self) -> Result<Reservation<'g>, RefusalReason> {
         assert!(!self.is_taken, "a seat has one part"); // I4
         self.wait_settled();
         self.is_taken = true;
-        // SAFETY: settled, so nobody writes it until this seat is left (I3, O1).
+        // SAFETY: settled, so no thread writes it until this share is left (I3, O1).
         let outcome = self.slot.outcome.with(|outcome| unsafe { *outcome });
-        // Nobody else has this part (I1, I4).
+        // No other share has this part (I1, I4).
         outcome.map(|begin| {
             self.groups
                 .ring
@@ -238,10 +241,10 @@ impl<'g> GroupShare<'g> {
         })
     }
 
-    /// Waits until everybody else has left.
+    /// Waits until all other members have left.
     pub fn wait_for_others(&self) {
         let mut backoff = Backoff::new();
-        // Relaxed: what the others did before they left is told by their places.
+        // Relaxed: the reservations of the others make visible what they did before they left.
         while (self.slot.word.load(Ordering::Relaxed) & !CLOSED) / SHARE > 1 {
             backoff.snooze();
         }
@@ -279,13 +282,13 @@ impl Drop for GroupShare<'_> {
         let slot = self.slot;
         let word = slot.word.fetch_sub(SHARE, Ordering::AcqRel); // O2
         if (word & !CLOSED) / SHARE == 1 {
-            slot.settled.store(false, Ordering::Relaxed); // Relaxed: told by the word (O2).
+            slot.settled.store(false, Ordering::Relaxed); // Relaxed: ordered by the word (O2).
             slot.word.store(0, Ordering::Release); // O2
         }
     }
 }
 
-/// What whoever closed a group owes to everybody in it. Dropped, it tells them that they were
+/// A closed group, whose outcome the closing thread owes to all members. Dropped, it publishes
 /// [`ABANDONED`].
 #[derive(Debug)]
 #[must_use = "the group waits for it to be published"]
@@ -302,16 +305,16 @@ impl<'g> ClosedGroup<'g> {
         self.length
     }
 
-    /// How many are in the group.
+    /// Number of shares in the group.
     pub fn shares(&self) -> u64 {
         self.shares
     }
 
-    /// Gives the group its place, or tells it why there is none.
+    /// Publishes the group's reservation, or the reason why there is none.
     ///
     /// # Panics
     ///
-    /// If the place is of another ring or length.
+    /// If the reservation is of another ring or length.
     pub fn publish(self, outcome: Result<Reservation<'g>, RefusalReason>) {
         let begin = outcome.map(|reservation| {
             let (at, length) = reservation.into_range(&self.groups.ring);
@@ -324,7 +327,8 @@ impl<'g> ClosedGroup<'g> {
 
     fn publish_outcome(&self, outcome: Result<u64, RefusalReason>) {
         let slot = self.slot;
-        // SAFETY: this thread closed the group (I2), so it alone writes, and nobody reads yet (I3).
+        // SAFETY: this thread closed the group (I2), so it alone writes, and no other reads yet
+        // (I3).
         slot.outcome
             .with_mut(|reservation| unsafe { *reservation = outcome });
         slot.settled.store(true, Ordering::Release); // O1

@@ -1,55 +1,64 @@
-//! A ring of bytes: places are given out in order, filled in any order, and taken out in order.
+//! A ring of bytes: reserved in order, filled in any order, drained in order.
 //!
-//! What a log buffer is made of. A stream of bytes lies in a ring of memory; position p of the stream
-//! is byte `p mod capacity`. Whoever has a [`Reservation`](crate::ring::Reservation) writes it and completes it, without a latch. One
-//! [`Drainer`](crate::ring::Drainer) takes out, from the front, what is complete, and releases the memory for the next lap.
+//! Log buffers are made of it. A stream of bytes is in a ring of memory; position p of the stream
+//! is byte `p mod capacity`. A thread that has a [`Reservation`](crate::ring::Reservation) writes
+//! and completes it, without a latch. One [`Drainer`](crate::ring::Drainer) reads, from the front,
+//! what is complete, and releases the memory for the next lap.
 //!
 //! # State
 //!
 //! ```text
-//!        released        whole            ..          next        released + capacity
+//!        released     complete_end      ..          next        released + capacity
 //!  ---------+--------------+---------------+------------+-----------------+-----------
-//!    free   |   complete   |  places given out, some    |      free       |
-//!           | being taken  |  complete, some not        |                 |
+//!    free   |   complete   |  reserved, some           |      free       |
+//!           | being drained|  complete, some not       |                 |
 //! ```
 //!
-//! `next` belongs to whoever gives out places: a [`RingAllocator`](crate::ring::RingAllocator), which is used by one thread at a time, or
-//! a [`SharedAllocator`](crate::ring::SharedAllocator), which is one word. `released` is the taker's and read by the front. Completion
-//! is told in one of two ways, [`Completion`](crate::ring::Completion):
+//! `next` belongs to the allocator: a [`RingAllocator`](crate::ring::RingAllocator), which one
+//! thread at a time uses, or a [`SharedAllocator`](crate::ring::SharedAllocator), which is one
+//! word. `released` is written by the drainer and read by the allocator. Completion is signalled in
+//! one of two ways, [`Completion`](crate::ring::Completion):
 //!
-//! * *in turn*: `completed` is where the complete part ends. Who completes waits until that is where
-//!   its place begins, and moves it on.
-//! * *delegated*: there is a mark of one byte for each 16 bytes of the ring. Who completes leaves the
-//!   length of its place in the mark of its first byte, in eighths, and is done; the taker follows the
-//!   marks from place to place and clears them. Nobody waits for anybody but the taker, for the place
-//!   that it is at. A length that is too large for one mark is written into the four behind it, which
-//!   belong to the same place. Marks are small because their lines go from the core that fills to the core
-//!   that takes and back, and because the taker waits for each of those before it knows the next: with
-//!   marks of four bytes it was slower than one inserter where lines travel far.
+//! * *in order*: `completed` is the end of the complete part. A thread that completes waits until
+//!   that is where its reservation begins, and advances it.
+//! * *delegated*: there is a mark of one byte for each 16 bytes of the ring. A thread that
+//!   completes leaves the length of its reservation in the mark of its first byte, in eighths, and
+//!   is done; the drainer follows the marks from reservation to reservation and clears them. The
+//!   only wait is that of the drainer, for the reservation that it is at. A length that is too
+//!   large for one mark is written into the four behind it, which belong to the same reservation.
+//!
+//!   Marks are small because their lines move from the core that fills to the core that drains and
+//!   back, and because the drainer waits for each of those before it knows the next. With marks of
+//!   four bytes it was slower than one inserter where lines travel far.
 //!
 //! # Invariants
 //!
-//! * I1  Places that exist do not overlap, and lie between `released` and `released + capacity`: one
-//!   front gives them out, in ascending order, never more than `capacity` bytes behind what it knows to
-//!   be released; and `released` goes no further than places that are complete, or skipped.
-//! * I2  The bytes of a place are written by whoever has it, and by nobody after it was completed.
-//! * I3  The bytes between `released` and `complete_end` are read by the taker and written by nobody.
-//! * I4  A place begins at a multiple of 8 and has at least 24 bytes, so of two places that exist no two
-//!   have the same mark. A mark is set once by each place and cleared by the taker before the bytes are
-//!   released, those that a long length was written into as well, so a mark that is set belongs to the
-//!   place at hand and not to an earlier lap.
-//! * I5  Who completes a place then looks whether the taker sleeps for it; a taker that is about to
-//!   sleep says so and then looks again. The fence between is asymmetric, and free for whoever completes
-//!   ([`asymmetric`](crate::asymmetric)): at least one sees the other, and no wake-up is lost.
+//! * I1  Reservations that exist do not overlap, and are between `released` and `released +
+//!   capacity`. One allocator makes them, in ascending order, never more than `capacity` bytes
+//!   behind what it knows to be released; and `released` does not pass a reservation that is
+//!   neither complete nor bypassed.
+//! * I2  The owner of a reservation writes its bytes, and no thread writes them after it was
+//!   completed.
+//! * I3  The drainer reads the bytes between `released` and `complete_end`, and no thread writes
+//!   them.
+//! * I4  A reservation begins at a multiple of 8 and has at least 24 bytes, so of two that exist no
+//!   two have the same mark. Each reservation sets its mark once, and the drainer clears it before
+//!   the bytes are released, with the marks of a long length. So a mark that is set belongs to the
+//!   current reservation and not to an earlier lap.
+//! * I5  A thread that completes a reservation then checks whether the drainer sleeps for it. A
+//!   drainer that is about to sleep announces it and then checks again. The fence between is
+//!   asymmetric, and free for the completing thread ([`asymmetric`](crate::asymmetric)): at least
+//!   one sees the other, and no wake-up is lost.
 //!
 //! # Orderings
 //!
-//! * O1  the taker's store to `released` (Release) to the front's load (Acquire): who writes a byte of
-//!   the next lap comes after the taker's last look at it, and after its clearing of the mark.
-//! * O2  the store to a mark (Release) to the taker's load (Acquire): who sees a place complete sees its
-//!   bytes, and the rest of its length.
-//! * O3  the store to `completed` (Release) to the load of the next in turn or the taker (Acquire): as
-//!   O2, for all places before.
+//! * O1  the drainer's store to `released` (Release) to the allocator's load (Acquire). A thread
+//!   that writes a byte of the next lap comes after the drainer's last read of it, and after its
+//!   clearing of the mark.
+//! * O2  the store to a mark (Release) to the drainer's load (Acquire): a thread that sees a
+//!   reservation complete sees its bytes, and the rest of its length.
+//! * O3  the store to `completed` (Release) to the load of the next in order or the drainer
+//!   (Acquire): as O2, for all reservations before.
 
 use std::fmt;
 
@@ -66,29 +75,29 @@ mod allocator;
 pub use allocator::{AllocationRefused, Bypass, RingAllocator, SharedAllocator};
 use bytes::RingBytes;
 
-/// Places begin at multiples of this many bytes.
+/// Reservations begin at multiples of this many bytes.
 pub const ALIGNMENT: u64 = 8;
-/// Bytes of the smallest place.
+/// Bytes of the smallest reservation.
 pub const MIN_RESERVATION: u64 = 24;
-/// Bytes of ring for each mark: at most one place begins in so many (I4).
+/// Bytes of ring for each mark: at most one reservation begins in so many (I4).
 const MARKED: u64 = 16;
-/// In a mark: the length is in the marks behind it.
+/// Value of a mark: the length is in the marks behind it.
 const LONG_MARK: u8 = if cfg!(loom) { 10 } else { u8::MAX };
 /// Bytes of such a length.
 const LONG_LENGTH_BYTES: u64 = 4;
-// Whoever has a long length has the marks for it.
+// A reservation with a long length has the marks for it.
 const _: () = assert!(LONG_MARK as u64 * ALIGNMENT >= (1 + LONG_LENGTH_BYTES) * MARKED);
-/// No place begins there.
+/// No reservation begins there.
 const NOWHERE: u64 = u64::MAX;
-/// The only thing that a sleeping taker is told.
+/// The only verdict for a sleeping drainer.
 const WAKE: Verdict = Verdict::new(1);
 
-/// How it becomes known that a place is complete.
+/// The way in which completion is signalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// In the order of the places: who is early waits for those before.
+    /// In the order of the reservations: an early thread waits for those before.
     InOrder,
-    /// In any order: who is early leaves it to the taker.
+    /// In any order: an early thread leaves it to the drainer.
     Delegated,
 }
 
@@ -111,14 +120,15 @@ pub enum Completion {
 /// ```
 pub struct Ring {
     bytes: RingBytes,
-    /// Empty where completion is in turn.
+    /// Empty where completion is in order.
     marks: Box<[AtomicU8]>,
     fence: Asymmetric,
     released: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
-    /// Where the taker sleeps, or [`NOWHERE`]. Beside what everybody reads and nobody writes.
+    /// Position at which the drainer sleeps, or [`NOWHERE`]. Beside fields that all threads read
+    /// and none writes.
     awaited_at: AtomicU64,
-    /// A place was given back unfinished: the stream ends there.
+    /// A reservation was dropped unfinished: the stream ends there.
     broken: AtomicBool,
     parker: Parker,
     sleeper: Mutex<Option<Ticket>>,
@@ -134,7 +144,7 @@ impl fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// A ring of `capacity` bytes whose stream begins at `start`.
+    /// Returns a ring of `capacity` bytes whose stream begins at `start`.
     ///
     /// # Panics
     ///
@@ -180,19 +190,21 @@ impl Ring {
         self.bytes.capacity()
     }
 
-    /// How far the stream has been taken out: places that end at most
-    /// [`capacity`](Self::capacity) behind this can be given out.
+    /// Returns how far the stream has been drained: reservations that end at most
+    /// [`capacity`](Self::capacity) behind this can be made.
     pub fn released(&self) -> u64 {
         self.released.load(Ordering::Acquire) // O1
     }
 
-    /// Whether a place was given back unfinished, so that nothing behind it will ever be complete.
+    /// True if a reservation was dropped unfinished, so that nothing behind it will ever be
+    /// complete.
     pub fn is_broken(&self) -> bool {
         // Relaxed: leads to no memory.
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// The place given out at `at`, again: only for who gave it away unwritten, as `Group` does.
+    /// Returns the reservation made at `at`, again: only for a caller that gave it up unwritten, as
+    /// `ClosedGroup` does.
     pub(crate) fn reservation(&self, at: u64, length: u64) -> Reservation<'_> {
         Reservation {
             ring: self,
@@ -211,7 +223,7 @@ impl Ring {
         !self.marks.is_empty()
     }
 
-    /// Makes known that the place from `at` to `end` is complete.
+    /// Signals that the reservation from `at` to `end` is complete.
     #[inline]
     fn complete(&self, at: u64, end: u64) -> bool {
         if self.is_delegated() {
@@ -238,11 +250,11 @@ impl Ring {
     fn leave_long_length(&self, at: u64, units: u64) {
         let units = u32::try_from(units).expect("a place is no longer than a ring");
         for (mark, byte) in self.long_marks(at).zip(units.to_le_bytes()) {
-            mark.store(byte, Ordering::Relaxed); // Relaxed: told by the mark of the first byte (O2).
+            mark.store(byte, Ordering::Relaxed); // Relaxed: O2, by the first mark.
         }
     }
 
-    /// The length that was left behind the mark of `at`; clears it.
+    /// Returns the length that was left behind the mark of `at`; clears it.
     #[cold]
     fn take_long_length(&self, at: u64) -> u64 {
         let mut units = [0; LONG_LENGTH_BYTES as usize];
@@ -276,7 +288,7 @@ impl Ring {
 
     #[cold]
     pub(crate) fn break_ring(&self) {
-        // Under the mutex: a taker that goes to sleep looks at it there.
+        // Under the mutex: a drainer that goes to sleep reads it there.
         let sleeper = {
             let mut sleeper = lock(&self.sleeper);
             self.broken.store(true, Ordering::Relaxed); // Relaxed: the mutex orders it.
@@ -288,10 +300,10 @@ impl Ring {
     }
 }
 
-/// A part of the stream that one thread may write: a slice of the ring, wherever it wraps.
+/// A part of the stream that one thread may write: a slice of the ring, even if it wraps.
 ///
-/// To be filled from its beginning to its end and then completed. A place that is dropped before that
-/// breaks the ring: nothing behind it will be taken out.
+/// To be filled from its beginning to its end and then completed. A reservation that is dropped
+/// before that breaks the ring: nothing behind it will be drained.
 #[derive(Debug)]
 #[must_use = "a place that is not completed breaks the ring"]
 pub struct Reservation<'r> {
@@ -302,13 +314,13 @@ pub struct Reservation<'r> {
 }
 
 impl Reservation<'_> {
-    /// Where it begins in the stream.
+    /// Its start in the stream.
     #[inline]
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Where it ends.
+    /// Its end in the stream.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end
@@ -327,9 +339,9 @@ impl Reservation<'_> {
         self.cursor = end;
     }
 
-    /// Makes the place known to be complete; with completion in turn, waits for those before it. Returns
-    /// whether the taker waited for it and was woken: a place knows no worker, so its caller counts that
-    /// ([`WAKING`](crate::park::WAKING)).
+    /// Signals that the reservation is complete; with completion in order, waits for those before
+    /// it. Returns true if the drainer waited for it and was woken. A reservation knows no worker,
+    /// so its caller counts that ([`WAKING`](crate::park::WAKING)).
     ///
     /// # Panics
     ///
@@ -342,7 +354,7 @@ impl Reservation<'_> {
         woke
     }
 
-    /// Leaves the place, unwritten, to whoever makes it again with [`Ring::reservation`].
+    /// Returns the range, unwritten; [`Ring::reservation`] makes the reservation again.
     pub(crate) fn into_range(self, ring: &Ring) -> (u64, u64) {
         assert!(std::ptr::eq(self.ring, ring), "a place of another ring");
         assert!(self.cursor == self.at, "the place is written");
@@ -359,23 +371,23 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// The right to take bytes out.
+/// Reads complete bytes and releases their memory.
 #[derive(Debug)]
 pub struct Drainer {
     ring: Arc<Ring>,
     released: u64,
     complete_end: u64,
-    /// Met, and not skipped yet: begins at `complete_end`.
+    /// Reached, and not skipped yet: begins at `complete_end`.
     bypass: Option<Bypass>,
 }
 
 impl Drainer {
-    /// Where what is released ends, and what can be taken begins.
+    /// End of the released part, and start of what can be drained.
     pub fn at(&self) -> u64 {
         self.released
     }
 
-    /// Looks how far the stream is complete, and returns it. A gap that was met ends it.
+    /// Checks how far the stream is complete, and returns it. A bypass that was reached ends it.
     pub fn poll(&mut self) -> u64 {
         if self.bypass.is_some() {
             return self.complete_end;
@@ -398,14 +410,14 @@ impl Drainer {
         self.complete_end
     }
 
-    /// The complete bytes from where the taker is, at most `most`: two slices, the second of which is
-    /// empty unless they go around the end of the ring.
+    /// Returns the complete bytes from the drainer's position, at most `most`: two slices, the
+    /// second of which is empty unless they wrap around the end of the ring.
     pub fn bytes(&self, most: u64) -> [&[u8]; 2] {
         let length = (self.complete_end - self.released).min(most);
         self.ring.bytes.read(self.released, length, self)
     }
 
-    /// Lets go of the first `length` bytes: their memory may be given out again.
+    /// Releases the first `length` bytes: their memory may be reserved again.
     ///
     /// # Panics
     ///
@@ -419,10 +431,10 @@ impl Drainer {
         self.ring.released.store(self.released, Ordering::Release); // O1
     }
 
-    /// Sleeps until the place at which [`look`](Self::poll) stopped is complete; looks, and returns
-    /// whether it is. It is not if the ring broke there.
+    /// Sleeps until the reservation at which [`poll`](Self::poll) stopped is complete; polls, and
+    /// returns whether it is. It is not if the ring broke there.
     ///
-    /// Only for who knows that a place was given out there.
+    /// Only for a caller that knows of a reservation there.
     pub fn wait(&mut self) -> bool {
         let before = self.complete_end;
         let mut backoff = Backoff::new();
@@ -447,19 +459,19 @@ impl Drainer {
         ring.fence.heavy(); // I5
         if broken || self.poll() > before {
             lock(&ring.sleeper).take();
-            // Somebody may have resolved it; then there is nothing to withdraw.
+            // Another thread may have resolved it; then there is nothing to withdraw.
             ring.parker.disarm(ticket);
         } else {
             ring.parker.wait(ticket, None);
         }
-        // Relaxed: a wake-up too many is harmless.
+        // Relaxed: a superfluous wake-up is harmless.
         ring.awaited_at.store(NOWHERE, Ordering::Relaxed);
         self.poll() > before
     }
 
-    /// Waits until everything before `bypass` is complete, and stops there: who waits for the turn behind
-    /// it need not wait for it to be skipped. Returns whether it got there; it does not if the ring
-    /// broke.
+    /// Waits until everything before `bypass` is complete, and stops there: a thread whose
+    /// reservation is behind it need not wait for it to be skipped. Returns whether it got there;
+    /// it does not if the ring broke.
     pub fn wait_for(&mut self, bypass: Bypass) -> bool {
         while self.poll() < bypass.at() {
             if !self.wait() {
@@ -467,18 +479,18 @@ impl Drainer {
             }
         }
         if !self.ring.is_delegated() {
-            // Relaxed: what precedes was seen by this taker, and concerns nobody else.
+            // Relaxed: the drainer has seen what precedes, which concerns no other thread.
             self.ring.completed.store(bypass.end(), Ordering::Relaxed);
         }
         self.bypass = Some(bypass);
         true
     }
 
-    /// Goes over the gap that was met, once everything before is released.
+    /// Skips the bypass that was reached, once everything before is released.
     ///
     /// # Panics
     ///
-    /// If it is not, or no gap was met.
+    /// If it is not, or no bypass was reached.
     pub fn skip(&mut self) {
         let bypass = self.bypass.take().expect("a gap was met");
         assert!(

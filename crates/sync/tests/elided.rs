@@ -1,6 +1,6 @@
-//! Latches that elide, on whatever machine this is: with the hardware the passes are transactions, without
-//! it they take the latch, and nobody can tell from the values. What is scripted is in
-//! `latch/elided/tests.rs`, what has a crowd in `oversubscribed.rs`.
+//! Latches that elide, on whatever machine this is. With the hardware the passes are transactions,
+//! without it they take the latch, and the values do not show which. Scripted cases are in
+//! `latch/elided/tests.rs`, many threads in `oversubscribed.rs`.
 #![cfg(not(loom))]
 
 use foxton_sync::htm::{self, Elisions, NotAvailable};
@@ -42,8 +42,8 @@ fn a_kind_elides_where_processor_or_software_transactions_are_available() {
     }
 }
 
-/// Everything here once more, in a process in which nothing is to be elided: the switch is read once. Where software
-/// stands in, this is seen on any machine.
+/// All tests here once more, in a process in which elision is switched off: the switch is read
+/// once. With emulated transactions this is tested on any machine.
 #[test]
 fn switched_off_no_latch_elides_and_all_else_holds() {
     let switch = std::env::var_os(htm::SWITCH);
@@ -70,8 +70,8 @@ fn switched_off_no_latch_elides_and_all_else_holds() {
     assert_eq!(htm::hle().err(), Some(why));
 }
 
-/// A pass through another latch, in either order, and through the same: the inner pass sees the outer as
-/// held.
+/// A pass through another latch, in either order, and through the same: the inner pass sees the
+/// outer as held.
 #[test]
 fn passes_inside_each_other_are_passes() {
     let workers = Workers::with_seed(1);
@@ -93,8 +93,9 @@ fn passes_inside_each_other_are_passes() {
     }
 }
 
-/// Two workers of one thread: the other one knows of no pass, and is let through no more than the first. What it saw is kept
-/// until the pass is over, since a failure inside would abort it and be undone.
+/// Two workers of one thread: the second worker knows of no pass, and is let through no more than
+/// the first. Its result is kept until the pass is over, because a failed assertion inside would
+/// abort the pass and be undone.
 #[test]
 fn a_thread_inside_is_inside_for_all_its_workers() {
     const PASSES: usize = 20_000;
@@ -104,7 +105,7 @@ fn a_thread_inside_is_inside_for_all_its_workers() {
         let latched = Latched::new(kind, &SITE, 0);
         let mut let_through = 0;
         for pass in 0..PASSES {
-            // Half of them alone, so that trials have something that commits.
+            // Half of the passes alone, so that trials have something that commits.
             let twice = latched.with(&one, |value| {
                 *value += 1;
                 pass % 2 == 0 && latched.try_with(&other, |_| ()).is_some()
@@ -115,7 +116,8 @@ fn a_thread_inside_is_inside_for_all_its_workers() {
     }
 }
 
-/// The latch is held, and what goes on around its end is somebody else's: it is given back, and that goes on.
+/// The latch is held, and a transaction around its end is foreign: the latch is released, and the
+/// transaction continues.
 #[test]
 fn a_transaction_that_a_body_leaves_behind_is_not_ended_by_the_latch() {
     let Ok(rtm) = htm::rtm() else { return };
@@ -135,7 +137,8 @@ fn a_transaction_that_a_body_leaves_behind_is_not_ended_by_the_latch() {
             }
             assert!(latched.try_with(&worker, |_| ()).is_some(), "{kind}");
         }
-        // Where the latch was elided the transaction is part of its own, which it ends: so there it is not left behind.
+        // Where the latch was elided, the foreign transaction is nested in the latch's own, which
+        // it ends: so it is not left behind there.
         assert_eq!(latched.into_inner(), 2_000, "{kind}");
         if kind.elides() == Ok(false) || kind == Kind::ElidedAdaptive {
             assert!(left > 0, "{kind}");
@@ -143,7 +146,7 @@ fn a_transaction_that_a_body_leaves_behind_is_not_ended_by_the_latch() {
     }
 }
 
-/// What is behind one latch and touched by threads that seldom meet: accounts, on lines of their own.
+/// Accounts behind one latch, on cache lines of their own, which threads seldom share.
 #[test]
 fn no_money_is_lost_in_a_bank_behind_one_latch() {
     const ACCOUNTS: usize = 64;
@@ -174,7 +177,8 @@ fn no_money_is_lost_in_a_bank_behind_one_latch() {
                             assert_eq!(sum, 1_000 * ACCOUNTS as i64, "{kind}");
                         }
                         if turn % 256 == 0 {
-                            // Aborts a transaction, so that somebody takes the latch beside the others.
+                            // Aborts a transaction, so that some passes take the latch beside the
+                            // others.
                             bank.with(&worker, |_| thread::yield_now());
                         }
                     }
@@ -188,8 +192,9 @@ fn no_money_is_lost_in_a_bank_behind_one_latch() {
     }
 }
 
-/// With the hardware somebody was elided, and somebody took the latch; otherwise nothing is counted. Whether the
-/// one that adapts tries depends on who came when, and while it does not it counts nothing either.
+/// With the hardware, some passes were elided and some took the latch; otherwise nothing is
+/// counted. Whether the adaptive latch tries depends on the order of arrivals, and while it does
+/// not it counts nothing either.
 fn check(kind: Kind, done: &Elisions) {
     let elides = kind.elides() == Ok(true);
     match kind {
@@ -202,7 +207,8 @@ fn check(kind: Kind, done: &Elisions) {
     }
 }
 
-/// Nobody spends more time in transactions than there was, and none in those that there were not.
+/// No worker spends more time in transactions than has passed, and none in transactions that did
+/// not happen.
 fn check_time(done: &Elisions, spent: u64) {
     let shares = done.shares_of_time(spent);
     if let Some((committed, aborted)) = shares {
@@ -213,7 +219,7 @@ fn check_time(done: &Elisions, spent: u64) {
     assert_eq!(shares.is_some(), timed);
 }
 
-/// The one that adapts knows nothing of elision until threads have waited for it, and then a trial begins.
+/// The adaptive latch does not elide until threads have waited for it, and then a trial begins.
 #[test]
 fn an_adaptive_latch_is_tried_where_threads_wait() {
     const WAITS: u64 = 16;
@@ -230,7 +236,8 @@ fn an_adaptive_latch_is_tried_where_threads_wait() {
     };
     pass();
     assert_eq!(workers.elisions(), Elisions::default());
-    // Whether the other one comes while the latch is held is the scheduler's affair, so more often than need be.
+    // The scheduler decides whether the second thread comes while the latch is held, so this runs
+    // more often than necessary.
     let mut rounds = 0;
     let done = loop {
         rounds += 1;

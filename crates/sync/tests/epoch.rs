@@ -1,5 +1,5 @@
-//! Epochs, one step at a time, and at full size with canaries. What may happen between steps is in
-//! `loom_epoch.rs`.
+//! Tests of epochs, one step at a time, and at full size with canaries. Interleavings of the steps
+//! are in `loom_epoch.rs`.
 #![cfg(not(loom))]
 
 use foxton_sync::epoch::{Domain, Participant};
@@ -120,7 +120,7 @@ fn a_bag_that_fills_collects_by_itself() {
     );
 }
 
-/// A kibibyte each, and nobody asks for it to be freed.
+/// Objects of a kibibyte each, without a call that frees them.
 #[test]
 fn the_more_is_retired_the_sooner_it_is_freed() {
     let domain = Domain::new();
@@ -131,7 +131,7 @@ fn the_more_is_retired_the_sooner_it_is_freed() {
     assert!(domain.retired() < 1_000, "{}", domain.retired());
 }
 
-/// Most sleep, with a little in their hands, and one works.
+/// Most participants sleep, each with a few retired objects, and one works.
 #[test]
 fn objects_retired_by_sleepers_are_freed_by_others() {
     let domain = Domain::new();
@@ -191,7 +191,8 @@ impl Drop for Canary {
     }
 }
 
-/// Threads replace and read a few shared pointers; whoever reads under a pin finds a living canary.
+/// Threads replace and read a few shared pointers; a thread that reads under a pin finds a valid
+/// canary.
 #[test]
 fn no_canary_is_read_after_it_was_freed() {
     const THREADS: usize = 64;

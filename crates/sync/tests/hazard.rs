@@ -1,5 +1,5 @@
-//! Hazards, one step at a time, and at full size with canaries. What may happen between steps is in
-//! `loom_hazard.rs`.
+//! Tests of hazard pointers, one step at a time, and at full size with canaries. Interleavings of
+//! the steps are in `loom_hazard.rs`.
 #![cfg(not(loom))]
 
 use foxton_sync::epoch::{Domain, Participant};
@@ -10,7 +10,7 @@ use std::thread;
 
 const ALIVE: u64 = 0x1234_5678_9ABC_DEF0;
 
-/// Dies visibly.
+/// Marks itself when it is freed.
 struct Canary(AtomicU64);
 
 impl Canary {
@@ -21,15 +21,15 @@ impl Canary {
 
 unsafe fn free(address: *mut ()) {
     let canary = address.cast::<Canary>();
-    // SAFETY: it came from a box and is freed once, when nobody looks any more.
+    // SAFETY: it came from a box and is freed once, when no thread looks any more.
     let canary = unsafe { Box::from_raw(canary) };
     canary.0.store(0, Ordering::Relaxed);
 }
 
-/// Puts a new one in the place, and retires the old one as a thing of `bytes` bytes.
+/// Puts a new one into the place, and retires the old one as an object of `bytes` bytes.
 fn replace(place: &AtomicPtr<Canary>, writer: &Participant, bytes: usize) {
     let old = place.swap(Canary::hatch(), Ordering::AcqRel);
-    // SAFETY: this exchange alone took it out, and here everybody looks by hazards.
+    // SAFETY: this exchange alone took it out, and here all threads look by hazards.
     unsafe { writer.retire_hazard_protected(old.cast(), bytes, free) };
 }
 
@@ -39,7 +39,7 @@ fn is_alive(found: *mut Canary) -> bool {
 }
 
 fn free_last(place: AtomicPtr<Canary>) {
-    // SAFETY: nobody looks any more.
+    // SAFETY: no thread looks any more.
     unsafe { free(place.into_inner().cast()) };
 }
 
@@ -97,7 +97,7 @@ fn objects_of_a_dropped_participant_are_freed_unless_protected() {
     drop(gone);
     assert_eq!(domain.retired(), 1);
     assert!(is_alive(found));
-    // Forgotten, it names its thing for as long as its participant lives.
+    // A forgotten hazard protects its object until its participant is dropped.
     std::mem::forget(hazard);
     other.collect();
     assert_eq!(domain.retired(), 1);
@@ -107,7 +107,8 @@ fn objects_of_a_dropped_participant_are_freed_unless_protected() {
     free_last(place);
 }
 
-/// What a forgotten hazard kept is on the pile when the last participant goes, and nobody looks through it any more.
+/// An object kept by a forgotten hazard is on the list when the last participant is dropped, and no
+/// thread sweeps it any more.
 #[test]
 fn a_dropped_domain_frees_all_hazard_protected_objects() {
     static FREED: AtomicU64 = AtomicU64::new(0);
@@ -123,7 +124,8 @@ fn a_dropped_domain_frees_all_hazard_protected_objects() {
     let found = hazard.protect(&place);
     std::mem::forget(hazard);
     place.store(ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: nobody finds it any more, and the hazard names it for who has found it.
+    // SAFETY: no thread finds it any more, and the hazard protects it for the thread that has found
+    // it.
     unsafe { writer.retire_hazard_protected(found.cast(), 8, free_counting) };
     drop(writer);
     drop(reader);
@@ -144,7 +146,7 @@ fn four_objects_are_protected_at_once() {
     writer.collect();
     assert!(found.into_iter().all(is_alive));
     assert_eq!(domain.retired(), 4);
-    // One that is given back is had again.
+    // A released hazard can be acquired again.
     let [first, _second, third, fourth] = hazards;
     drop((first, third));
     writer.collect();
@@ -172,7 +174,8 @@ fn an_empty_source_gives_null() {
     assert!(reader.hazard().protect(&place).is_null());
 }
 
-/// Threads replace and read a few shared pointers; whoever reads behind a hazard finds a living canary.
+/// Threads replace and read a few shared pointers; a thread that reads under a hazard finds a valid
+/// canary.
 #[test]
 fn no_canary_is_read_after_it_was_freed() {
     const THREADS: usize = 64;
@@ -187,7 +190,7 @@ fn no_canary_is_read_after_it_was_freed() {
                 for _ in 0..ROUNDS {
                     let place = &places[worker.random_below(4) as usize];
                     if worker.random_below(4) == 0 {
-                        // Large ones, so that hazards are looked through all the time.
+                        // Large ones, so that hazards are swept all the time.
                         replace(place, worker.participant(), 64 << 10);
                     } else {
                         let mut hazard = worker.participant().hazard();

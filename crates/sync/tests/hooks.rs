@@ -1,4 +1,4 @@
-//! Points: what a test asks for happens there, in one database and not in another.
+//! Failpoints: a test's action happens there, in one database and not in another.
 #![cfg(feature = "hooks")]
 
 use foxton_sync::failpoint::Failpoint;
@@ -62,7 +62,7 @@ fn a_thread_stops_at_a_point_until_it_is_released() {
     };
     stop.reached();
     assert_eq!(steps.load(SeqCst), 1);
-    // Only one stops.
+    // Only one thread stops.
     workers.worker().failpoints().pass(&PASSED);
     drop(stop);
     thread.join().unwrap();

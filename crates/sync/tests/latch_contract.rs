@@ -57,7 +57,8 @@ fn a_kind_is_read_as_it_is_written() {
     );
 }
 
-/// A table of a hundred thousand latches is usual. What stands in for the processor takes its room.
+/// A table of a hundred thousand latches is usual. The emulation of transactions takes space of its
+/// own.
 #[cfg(not(feature = "emulated"))]
 #[test]
 fn a_latch_is_two_words() {
@@ -113,7 +114,7 @@ fn a_reader_waits_behind_a_waiting_writer() {
         value.read(&reader, |_| {
             let value = &value;
             scope.spawn(move || value.write(&writer, |value| *value = 1));
-            // The writer announces itself at its first look.
+            // The writer announces itself at its first try.
             while value.try_read(&late_reader, |_| ()).is_some() {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! The litmus of the asymmetric fence, in every interleaving.
+//! Model of the asymmetric fence: its litmus test, in every interleaving.
 #![cfg(loom)]
 
 use foxton_sync::{

@@ -1,12 +1,12 @@
-//! Each ordering named in `group.rs`, in the smallest history that needs it. The checker sees every
-//! touch of a group's outcome and of the ring's bytes.
+//! Models of each ordering named in `consolidation.rs`, in the smallest history that needs it. The
+//! checker sees every access to a group's outcome and to the ring's bytes.
 #![cfg(loom)]
 
 use foxton_sync::consolidation::{GroupShare, Groups};
 use foxton_sync::ring::{Completion, Ring, SharedAllocator};
 use foxton_sync::shim::Arc;
 
-/// What several threads share that ask together, in an array of one slot.
+/// State of several threads that reserve together, in an array of one slot.
 struct Shared {
     allocator: SharedAllocator,
     groups: Groups,
@@ -17,7 +17,7 @@ impl Shared {
         self.groups.join(0, 24).expect("the slot is open")
     }
 
-    /// A place asked for with whoever else is there; `None` if the slot was closed.
+    /// Reserves together with the other threads; `None` if the slot was closed.
     fn insert(&self) -> Option<u64> {
         let share = self.groups.join(0, 24)?;
         if share.is_first() {
@@ -65,8 +65,8 @@ fn o2_one_group_is_over_before_the_next_begins() {
     model(2, 1, 5);
 }
 
-/// Two are seated and told before the history begins, so that all of it is how they leave and who is
-/// seated next.
+/// Two have joined and know the outcome before the history begins, so that all of it is how they
+/// leave and the next one joins.
 #[test]
 fn o2_the_last_to_leave_comes_after_all_readers() {
     loom::model(|| {
@@ -83,7 +83,7 @@ fn o2_the_last_to_leave_comes_after_all_readers() {
         group.publish(Ok(reservation));
         let other = loom::thread::spawn(move || others.wait().unwrap().at());
         let first = mine.wait().unwrap();
-        // The outcome of the next group is written where the other may still read.
+        // The outcome of the next group is written where the other thread may still read.
         let next = all.groups.join(0, 24).map(|share| {
             let group = share.close().unwrap();
             let reservation = all.allocator.reserve(group.length(), 1).unwrap();
@@ -94,7 +94,7 @@ fn o2_the_last_to_leave_comes_after_all_readers() {
         assert_eq!(other.join().unwrap(), 24);
         assert!(next.is_none_or(|at| at == 48));
         std::mem::forget(first);
-        // SAFETY: as above; made by `Box::into_raw` and used by nobody any more.
+        // SAFETY: as above; made by `Box::into_raw` and used by no thread any more.
         drop(unsafe { Box::from_raw(shared) });
     });
 }

@@ -1,6 +1,6 @@
-//! Elided latches over transactions that are made of one latch around each: what the processor promises (H1
-//! to H4 of `htm/backend.rs`), and no more. The value lies in a cell of the model checker, which panics when
-//! two threads reach it and neither knows that the other is done.
+//! Models of elided latches over transactions that are made of one latch around each: the promises
+//! of the processor (H1 to H4 of `htm/backend.rs`), and no more. The value is in a cell of the
+//! model checker, which panics when two threads reach it and neither knows that the other is done.
 #![cfg(loom)]
 
 use foxton_sync::htm::{Abort, Cause};
@@ -15,7 +15,8 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// One thread does `there`, the other `here`; each says how often it passed, and no pass is lost.
+/// One thread does `there`, the other `here`; each returns how often it passed, and no pass is
+/// lost.
 fn two(
     kind: Kind,
     script: Script,
@@ -35,7 +36,8 @@ fn two(
             thread::spawn(move || {
                 let passed = there(&value, &other);
                 drop(value);
-                // The worker comes back before it is dropped: dropping synchronizes, and would hide a flaw.
+                // The worker is returned before it is dropped: dropping synchronizes, and would
+                // hide a flaw.
                 (other, passed)
             })
         };
@@ -90,26 +92,27 @@ fn pass_twice(value: &ModelElided<u64>, worker: &Worker) -> u64 {
     pass(value, worker) + pass(value, worker)
 }
 
-/// A trial, then the latch as it was, while the other is anywhere: in a model each turn is one pass.
+/// A trial, then the latch as it was, while the other thread is anywhere: in a model each turn is
+/// one pass.
 #[test]
 fn passes_of_a_latch_that_stops_trying_exclude_each_other() {
     two(Kind::ElidedAdaptive, Script::Commit, pass_twice, pass);
 }
 
-/// The rest after a pass that gave up is written by holders alone.
+/// Only holders write the number of passes that skip elision after one that gave up.
 #[test]
 fn passes_of_a_latch_whose_attempts_abort_exclude_each_other() {
     let never = Script::Abort(Abort::because(Cause::Capacity));
     two(Kind::ElidedAdaptive, never, pass_twice, pass);
 }
 
-/// O2 of `latch/spin.rs`: who finds the flag free in a transaction sees what its last holder wrote.
+/// O2 of `latch/spin.rs`: a transaction that finds the flag free sees what its last holder wrote.
 #[test]
 fn o2_an_elided_pass_sees_what_the_last_holder_wrote() {
     two(Kind::ElidedRtm, Script::Commit, pass_if_free, take);
 }
 
-/// Who gave up takes the flag by the exchange that any holder takes it by.
+/// A pass that gave up takes the flag by the same exchange as any holder.
 #[test]
 fn a_try_that_gave_up_and_an_elided_one_exclude_each_other() {
     two(

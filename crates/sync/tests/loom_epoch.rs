@@ -1,8 +1,8 @@
-//! Each ordering named in `epoch.rs`: nobody looks at what is freed.
+//! Models of each ordering named in `epoch.rs`: no thread looks at a freed object.
 //!
-//! The thing retired is a cell of the model checker: reading it while it is freed, or after without
-//! knowing, makes the checker panic. Under the checker a bag holds one thing, so every `retire`
-//! also tries to advance and to free.
+//! The retired object is a cell of the model checker. If a thread reads it while it is freed, or
+//! after without knowing, the checker panics. Under the checker a bag holds one object, so every
+//! `retire` also tries to advance and to free.
 #![cfg(loom)]
 
 use foxton_sync::epoch::{Domain, Participant};
@@ -14,13 +14,13 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// A structure with one thing in it, which is found while `linked`.
+/// A structure with one object in it, which is found while `linked`.
 struct Shared {
     linked: AtomicBool,
     thing: UnsafeCell<u64>,
 }
 
-// SAFETY: the thing is what the models are about: the checker panics if two threads race for it.
+// SAFETY: the models are about this object: the checker panics if two threads race for it.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -35,13 +35,12 @@ impl Shared {
         })
     }
 
-    /// Looks at the thing if it is found. The participant is pinned.
+    /// Looks at the object if it is found. The participant is pinned.
     ///
-    /// The link is read and written without any ordering: all that keeps the thing alive is the
-    /// epoch.
+    /// The link is read and written without any ordering: only the epoch keeps the object alive.
     fn look(&self) {
         if self.linked.load(Relaxed) {
-            // SAFETY: if the epochs are right, nobody frees it while we are pinned.
+            // SAFETY: if the epochs are right, no thread frees it while we are pinned.
             assert_ne!(self.thing.with(|thing| unsafe { *thing }), FREED);
         }
     }
@@ -50,7 +49,7 @@ impl Shared {
         unsafe fn free(address: *mut ()) {
             // SAFETY: the model keeps `Shared` alive until all its threads are done.
             let shared = unsafe { &*address.cast::<Shared>() };
-            // SAFETY: if the epochs are right, nobody looks any more.
+            // SAFETY: if the epochs are right, no thread looks any more.
             shared.thing.with_mut(|thing| unsafe { *thing = FREED });
         }
         self.linked.store(false, Relaxed);
@@ -122,8 +121,8 @@ fn o1_reads_before_pinning_again_come_before_the_freeing() {
     );
 }
 
-/// A third thread, which sees the reader unpinned, advances the epoch: all the retirer knows of
-/// that is the epoch. (Were it the reader itself, its fence would do.)
+/// A third thread, which sees the reader unpinned, advances the epoch: that is all the retirer
+/// knows. (If it were the reader itself, its fence would suffice.)
 #[test]
 fn o2_a_thread_that_sees_the_epoch_comes_after_the_unpinning() {
     with_a_third_thread_advancing();
@@ -226,7 +225,7 @@ fn o4_words_of_a_slots_next_participant_come_later() {
     });
 }
 
-/// The checker panics when a slot is looked at by who does not know that it was made.
+/// The checker panics when a slot is read by a thread that does not know that it was made.
 #[test]
 fn o5_a_slot_is_whole_when_it_is_found() {
     model(|| {
@@ -242,7 +241,7 @@ fn o5_a_slot_is_whole_when_it_is_found() {
     });
 }
 
-/// What is retired here is freed by another, who comes after what its retirer did to it.
+/// An object retired here is freed by another thread, which comes after the retirer's last access.
 #[test]
 fn o6_freeing_comes_after_the_retirement_by_another_thread() {
     meet(
@@ -251,7 +250,7 @@ fn o6_freeing_comes_after_the_retirement_by_another_thread() {
             other.collect();
         },
         |shared, retirer| {
-            // SAFETY: nobody looks at it in this model until it is freed.
+            // SAFETY: no thread looks at it in this model until it is freed.
             shared.thing.with_mut(|thing| unsafe { *thing = 1 });
             shared.unlink_and_retire(retirer);
         },

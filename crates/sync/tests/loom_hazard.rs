@@ -1,7 +1,7 @@
-//! Each ordering and fence named in `epoch/hazard.rs`: nobody looks at what is freed.
+//! Models of each ordering and fence named in `epoch/hazard.rs`: no thread looks at a freed object.
 //!
-//! As in `loom_epoch.rs`, the thing retired is a cell of the model checker, and each `retire_hazard_protected` also looks
-//! through the hazards.
+//! As in `loom_epoch.rs`, the retired object is a cell of the model checker, and each
+//! `retire_hazard_protected` also sweeps the hazards.
 #![cfg(loom)]
 
 use foxton_sync::epoch::{Domain, Participant};
@@ -12,13 +12,13 @@ const FREED: u64 = u64::MAX;
 
 struct Thing(UnsafeCell<u64>);
 
-/// A place and the things that are found there, one after the other.
+/// A place and the objects that are found there, one after the other.
 struct Shared {
     place: AtomicPtr<Thing>,
     things: [Thing; 2],
 }
 
-// SAFETY: the things are what the models are about: the checker panics if two threads race for one.
+// SAFETY: the models are about these objects: the checker panics if two threads race for one.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -33,7 +33,7 @@ impl Shared {
         shared
     }
 
-    /// The place is written without any ordering, as if it told nothing: what keeps a thing alive is the hazard.
+    /// The place is written without any ordering: only the hazard keeps an object alive.
     fn put(&self, number: usize) {
         let thing = ptr::from_ref(&self.things[number]).cast_mut();
         self.place.store(thing, Ordering::Relaxed);
@@ -42,23 +42,23 @@ impl Shared {
     fn look(&self, reader: &Participant) {
         let mut hazard = reader.hazard();
         let found = hazard.protect(&self.place);
-        // SAFETY: null, or one of the things, which live as long as the model.
+        // SAFETY: null, or one of the objects, which are valid as long as the model.
         if let Some(thing) = unsafe { found.as_ref() } {
-            // SAFETY: if the hazards are right, nobody frees it while one names it.
+            // SAFETY: if the hazards are right, no thread frees it while one names it.
             assert_ne!(thing.0.with(|thing| unsafe { *thing }), FREED);
         }
     }
 
-    /// Takes the thing out of the place, where nobody finds it any more.
+    /// Takes the object out of the place, where no thread finds it any more.
     fn retire(&self, number: usize, writer: &Participant) {
         unsafe fn free(address: *mut ()) {
             // SAFETY: the model keeps `Shared` alive until all its threads are done.
             let thing = unsafe { &*address.cast::<Thing>() };
-            // SAFETY: if the hazards are right, nobody looks any more.
+            // SAFETY: if the hazards are right, no thread looks any more.
             thing.0.with_mut(|thing| unsafe { *thing = FREED });
         }
         let address = ptr::from_ref(&self.things[number]).cast_mut().cast();
-        // SAFETY: it was taken out, and is looked at by `look` alone.
+        // SAFETY: it was taken out, and only `look` looks at it.
         unsafe { writer.retire_hazard_protected(address, 0, free) };
     }
 }
@@ -102,19 +102,20 @@ fn look(shared: &Shared, reader: &Participant) {
     shared.look(reader);
 }
 
-/// The hazard may still be on its way when all are looked through, and what was taken out may still be found.
+/// The hazard may still be on its way when all are swept, and the object that was taken out may
+/// still be found.
 #[test]
 fn a_hazard_is_seen_or_the_object_is_not_found() {
     meet(empty_and_retire, &[look]);
 }
 
-/// The reader has looked and names nothing any more.
+/// The reader has looked and protects nothing any more.
 #[test]
 fn o7_reads_come_before_the_freeing() {
     meet(empty_and_retire, &[look]);
 }
 
-/// The reader has looked and names another thing now.
+/// The reader has looked and protects another object now.
 #[test]
 fn o7_reads_before_protecting_another_come_before_the_freeing() {
     meet(
@@ -126,9 +127,9 @@ fn o7_reads_before_protecting_another_come_before_the_freeing() {
             let mut hazard = reader.hazard();
             for _ in 0..2 {
                 let found = hazard.protect(&shared.place);
-                // SAFETY: one of the things, which live as long as the model.
+                // SAFETY: one of the objects, which are valid as long as the model.
                 let thing = unsafe { &*found };
-                // SAFETY: if the hazards are right, nobody frees it while one names it.
+                // SAFETY: if the hazards are right, no thread frees it while one names it.
                 assert_ne!(thing.0.with(|thing| unsafe { *thing }), FREED);
             }
             std::mem::forget(hazard);
@@ -136,7 +137,7 @@ fn o7_reads_before_protecting_another_come_before_the_freeing() {
     );
 }
 
-/// One takes it out and retires it, another frees.
+/// One thread takes it out and retires it, another frees.
 #[test]
 fn a_third_thread_sees_the_hazard_or_the_object_is_not_found() {
     meet(
@@ -147,7 +148,7 @@ fn a_third_thread_sees_the_hazard_or_the_object_is_not_found() {
     );
 }
 
-/// A hazard that was forgotten names its thing until its participant goes.
+/// A forgotten hazard protects its object until its participant is dropped.
 #[test]
 fn o7_reads_come_before_the_freeing_when_the_participant_is_dropped() {
     let mut builder = loom::model::Builder::new();
@@ -161,9 +162,9 @@ fn o7_reads_come_before_the_freeing_when_the_participant_is_dropped() {
             thread::spawn(move || {
                 let mut hazard = theirs.hazard();
                 let found = hazard.protect(&shared.place);
-                // SAFETY: null, or one of the things, which live as long as the model.
+                // SAFETY: null, or one of the objects, which are valid as long as the model.
                 if let Some(thing) = unsafe { found.as_ref() } {
-                    // SAFETY: if the hazards are right, nobody frees it while one names it.
+                    // SAFETY: if the hazards are right, no thread frees it while one names it.
                     assert_ne!(thing.0.with(|thing| unsafe { *thing }), FREED);
                 }
                 std::mem::forget(hazard);

@@ -1,7 +1,7 @@
-//! Each ordering named in `latch/`, in the smallest history that needs it.
+//! Models of each ordering named in `latch/`, in the smallest history that needs it.
 //!
-//! The value behind a latch lies in a cell of the model checker, which panics when two threads
-//! reach it and neither knows that the other is done.
+//! The value behind a latch is in a cell of the model checker, which panics when two threads reach
+//! it and neither knows that the other is done.
 #![cfg(loom)]
 
 use foxton_sync::latch::{Kind, Latched};
@@ -39,15 +39,16 @@ fn two_pass_once(kind: Kind) {
             })
         };
         pass(&latched, &here);
-        // The worker comes back before it is dropped: dropping synchronizes, and would hide a flaw.
+        // The worker is returned before it is dropped: dropping synchronizes, and would hide a
+        // flaw.
         let there = other.join().unwrap();
         assert_eq!(latched.with(&here, |value| *value), 2);
         drop(there);
     });
 }
 
-/// One thread passes; the other tries, and if it succeeds knows what the first wrote, or that it
-/// has not been there.
+/// One thread passes; the other tries, and if it succeeds sees what the first wrote, or that it has
+/// not passed yet.
 fn one_passes_one_tries(kind: Kind) {
     model(move || {
         let workers = Workers::with_seed(0);
@@ -68,10 +69,10 @@ fn one_passes_one_tries(kind: Kind) {
     });
 }
 
-/// Two threads try once each; if both succeed, the second knows what the first wrote.
+/// Two threads try once each; if both succeed, the second sees what the first wrote.
 ///
-/// A spinning waiter cannot be modelled: its exchanges may follow each other for ever, since nothing
-/// forces the store of the holder between two of them. The orderings are those of the try.
+/// A spinning waiter cannot be modelled: its exchanges may follow each other for ever, because
+/// nothing forces the store of the holder between two of them. The orderings are those of the try.
 fn two_try_once(kind: Kind) {
     model(move || {
         let workers = Workers::with_seed(0);
@@ -114,15 +115,15 @@ mod parking {
     use super::*;
     use foxton_sync::latch::parking_model::ModelParking;
 
-    /// What is above it is modelled over a stand-in.
+    /// The layers above the parking latch are modelled over a stand-in.
     #[test]
     fn the_next_holder_of_the_stand_in_sees_what_the_last_one_wrote() {
         two_pass_once(Kind::Parking);
         one_passes_one_tries(Kind::Parking);
     }
 
-    /// Threads that do `each` of these, beside each other, and how often they passed in all. Sleepers are woken, or handed
-    /// the latch.
+    /// Runs `each` of these in a thread, and checks how often they passed in all. Sleepers are
+    /// woken, or get the latch handed over.
     fn beside(bound: usize, each: &'static [fn(&ModelParking<u64>) -> u64]) {
         for is_fair in [false, true] {
             let mut builder = loom::model::Builder::new();
@@ -158,7 +159,7 @@ mod parking {
         u64::from(value.try_with(|value| *value += 1).is_some())
     }
 
-    /// As a latch that adapts does: it is tried for a while, and then calm again.
+    /// As an adaptive latch does: it is extended for a while, and then plain again.
     fn have_more_to_it_for_a_while(value: &ModelParking<u64>) -> u64 {
         value.with(Some(false), |value| *value += 1);
         value.with(Some(true), |value| *value += 1);
@@ -175,7 +176,7 @@ mod parking {
         beside(3, &[try_to_pass, pass_twice]);
     }
 
-    /// I3: who sleeps behind a sleeper is woken as well.
+    /// I3: a thread that sleeps behind a sleeper is woken as well.
     #[test]
     fn three_pass_and_none_sleeps_for_ever() {
         beside(2, &[pass, pass, pass]);
@@ -203,9 +204,9 @@ mod parking {
                     value.with_after(|| been.store(1, Release), |value| *value = 1);
                 })
             };
-            // He is in there, or was.
+            // The holder is inside, or was.
             if been.load(Acquire) == 1 {
-                // SAFETY: the other one does not come again.
+                // SAFETY: the other thread does not come again.
                 let seen = unsafe { value.if_free(|value| *value) };
                 assert!(matches!(seen, None | Some(1)));
             }
@@ -260,13 +261,13 @@ mod queue {
         one_passes_one_tries(Kind::Queue);
     }
 
-    /// In a model who has to wait sleeps at once; the handle it is woken by lies in its own frame.
+    /// In a model a waiter sleeps at once; its handle is in its own frame.
     #[test]
     fn o5_the_waker_sees_the_handle_of_the_sleeper() {
         two_pass_once(Kind::Queue);
     }
 
-    /// Three in line: the middle one is successor and predecessor at once.
+    /// Three queued threads: the middle one is successor and predecessor at once.
     #[test]
     fn three_queued_waiters_all_pass() {
         let mut builder = loom::model::Builder::new();
@@ -330,7 +331,7 @@ mod shared {
         assert!(value.read(worker, |value| *value) <= 2);
     }
 
-    /// The reader may come after the writer, and must then know what it wrote.
+    /// The reader may come after the writer, and must then see what it wrote.
     #[test]
     fn o1_a_reader_sees_what_the_last_writer_wrote() {
         meet(write, read);
@@ -372,7 +373,7 @@ mod shared {
     }
 }
 
-/// The orderings are those of `shared`; here it is shown that two of its latches make one.
+/// The orderings are those of `shared`; this shows that two of its latches make one.
 mod sharded {
     use super::*;
     use foxton_sync::latch::ShardedLatched;
@@ -438,8 +439,8 @@ mod version {
         });
     }
 
-    /// A second writer takes the latch at the first one's version and gives it back unchanged: its
-    /// store is what the reader sees, and must pass on what the first one published.
+    /// A second writer takes the latch at the first one's version and unlocks it unchanged: the
+    /// reader sees its store, which must pass on what the first one published.
     #[test]
     fn o2_a_reader_of_a_version_unlocked_unchanged_sees_its_bytes() {
         model(|| {

@@ -1,6 +1,6 @@
-//! The parker: its ordering, and that a wait is ended and woken exactly once.
+//! Models of the parker: its ordering, and that a wait is ended and woken exactly once.
 //!
-//! A wake-up lost shows as a deadlock, which the model checker reports.
+//! A lost wake-up is a deadlock, which the model checker reports.
 #![cfg(loom)]
 
 use foxton_sync::park::{Parker, Ticket, Verdict};
@@ -22,7 +22,7 @@ struct Shared {
     wakes: AtomicU64,
 }
 
-// SAFETY: the gift is what the models are about: the checker panics if two threads race for it.
+// SAFETY: the models are about the gift: the checker panics if two threads race for it.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -92,7 +92,8 @@ fn a_sleeping_task_is_woken() {
     });
 }
 
-/// Lent, taken back if nobody has seen it, and given for good: to a thread that may sleep at any moment between.
+/// A verdict is granted revocably, revoked if the sleeper has not seen it, and given finally, to a
+/// thread that may sleep at any moment between.
 #[test]
 fn a_revoked_verdict_ends_no_wait() {
     model(|| {
@@ -107,7 +108,7 @@ fn a_revoked_verdict_ends_no_wait() {
                     .expect("it is open");
                 let revoked = shared.parker.revoke(ticket, GRANTED);
                 if revoked {
-                    // SAFETY: the sleeper looks only after the verdict that is not taken back.
+                    // SAFETY: the sleeper looks only after the verdict that is not revoked.
                     shared.gift.with_mut(|gift| unsafe { *gift = 7 });
                     let again = shared.parker.grant_revocable(ticket, GRANTED);
                     again.expect("it is open again").wake();
@@ -118,7 +119,7 @@ fn a_revoked_verdict_ends_no_wait() {
             })
         };
         assert_eq!(shared.parker.wait(ticket, None), Some(GRANTED));
-        // SAFETY: nobody writes it after the verdict.
+        // SAFETY: no thread writes it after the verdict.
         let gift = shared.gift.with(|gift| unsafe { *gift });
         assert_eq!(gift == 7, giver.join().unwrap());
         assert!(!shared.parker.revoke(ticket, GRANTED), "it was seen");
@@ -216,8 +217,8 @@ fn a_wait_is_withdrawn_for_good_while_its_verdict_is_revoked() {
     });
 }
 
-/// The first wait ends without sleeping; its `Wake` comes when the second wait may already sleep,
-/// and must leave it alone. Would it take the second sleeper, that would sleep for ever.
+/// The first wait ends without sleeping. Its `Wake` comes when the second wait may already sleep,
+/// and must leave it alone. If it took the second sleeper, that would sleep for ever.
 #[test]
 fn a_late_wake_leaves_the_next_wait_alone() {
     model(|| {

@@ -1,5 +1,5 @@
-//! Each ordering named in `ring.rs`, in the smallest history that needs it. The checker sees every
-//! touch of the ring's bytes, and so finds who reads or writes too early by itself.
+//! Models of each ordering named in `ring.rs`, in the smallest history that needs it. The checker
+//! sees every access to the ring's bytes, and so finds each that comes too early.
 #![cfg(loom)]
 
 use foxton_sync::ring::{Completion, Reservation, Ring, SharedAllocator};
@@ -11,7 +11,7 @@ fn fill(mut reservation: Reservation<'_>) {
     reservation.complete();
 }
 
-/// Looks once, and reads what is complete.
+/// Polls once, and reads what is complete.
 fn read(drainer: &mut foxton_sync::ring::Drainer) -> u64 {
     let length = drainer.poll() - drainer.at();
     assert!(
@@ -34,7 +34,7 @@ fn o1_the_next_lap_is_written_after_the_last_was_read() {
                 assert_eq!(length, 24);
                 drainer.release(length);
             });
-            // Goes around the end, over what is being read.
+            // Wraps around the end, over what is being read.
             if shared {
                 let allocator = SharedAllocator::from(allocator);
                 if let Ok(reservation) = allocator.reserve(48, 1) {
@@ -87,7 +87,7 @@ fn o2_a_reservation_seen_complete_is_written() {
 fn o2_a_long_reservation_seen_complete_has_its_length() {
     loom::model(|| {
         let (ring, mut allocator, mut drainer) = Ring::new(128, 0, Completion::Delegated);
-        // So that the marks of the long length go around the end.
+        // So that the marks of the long length wrap around the end.
         fill(allocator.reserve(&ring, 48).unwrap());
         let length = read(&mut drainer);
         drainer.release(length);

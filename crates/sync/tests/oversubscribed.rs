@@ -1,9 +1,9 @@
-//! Far more threads than cores: every latch of every kind keeps its contract, and everybody
-//! finishes.
+//! Far more threads than cores: every latch of every kind keeps its contract, and all threads
+//! finish.
 //!
-//! Under each latch lie two plain counters. Each pass adds one to the first, gives the scheduler a
-//! chance now and then, and adds one to the second: were two threads inside at once, the counters
-//! would differ.
+//! Behind each latch are two plain counters. Each pass adds one to the first, gives the scheduler a
+//! chance now and then, and adds one to the second: if two threads were inside at once, the
+//! counters would differ.
 #![cfg(not(loom))]
 
 use foxton_sync::latch::{Kind, Latched, ShardedLatched, SharedLatched, VersionLatch};
@@ -89,8 +89,8 @@ fn all_pass_a_parking_latch() {
     all_pass_a_latch(Kind::Parking);
 }
 
-/// Yielding aborts a transaction: with the hardware, elided passes and holders meet here. Without it these
-/// are latches that had their crowd above.
+/// Yielding aborts a transaction: with the hardware, elided passes and holders meet here. Without
+/// it these are the latches that were tested above.
 #[test]
 fn all_pass_latches_that_elide() {
     let elided = Kind::ALL
@@ -166,8 +166,8 @@ fn version_readers_never_accept_a_torn_write() {
     );
 }
 
-/// A ring of threads hands one token around; every hand-over is a sleep and a wake. A wake-up lost
-/// would hang the ring, a verdict given twice would be told to its giver.
+/// A ring of threads passes one token around; every step is a sleep and a wake. A lost wake-up
+/// would hang the ring, and a verdict given twice would fail in its giver.
 #[test]
 fn a_token_goes_around_a_ring_of_sleeping_threads() {
     const ROUNDS: u64 = 20;
@@ -193,7 +193,7 @@ fn a_token_goes_around_a_ring_of_sleeping_threads() {
                 for round in 0..ROUNDS {
                     let verdict = ring[place].wait(ticket, None).expect("no deadline");
                     assert_eq!(u64::from(verdict.code()), round + 1);
-                    // Armed before the token goes on: it comes back to an open wait.
+                    // Armed before the token moves on: it returns to an open wait.
                     if round + 1 < ROUNDS {
                         ticket = ring[place].arm();
                     }

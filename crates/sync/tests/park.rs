@@ -1,4 +1,4 @@
-//! The parker, one step at a time. What may happen between steps is in `loom_park.rs`.
+//! Tests of the parker, one step at a time. Interleavings of the steps are in `loom_park.rs`.
 #![cfg(not(loom))]
 
 use foxton_sync::clock;

@@ -1,4 +1,4 @@
-//! The benchmark runs, tiny, with every test run, so that it does not rot.
+//! Runs the benchmark, tiny, with every test run, so that it stays correct.
 #![cfg(not(loom))]
 
 #[path = "../benches/latches.rs"]

@@ -1,4 +1,4 @@
-//! Workers, their counters, and the account.
+//! Tests of workers, their counters, and the account.
 #![cfg(not(loom))]
 
 use foxton_sync::counter::WorkerCounters;
@@ -101,7 +101,7 @@ fn an_account_counts_each_passage_of_each_site() {
     assert_eq!(summary.count(Component::Lock, Pattern::Unbounded), 6);
     assert_eq!(summary.count(Component::Lock, Pattern::Fixed), 15);
     assert_eq!(summary.sites()[0].site.name, "hand-over");
-    // Workers that come and go meet at their registry.
+    // New and dropped workers meet at their registry.
     assert_eq!(summary.count(Component::Metadata, Pattern::Unbounded), 6);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Slots are worth their price in two cases. In the first, most running transactions sleep behind
 //! each other's locks while the processors are busy with putting them to sleep and waking them. In
-//! the second no transaction blocks, but too many take turns on the processors: each finds its
+//! the second no transaction blocks, but too many take turns on the processors. Each finds its
 //! memory gone from the caches, and a descheduled thread holds a latch or a queue position that
 //! others need.
 //!

@@ -110,7 +110,7 @@ impl CpuUsage {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observation {
     pub(super) usage: CpuUsage,
-    /// How long it took to collect.
+    /// Time that collecting it took.
     pub(super) duration: Duration,
     /// Commits so far, without those in unlimited stages.
     pub(super) commits: u64,
@@ -136,7 +136,7 @@ impl PolicyStage {
     pub(super) const UNLIMITED: u32 = 0;
     const SLOTS: u32 = 1;
     const TRIAL: u32 = 2;
-    /// Where few transactions are blocked, a client keeps its slot for longer
+    /// If few transactions are blocked, a client keeps its slot for longer
     /// ([`AdmissionPolicy::few_blocked`]).
     pub(super) const LONG_QUANTUM: u32 = 4;
     /// Number of bits of a word that belong to the stage.

@@ -28,7 +28,7 @@ pub(super) struct QueuedClient {
     /// Written under the queue's mutex only.
     pub(super) word: AtomicU32,
     thread: thread::Thread,
-    /// Where its thread ran when it came.
+    /// Processor of its thread when it came.
     processor: usize,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct SlotQueue {
     clients: VecDeque<Arc<QueuedClient>>,
     /// Number of clients that have left the queue.
     pub(super) departed: u64,
-    /// How often the first was overtaken.
+    /// Number of times that the first was overtaken.
     overtaken: u32,
     scan_length: usize,
 }

@@ -1,20 +1,21 @@
-//! Giving out places: by one thread at a time, or by a word that all share.
+//! Ring allocators: reserve space for one thread at a time, or for all threads by one word.
 //!
 //! # Invariants
 //!
-//! * I1  A ring has one front, and `next` only grows: nothing is given out twice (I1 of the ring).
-//! * I2  A closed front stays closed.
+//! * I1  A ring has one allocator, and `next` only grows: no byte is reserved twice (I1 of the
+//!   ring).
+//! * I2  A closed allocator stays closed.
 //!
 //! # Orderings
 //!
-//! None of its own. What is given out may be overwritten by what [`Ring::released`] orders; what is
-//! complete is told by completing it.
+//! None of its own. [`Ring::released`] orders the overwriting of a reserved part; completing a
+//! reservation orders what is read of it.
 
 use super::{ALIGNMENT, MIN_RESERVATION, Reservation, Ring};
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU32, AtomicU64, Ordering};
 
-/// Set in the word of a shared front that gives out nothing more.
+/// Set in the word of a shared allocator that reserves nothing more.
 const CLOSED: u64 = 1 << 63;
 
 /// A part of the stream that does not go through the ring.
@@ -26,12 +27,12 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Where it begins in the stream.
+    /// Its start in the stream.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Where it ends.
+    /// Its end in the stream.
     pub fn end(&self) -> u64 {
         self.at + self.length
     }
@@ -44,17 +45,17 @@ fn check_length(length: u64, capacity: u64) {
     );
 }
 
-/// The right to give out places, for one thread at a time.
+/// Reserves space, for one thread at a time.
 #[derive(Debug)]
 pub struct RingAllocator {
     ring: Arc<Ring>,
     next: u64,
-    /// What is known to be released, and the capacity behind it.
+    /// The part known to be released, plus the capacity.
     limit: u64,
 }
 
 impl RingAllocator {
-    /// The front of a new ring whose stream begins at `start`.
+    /// Returns the allocator of a new ring whose stream begins at `start`.
     pub(super) fn new(ring: Arc<Ring>, start: u64) -> Self {
         let limit = start + ring.capacity();
         RingAllocator {
@@ -64,17 +65,17 @@ impl RingAllocator {
         }
     }
 
-    /// Where the next place begins.
+    /// Start of the next reservation.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The next `length` bytes, or `None` if they are not released yet.
+    /// Reserves the next `length` bytes; `None` if they are not released yet.
     ///
     /// # Panics
     ///
-    /// If the length is not a multiple of [`ALIGNMENT`] from [`MIN_RESERVATION`] to the capacity, or `ring` is
-    /// another.
+    /// If the length is not a multiple of [`ALIGNMENT`] from [`MIN_RESERVATION`] to the capacity,
+    /// or `ring` is another.
     #[inline]
     pub fn reserve<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Reservation<'r>> {
         assert!(std::ptr::eq(&*self.ring, ring), "the front of another ring");
@@ -91,7 +92,7 @@ impl RingAllocator {
         Some(reservation)
     }
 
-    /// Gives `length` bytes of the stream a place outside the ring.
+    /// Passes `length` bytes of the stream around the ring.
     pub fn skip(&mut self, length: u64) -> Bypass {
         let at = self.next;
         self.next += length;
@@ -99,22 +100,22 @@ impl RingAllocator {
     }
 }
 
-/// Why a shared front gave no place.
+/// Reason why a shared allocator reserved nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocationRefused {
-    /// There is no room until the taker releases some.
+    /// There is no space until the drainer releases some.
     Full,
     /// It was closed.
     Closed,
-    /// Others were faster, as often as was tried.
+    /// Other threads were faster at each of the attempts.
     Contended,
 }
 
-/// The right to give out places, for everybody: one word. A thread that loses its processor while it
-/// asks holds up nobody.
+/// Reserves space, for all threads: one word. A thread that is descheduled while it reserves holds
+/// up no other.
 ///
-/// Beside the word, in its line, stands whose turn it is: a hint, for those who would rather take turns
-/// than have the line go from core to core with each place.
+/// In the cache line of the word is also whose turn it is: a hint, for threads that would rather
+/// take turns than move the line from core to core with each reservation.
 #[derive(Debug)]
 pub struct SharedAllocator {
     ring: Arc<Ring>,
@@ -123,7 +124,7 @@ pub struct SharedAllocator {
 
 #[derive(Debug)]
 struct SharedWord {
-    /// Where the next place begins, and [`CLOSED`].
+    /// Start of the next reservation, and [`CLOSED`].
     next: AtomicU64,
     /// A number of the callers' own.
     turn: AtomicU32,
@@ -143,12 +144,12 @@ impl From<RingAllocator> for SharedAllocator {
 }
 
 impl SharedAllocator {
-    /// Where the next place begins.
+    /// Start of the next reservation.
     pub fn next(&self) -> u64 {
         self.shared.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
     }
 
-    /// The next `length` bytes. Tries so many times to be the first to ask.
+    /// Reserves the next `length` bytes. Makes so many `attempts` to be the first.
     ///
     /// # Panics
     ///
@@ -161,7 +162,8 @@ impl SharedAllocator {
     ) -> Result<Reservation<'_>, AllocationRefused> {
         let ring = &*self.ring;
         check_length(length, ring.capacity());
-        let mut next = self.shared.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
+        // Relaxed: only a number, checked below.
+        let mut next = self.shared.next.load(Ordering::Relaxed);
         for _ in 0..attempts {
             if next & CLOSED != 0 {
                 return Err(AllocationRefused::Closed);
@@ -169,8 +171,8 @@ impl SharedAllocator {
             if next + length > ring.released() + ring.capacity() {
                 return Err(AllocationRefused::Full);
             }
-            // Relaxed: the word hands out numbers. What was released is known by O1, and what is
-            // complete, by O2 and O3.
+            // Relaxed: the word gives out numbers. O1 orders what was released, and O2 and O3 what
+            // is complete.
             match self.shared.next.compare_exchange(
                 next,
                 next + length,
@@ -184,7 +186,7 @@ impl SharedAllocator {
         Err(AllocationRefused::Contended)
     }
 
-    /// Gives `length` bytes of the stream a place outside the ring, or `None` if it was closed.
+    /// Passes `length` bytes of the stream around the ring; `None` if it was closed.
     pub fn skip(&self, length: u64) -> Option<Bypass> {
         // Relaxed: as in `allocate`.
         let moved = self
@@ -196,7 +198,8 @@ impl SharedAllocator {
         moved.ok().map(|at| Bypass { at, length })
     }
 
-    /// Whose turn it is to ask: who called [`take_turn`](Self::take_turn) last. A hint; nobody is bound.
+    /// Returns the last caller of [`take_turn`](Self::take_turn), whose turn it is to reserve. A
+    /// hint, which binds no thread.
     #[inline]
     pub fn turn(&self) -> u32 {
         self.shared.turn.load(Ordering::Relaxed) // Relaxed: a hint.
@@ -208,9 +211,9 @@ impl SharedAllocator {
         self.shared.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
     }
 
-    /// Gives out nothing more.
+    /// Closes it: it reserves nothing more.
     pub fn close(&self) {
-        // Relaxed: what is told by it is told by whoever closes.
+        // Relaxed: the closing thread makes visible what has to be.
         self.shared.next.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }

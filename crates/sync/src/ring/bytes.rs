@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * I1  `base` points to `capacity` bytes, initialized, that live as long as this and belong to it
-//!   alone.
-//! * I2  A part is written by whoever has its [`Reservation`], and read by the [`Drainer`] between its
-//!   completion and its release. The two are never at the same byte at the same time, and what orders
-//!   them is the ring's (I1 to I3, O1 to O3 there). Both are asked for as arguments, so that nobody
-//!   else calls.
+//! * I1  `base` points to `capacity` bytes, initialized, that are valid as long as this and belong
+//!   to it alone.
+//! * I2  A part is written by the thread that has its [`Reservation`], and read by the [`Drainer`]
+//!   between its completion and its release. The two never access the same byte at the same time;
+//!   the ring orders them (I1 to I3, O1 to O3 there). Both are required as arguments, so that no
+//!   other thread calls.
 
 use super::{Drainer, Reservation};
 
@@ -15,13 +15,13 @@ use super::{Drainer, Reservation};
 pub(super) struct RingBytes {
     base: *mut u8,
     capacity: usize,
-    /// One for each 8 bytes, for the model checker to see who touches what when.
+    /// One for each 8 bytes, so that the model checker sees each access.
     #[cfg(loom)]
     touched: Vec<crate::shim::UnsafeCell<()>>,
 }
 
-// SAFETY: the memory belongs to this (I1), and threads that share it touch different parts of it, or
-// one after the other (I2).
+// SAFETY: the memory belongs to this (I1), and threads that share it access different parts of it,
+// or one after the other (I2).
 unsafe impl Send for RingBytes {}
 // SAFETY: as above.
 unsafe impl Sync for RingBytes {}
@@ -45,7 +45,7 @@ impl RingBytes {
         self.capacity as u64
     }
 
-    /// Writes `bytes` from position `at` of the stream on, which lie in `_reservation`.
+    /// Writes `bytes` from position `at` of the stream on, all inside `_reservation`.
     #[inline]
     pub(super) fn write(&self, at: u64, bytes: &[u8], _reservation: &Reservation<'_>) {
         #[cfg(loom)]
@@ -53,7 +53,8 @@ impl RingBytes {
         let from = self.offset(at);
         let room = self.capacity - from;
         if bytes.len() <= room {
-            // SAFETY: `from + bytes.len() <= capacity` (I1), and nobody else is at these bytes (I2).
+            // SAFETY: `from + bytes.len() <= capacity` (I1), and no other thread accesses these
+            // bytes (I2).
             unsafe { self.copy(from, bytes) };
         } else {
             let (before, after) = bytes.split_at(room);
@@ -69,24 +70,24 @@ impl RingBytes {
     ///
     /// # Safety
     ///
-    /// `from + bytes.len()` is at most the capacity, and nobody else reads or writes there.
+    /// `from + bytes.len()` is at most the capacity, and no other thread reads or writes there.
     #[inline(always)]
     unsafe fn copy(&self, from: usize, bytes: &[u8]) {
         // SAFETY: passed on to the caller; in bounds of one allocation (I1).
         let to = unsafe { self.base.add(from) };
-        // SAFETY: as above, and what is copied is borrowed by the caller and so not ours.
+        // SAFETY: as above, and the caller borrows the source, so it is not ours.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// The `length` bytes from position `at` of the stream on, all of them complete and not released,
-    /// while `drainer` is borrowed and so cannot release them.
+    /// Returns the `length` bytes from position `at` of the stream on. All are complete and not
+    /// released while `drainer` is borrowed, because it alone can release them.
     pub(super) fn read<'t>(&'t self, at: u64, length: u64, _drainer: &'t Drainer) -> [&'t [u8]; 2] {
         let (from, length) = (self.offset(at), length as usize);
         assert!(length <= self.capacity, "more bytes than the ring has");
         #[cfg(loom)]
         self.touch(at, length, |cell| cell.with(|_| ()));
         let first = length.min(self.capacity - from);
-        // SAFETY: in bounds (I1), and written by nobody until they are released (I2).
+        // SAFETY: in bounds (I1), and no thread writes them until they are released (I2).
         let before = unsafe { self.slice(from, first) };
         // SAFETY: as above; `length - first <= from`, since `length <= capacity`.
         let after = unsafe { self.slice(0, length - first) };
@@ -95,7 +96,7 @@ impl RingBytes {
 
     /// # Safety
     ///
-    /// `from + length` is at most the capacity, and nobody writes there while the slice lives.
+    /// `from + length` is at most the capacity, and no thread writes there while the slice exists.
     unsafe fn slice(&self, from: usize, length: usize) -> &[u8] {
         // SAFETY: passed on to the caller; in bounds of one allocation (I1).
         let base = unsafe { self.base.add(from) };
@@ -120,7 +121,7 @@ impl RingBytes {
 impl Drop for RingBytes {
     fn drop(&mut self) {
         let memory = std::ptr::slice_from_raw_parts_mut(self.base, self.capacity);
-        // SAFETY: made from a box of this length in `new`, and nobody has it any more (I1).
+        // SAFETY: made from a box of this length in `new`, and no thread uses it any more (I1).
         drop(unsafe { Box::from_raw(memory) });
     }
 }
