@@ -1,20 +1,21 @@
-//! Whether a database, or a backup, is what it was when it was written: every file of it, and the
-//! tables that it makes.
+//! Integrity check of a database or a backup: every file of it, and the tables built from them.
 //!
-//! # What is looked at
+//! # Coverage
 //!
 //! | | |
 //! |---|---|
-//! | the superblock, or the label of a backup | magic, version, checksum |
-//! | the checkpoint | the manifest's checksum; of each layer the header, the index, each block, the order of the rows |
-//! | the log | the segments' headers, and that they follow each other; of each record, from where the checkpoint needs them, header, payload and place; behind damage, too |
-//! | the tables | loaded as opening does; the order and the structure of the index, and that each row is found by its key |
+//! | superblock, or label of a backup | magic, version, checksum |
+//! | checkpoint | the manifest's checksum |
+//! | each layer | header, index, each block, order of the rows |
+//! | log | headers and sequence of the segments |
+//! | each log record | header, payload and position, from where the checkpoint needs the log; also after damage |
+//! | tables | loaded as on opening: order and structure of the index, and that it finds each row by its key |
 //!
 //! # Invariants
 //!
-//! * I1  Nothing is changed, not even what opening would mend: a torn end is told as how the log ends,
-//!   and is no finding.
-//! * I2  Without findings the database can be opened, or the backup restored.
+//! * I1  The check changes nothing, not even what opening would repair. It reports a torn end as
+//!   the end of the log, not as a finding.
+//! * I2  If there are no findings, the database can be opened, or the backup restored.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,18 +40,18 @@ use crate::recovery::restart::{RestartError, look};
 use crate::redo::record::next_change;
 use crate::types::limits::BACKUP_FILE;
 
-/// Findings after which the rest is counted only.
+/// Maximum number of findings; further ones are only counted.
 const MOST: usize = 1_000;
 
-/// Something that is wrong.
+/// A defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The file it is in, or the table.
+    /// The file or table that contains it.
     pub place: String,
-    /// Where in the file, in bytes.
+    /// Position in the file, in bytes.
     pub offset: Option<u64>,
-    /// What is wrong there.
+    /// A description of the defect.
     pub what: String,
 }
 
@@ -74,28 +75,28 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found.
+/// Result of a check.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong, in the order in which opening would meet it. Empty: the database is whole.
-    /// The first thousand.
+    /// The defects, in the order in which opening would find them, at most a thousand. Empty if the
+    /// database is intact.
     pub findings: Vec<Finding>,
-    /// What else is wrong, and not told one by one.
+    /// Number of further defects.
     pub left_out: u64,
-    /// Whether it is a backup.
+    /// True if it is a backup.
     pub is_backup: bool,
-    /// Files of the checkpoint that hold rows, and how many entries they have.
+    /// Number of files of the checkpoint with rows.
     pub layers: u64,
-    /// See `layers`.
+    /// Number of entries in those files.
     pub entries: u64,
-    /// Segment files of the log.
+    /// Number of segment files of the log.
     pub segments: u64,
-    /// Good records in the log, from where the checkpoint needs it.
+    /// Number of valid records in the log, from where the checkpoint needs it.
     pub records: u64,
-    /// How the log ends, for people; empty if it is damaged.
+    /// How the log ends, in readable form; empty if it is damaged.
     pub log: String,
-    /// The tables and how many rows they have, if they could be loaded.
+    /// The tables and their numbers of rows, if they could be loaded.
     pub tables: Vec<(String, u64)>,
 }
 
@@ -113,7 +114,7 @@ impl Report {
         });
     }
 
-    /// Notes what is wrong with a checkpoint; an error if it could not be looked at.
+    /// Records a defect of a checkpoint. Returns an error if the checkpoint could not be read.
     fn error(&mut self, error: CheckpointError, path: &Path) -> Result<()> {
         match error {
             CheckpointError::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
@@ -123,7 +124,7 @@ impl Report {
     }
 }
 
-/// Looks at everything in the directory `path`, which no process has open: a database, or a backup.
+/// Checks the database or backup in the directory `path`, which no process may have open.
 ///
 /// ```
 /// use foxton::{Database, Table, check::check};
@@ -143,8 +144,8 @@ impl Report {
 /// ```
 ///
 /// # Errors
-/// A storage error, if there is no database, a process has it open, it was written by a later version, or
-/// it cannot be read. Damage is no error but a finding.
+/// A storage error if there is no database, a process has it open, a later version wrote it, or it
+/// cannot be read. Damage is a finding, not an error.
 pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
@@ -153,7 +154,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     check_on_at(&device, path).map_err(Error::in_passing)
 }
 
-/// As [`check`], on a device of your own.
+/// Like [`check`], on a device of your own.
 ///
 /// # Errors
 /// As for [`check`].
@@ -181,13 +182,13 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     }
     for &layer in &manifest.layers {
         report.layers += 1;
-        // The manifest may say anything that its checksum is right for.
+        // The manifest may contain any number that its checksum covers.
         report.entries = report.entries.saturating_add(layer.entries);
         look_at_layer(device, &identity, layer, (&mut report, path))?;
     }
     let start = Start {
         from: manifest.redo_from,
-        // A backup has all of the log that its label says (I2).
+        // A backup has all of the log that its label names (I2).
         durable: label.map_or(manifest.checkpoint_lsn, |label| {
             label.end.max(manifest.checkpoint_lsn)
         }),
@@ -218,14 +219,15 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// The device failed, which says nothing of what it holds.
+/// Error: the device failed, which says nothing about the data on it.
 fn not_looked_at(failure: Failure, path: &Path) -> Storage {
     let file = path.join(&failure.file);
     let doing = format!("{} {}", failure.operation, file.display());
     Storage::from_io(path, doing, failure.source)
 }
 
-/// Who it is: a superblock says so, or a label, which is told as well.
+/// Returns the identity of the database, from the superblock or a label, and the label if there is
+/// one.
 fn identity(
     device: &dyn Device,
     path: &Path,
@@ -253,7 +255,7 @@ fn identity(
     }
 }
 
-/// Looks at every block of a layer, and notes each that is not what it was.
+/// Checks every block of a layer and records each defect.
 fn look_at_layer(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -287,7 +289,7 @@ fn look_at_layer(
     Ok(())
 }
 
-/// The rows of a layer, one block after the other.
+/// Checks the order of the rows of a layer, block by block.
 #[derive(Debug, Default)]
 struct LayerOrder {
     last: Option<(u32, Vec<u8>)>,
@@ -295,7 +297,7 @@ struct LayerOrder {
 }
 
 impl LayerOrder {
-    /// Takes in the entries of a block; or what is wrong with them.
+    /// Processes the entries of a block. Returns a description if they are invalid.
     fn take(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
         while !entries.is_empty() {
             let row = next_change(&mut entries);
@@ -311,7 +313,7 @@ impl LayerOrder {
     }
 }
 
-/// Loads the tables and looks at them.
+/// Loads the tables and checks them.
 fn tables(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -358,7 +360,8 @@ fn tables(
     Ok(())
 }
 
-/// The rows of a table, once its index is found to be sound and each row to be found by its key.
+/// Returns the number of rows of a table, after checking that its index is intact and finds each
+/// row by its key.
 fn look_at(table: &OpenTable, guard: &foxton_sync::epoch::Guard<'_>) -> Result<u64, String> {
     let indexed = table.rows.verify(guard) as u64;
     let mut rows = table.rows.forward(guard, std::ops::Bound::Unbounded);

@@ -1,4 +1,4 @@
-//! Secondary indexes of a database.
+//! Administration of the secondary indexes of a database.
 
 use crate::admin::check::Finding;
 use crate::api::database::Database;
@@ -8,41 +8,42 @@ use crate::options::progress::ProgressCall;
 use crate::types::codec::{Key, Value};
 use crate::types::index::Index;
 
-/// Findings of one index that are told; more are only counted.
+/// Maximum number of findings per index; further ones are only counted.
 const TOLD: usize = 100;
 
 /// One secondary index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexStats {
-    /// Its name.
+    /// Name of the index.
     pub name: String,
-    /// The name of its table.
+    /// Name of its table.
     pub table: String,
-    /// The name of the type of its keys.
+    /// Name of the type of its keys.
     pub key_type: String,
-    /// Whether each key belongs to at most one row.
+    /// True if each key belongs to at most one row.
     pub is_unique: bool,
-    /// The version that it was declared with.
+    /// The version it was declared with.
     pub version: u32,
-    /// Whether the program has declared it. If not, it is not kept; if it is unique, its table takes no
-    /// writes.
+    /// True if the program has declared it. Otherwise the database does not maintain it and, if it
+    /// is unique, its table accepts no writes.
     pub is_open: bool,
-    /// About how many entries it has; 0 if it is not open.
+    /// Approximate number of entries; 0 if it is not open.
     pub entries: u64,
 }
 
 impl Database {
-    /// Sees to it that there is `index`, and that it is kept from now on. If it is there already,
-    /// nothing happens. If not, it is filled from the rows of its table, on several threads; until that is
-    /// done, others may read the table and nobody writes to it.
+    /// Creates `index` if it does not exist, and maintains it from now on. It is filled from the
+    /// rows of its table, on several threads. Until that is done, other transactions may read the
+    /// table but not write to it. If the index is open already, this does nothing.
     ///
-    /// An index that the database remembers from an earlier opening is filled in the same way.
+    /// An index that the database knows from an earlier opening is filled in the same way.
     ///
     /// ```
     /// use foxton::{Database, Index, Options, Table};
     /// const USERS: Table<u64, str> = Table::new("users");
-    /// const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    /// const BY_NAME: Index<str, u64, str> =
+    ///     Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
     ///
     /// let db = Database::in_memory(Options::default())?;
     /// db.run(|tx| tx.put(&USERS, &1, "ada"))?;
@@ -53,9 +54,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A request error, if two rows have one key of a unique index (it names both), if the index exists
-    /// and was declared otherwise, or if its name is too long; a conflict, if the table's lock was not to
-    /// be had; a storage error, if the log takes no more. The index is then as it was.
+    /// A request error if two rows have one key of a unique index (it names both), if the index
+    /// exists with a different declaration, or if its name is too long. A conflict if the table's
+    /// lock was not granted. A storage error if the log accepts no more. After an error the index
+    /// is as it was before.
     pub fn create_index<I, K, V>(&self, index: &Index<I, K, V>) -> Result<()>
     where
         I: Key + ?Sized + 'static,
@@ -66,12 +68,13 @@ impl Database {
         self.run_busy(|tx| index_build::create(tx, &declared, None))
     }
 
-    /// As [`create_index`](Self::create_index); `progress` hears how many rows it has come to.
+    /// Like [`create_index`](Self::create_index); `progress` receives the number of rows read.
     ///
     /// ```
     /// # use foxton::{Database, Index, Options, Table, progress::ProgressCall};
     /// # const USERS: Table<u64, str> = Table::new("users");
-    /// # const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    /// # const BY_NAME: Index<str, u64, str> =
+    /// #     Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
     /// # let db = Database::in_memory(Options::default())?;
     /// db.create_index_with(&BY_NAME, &ProgressCall::new(|progress| {
     ///     eprintln!("{} of about {} rows", progress.done, progress.total);
@@ -95,11 +98,11 @@ impl Database {
         self.run_busy(|tx| index_build::create(tx, &declared, Some(progress)))
     }
 
-    /// Forgets the index called `name`, whether it is declared or not, and says whether there was one. The
-    /// rows stay. It waits for all transactions that have used the table or the index.
+    /// Drops the index called `name`, whether it is declared or not. Returns true if it existed.
+    /// The rows stay. It waits for all transactions that have used the table or the index.
     ///
     /// # Errors
-    /// A conflict, if a lock was not to be had; a storage error, if the log takes no more.
+    /// A conflict if a lock was not granted; a storage error if the log accepts no more.
     pub fn drop_index(&self, name: &str) -> Result<bool> {
         let forgotten = self.run_busy(|tx| index_build::forget(tx, name))?;
         let worker = self.engine().workers.worker();
@@ -108,7 +111,7 @@ impl Database {
             .is_some())
     }
 
-    /// All indexes that exist, by name.
+    /// Returns all existing indexes, by name.
     pub fn indexes(&self) -> Vec<IndexStats> {
         let engine = self.engine();
         let worker = engine.workers.background_worker();
@@ -127,13 +130,13 @@ impl Database {
         engine.catalog.indexes().into_iter().map(stats).collect()
     }
 
-    /// Compares all open indexes with their tables: whether each row is found by each of its keys, and
-    /// each entry leads to a row that has its key. While an index is compared, nobody writes to its
-    /// table.
+    /// Compares all open indexes with their tables: each row must be found by each of its keys, and
+    /// each entry must lead to a row that has its key. While an index is compared, transactions
+    /// cannot write to its table.
     ///
     /// # Errors
-    /// A conflict, if a lock was not to be had; a request error, if a row is not what the table's types
-    /// say. What is wrong with an index is no error but a finding.
+    /// A conflict if a lock was not granted; a request error if a row does not match the table's
+    /// types. A defect of an index is a finding, not an error.
     pub fn check_indexes(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         for known in self.engine().catalog.indexes() {

@@ -1,5 +1,4 @@
-//! What goes on in a database: who holds and awaits what, the last deadlocks, and how much there was
-//! of everything.
+//! Inspection of a database: lock holders and waiters, recent deadlocks, and statistics.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -26,52 +25,54 @@ pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::AccountSummary as Account;
 
-/// One lock that a transaction holds.
+/// A lock that a transaction holds.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// The table it is in; empty for a number of the program's own.
+    /// Name of its table; empty for an advisory lock.
     pub table: String,
-    /// What is locked: the table, a key and the gap before it, the gap after the last key, or a number.
+    /// The lock's name: the table, a key and the gap before it, the gap after the last key, or an
+    /// advisory number.
     pub name: Name,
-    /// How.
+    /// The mode.
     pub mode: Mode,
-    /// Which transaction.
+    /// Id of the transaction.
     pub owner: OwnerId,
-    /// What people call it.
+    /// Label of the transaction.
     pub label: Label,
-    /// How long ago it began.
+    /// Age of the transaction.
     pub age: Duration,
 }
 
-/// One transaction that waits for a lock.
+/// A transaction that waits for a lock.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitingLock {
-    /// The lock it waits for, as it would hold it.
+    /// The lock it waits for, in the mode requested.
     pub lock: HeldLock,
-    /// How long it has waited.
+    /// Time waited.
     pub waited: Duration,
-    /// Whom it waits for, directly.
+    /// The owners it waits for directly.
     pub blockers: Vec<(OwnerId, Label)>,
 }
 
-/// A transaction that holds or awaits something, or a session that does.
+/// A transaction or session that holds a lock or waits for one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OpenTransaction {
-    /// Which.
+    /// Id of the transaction.
     pub owner: OwnerId,
-    /// What people call it.
+    /// Label of the transaction.
     pub label: Label,
-    /// How long ago it began. A session's transactions have its owner, and begin anew.
+    /// Age of the transaction. A session's transactions have the session's id, and each has its own
+    /// age.
     pub age: Duration,
-    /// How long its program has asked nothing of it: zero while it does something. Known with
+    /// Time since its program last used it; zero during an operation. Known only with
     /// [`Options::idle_timeout`](crate::Options::idle_timeout).
     pub idle: Option<Duration>,
-    /// How many locks it holds.
+    /// Number of locks it holds.
     pub locks: usize,
-    /// What it waits for, as a person would call it.
+    /// The lock it waits for, in readable form.
     pub awaits: Option<String>,
 }
 
@@ -124,7 +125,7 @@ impl fmt::Display for HeldLock {
 }
 
 impl HeldLock {
-    /// What is locked, as a person would call it: `users`, `users/ann`, `users/end`.
+    /// Returns the lock's name in readable form: `users`, `users/ann`, `users/end`.
     pub fn place(&self) -> String {
         self.name.in_table(&self.table)
     }
@@ -140,11 +141,11 @@ impl fmt::Display for WaitingLock {
     }
 }
 
-/// A cycle of waits that was found, and who gave way.
+/// A deadlock that was detected, and its victim.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeadlockReport {
-    /// When it was found.
+    /// Time of detection.
     pub at: SystemTime,
     /// Each member waits for the next, the last for the first.
     pub cycle: Vec<CycleMember>,
@@ -162,7 +163,7 @@ impl fmt::Display for DeadlockReport {
 }
 
 impl DeadlockReport {
-    /// Who waited for whom, to be drawn, with the cycle and who gave way.
+    /// Returns the wait-for graph of the deadlock, with the cycle and the victim.
     pub fn graph(&self) -> WaitGraph {
         WaitGraph::of_deadlock(&Deadlock {
             at_micros: 0,
@@ -171,44 +172,45 @@ impl DeadlockReport {
     }
 }
 
-/// How much there was of everything since the database was opened.
+/// Statistics since the database was opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Transactions that changed something and were committed.
+    /// Transactions committed with changes.
     pub commits: u64,
-    /// Transactions that changed nothing and were committed.
+    /// Transactions committed without changes.
     pub read_only_commits: u64,
-    /// Transactions that were rolled back, whoever wanted it.
+    /// Transactions rolled back, for any reason.
     pub rollbacks: u64,
-    /// Transactions that were ended because of a deadlock; counted as rolled back, too.
+    /// Victims of a deadlock; counted as rolled back, too.
     pub deadlocks: u64,
-    /// Times that `run` ran a transaction again.
+    /// Times that `run` reran a transaction.
     pub reruns: u64,
-    /// Transactions that were ended because they did nothing for too long; counted as rolled back, too.
+    /// Transactions ended because they were idle for too long; counted as rolled back, too.
     pub idle_ended: u64,
-    /// Transactions that a [`CancelToken`](crate::Canceller) ended; counted as rolled back, too.
+    /// Transactions that a [`CancelToken`](crate::CancelToken) ended; counted as rolled back, too.
     pub cancelled: u64,
     /// Records of deleted keys that were removed.
     pub ghosts_purged: u64,
-    /// Records of deleted keys that had to stay a while, since somebody had read next to them.
+    /// Records of deleted keys that had to stay for a while, because a transaction had read next to
+    /// them.
     pub ghosts_left: u64,
-    /// The lock manager's own counts.
+    /// Statistics of the lock manager.
     pub locks: LockStats,
-    /// The log's own counts.
+    /// Statistics of the log.
     pub log: LogStats,
     /// The tables.
     pub tables: Vec<TableStats>,
     /// The secondary indexes.
     pub indexes: Vec<IndexStats>,
-    /// Critical sections passed by transactions and other calls, by component and pattern; empty without
-    /// the feature `account`.
+    /// Critical sections passed by transactions and other calls, by component and pattern; empty
+    /// without the feature `account`.
     pub account: Account,
-    /// Critical sections passed by the engine's own threads (the flusher, the keeper, the maker of
-    /// checkpoints), and by who looks in as this does.
+    /// Critical sections passed by the engine's own threads (flusher, background thread, checkpoint
+    /// thread) and by inspections like this one.
     pub background_account: Account,
-    /// What came of eliding latches, by worker; all zero unless a latch that elides was chosen and the
-    /// processor can.
+    /// Statistics of latch elision, by worker; all zero unless the chosen latch elides and the
+    /// processor supports it.
     pub elisions: Vec<Elisions>,
 }
 
@@ -216,23 +218,24 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TableStats {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// The name of its key type.
+    /// Name of its key type.
     pub key_type: String,
-    /// The name of its value type.
+    /// Name of its value type.
     pub value_type: String,
-    /// The [hash](crate::types::codec::TypeName::hash) of its key type's name, which may be longer than what
-    /// is kept of it.
+    /// [Hash](crate::types::codec::TypeName::hash) of its key type's name, which may be longer than
+    /// the stored name.
     pub key_hash: u64,
-    /// The hash of its value type's name.
+    /// Hash of its value type's name.
     pub value_hash: u64,
-    /// About how many keys it has.
+    /// Approximate number of keys.
     pub keys: u64,
 }
 
 impl Database {
-    /// Who holds what. Each lock was held at some moment while this looked; nothing is stopped.
+    /// Returns all locks and their holders. Each lock was held at some moment during the call; no
+    /// transaction is stopped.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -246,7 +249,7 @@ impl Database {
     /// # Ok::<(), foxton::Error>(())
     /// ```
     ///
-    /// Whom a lock belongs to, and what is locked how, can be kept:
+    /// The result can be grouped, for example by owner:
     ///
     /// ```
     /// use std::collections::HashMap;
@@ -275,9 +278,9 @@ impl Database {
         snapshot.queues.iter().flat_map(held).collect()
     }
 
-    /// Who holds or awaits anything, and how much; the oldest first. A transaction that was forgotten, or that
-    /// its program does not end, stands out by its age, and with
-    /// [`Options::idle_timeout`](crate::Options::idle_timeout) by how long nothing was asked of it.
+    /// Returns all transactions that hold or wait for locks, oldest first. A transaction that was
+    /// forgotten, or that its program does not end, stands out by its age. With
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout) it also stands out by its idle time.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -320,8 +323,8 @@ impl Database {
         open
     }
 
-    /// What goes on, all of it at once, as plain data of bounded size: of the names that are held
-    /// first those that somebody waits for, then as many others as there is room for.
+    /// Returns the status of the database as plain data of bounded size. Names with waiters come
+    /// first, then as many other locked names as fit.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -338,12 +341,12 @@ impl Database {
         capture::status(self.engine())
     }
 
-    /// Who waits for whom, to be drawn.
+    /// Returns the wait-for graph.
     pub fn wait_graph(&self) -> WaitGraph {
         WaitGraph::of_status(&self.status())
     }
 
-    /// Who waits for what and for whom, the longest wait first.
+    /// Returns all waiting transactions and the owners they wait for, longest wait first.
     pub fn waits(&self) -> Vec<WaitingLock> {
         let snapshot = self.snapshot();
         let mut labels: HashMap<OwnerId, &Label> = HashMap::new();
@@ -377,7 +380,7 @@ impl Database {
         snapshot.waits().into_iter().map(wait).collect()
     }
 
-    /// The most recent deadlocks, the latest last: who waited for whom, and who gave way.
+    /// Returns the most recent deadlocks, the latest last.
     pub fn deadlocks(&self) -> Vec<DeadlockReport> {
         let engine = self.engine();
         let report = |found: foxton_lock::inspect::DeadlockCycle| DeadlockReport {
@@ -391,7 +394,7 @@ impl Database {
         engine.locks.deadlocks().into_iter().map(report).collect()
     }
 
-    /// How much there was of everything.
+    /// Returns the statistics since the database was opened.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
         let worker = engine.workers.background_worker();
@@ -431,9 +434,9 @@ impl Database {
         }
     }
 
-    /// Critical sections passed so far: by transactions and other calls, and by the engine's own threads
-    /// and who looks in. Both empty without the feature `account`. Looking here passes none, where
-    /// [`stats`](Self::stats) visits every part of the engine.
+    /// Returns the critical sections passed so far: by transactions and other calls, and by the
+    /// engine's own threads and inspections. Both are empty without the feature `account`. This
+    /// call passes none, whereas [`stats`](Self::stats) visits every part of the engine.
     pub fn accounts(&self) -> (Account, Account) {
         let workers = &self.engine().workers;
         (workers.account(), workers.background_account())

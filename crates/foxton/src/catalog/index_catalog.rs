@@ -1,27 +1,27 @@
-//! The table that says which indexes exist: one row for each, in a table of the database's own.
+//! Catalog of secondary indexes: one row for each, in a table of the database's own.
 //!
 //! ```text
 //! table "foxton:indexes", of keys "foxton:index" and values "(str,(str,u64),bool,u32)"
 //! key     name of the index
-//! value   name of its table · type of its keys, and the hash u64 of the type's name · whether it is unique ·
-//!         version u32
+//! value   name of its table · type of its keys, and the hash u64 of the type's name ·
+//!         whether it is unique · version u32
 //! ```
 //!
-//! A row like any other: it comes and goes with a transaction, lies in the log and in checkpoints, and is
-//! copied by a backup. The entries of indexes are stored nowhere.
+//! These are ordinary rows: transactions write them, the log and checkpoints contain them, and
+//! backups copy them. The entries of indexes are not stored.
 
 use crate::error::IndexError;
 use crate::types::codec::{Encoded, Key, TypeName, Undecodable, Value};
 use crate::types::index_entry::EntryKind;
 use crate::types::table::Table;
 
-/// What the key of a row is: a name, of a type that only this table has.
+/// The key of a row: a name, with a type that only this table has.
 pub(crate) struct IndexName<'n>(pub(crate) &'n str);
 
-/// What the value of a row is.
+/// The value of a row.
 pub(crate) type Row = (String, (String, u64), bool, u32);
 
-/// See the [module](self).
+/// The table of indexes; see the [module](self).
 pub(crate) const INDEXES: Table<IndexName<'static>, Row> = Table::new("foxton:indexes");
 
 impl Key for IndexName<'_> {
@@ -45,17 +45,17 @@ impl Key for IndexName<'_> {
     }
 }
 
-/// Whether a table called `name` with keys of `key_type` would be this one in other hands.
+/// True if a table called `name` with keys of `key_type` would collide with this one.
 pub(crate) fn is_reserved(name: &str, key_type: &TypeName) -> bool {
     name == INDEXES.name() && *key_type != IndexName::TYPE
 }
 
-/// Whether it is this one.
+/// True if `name` is the name of this table.
 pub(crate) fn is_index_table(name: &str) -> bool {
     is_reserved(name, &<Encoded as Key>::TYPE)
 }
 
-/// What is remembered of an index, whether it is declared or not.
+/// The stored declaration of an index, whether the program declares it now or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IndexRecord {
     pub(crate) name: String,
@@ -66,7 +66,7 @@ pub(crate) struct IndexRecord {
 }
 
 impl IndexRecord {
-    /// From a row.
+    /// Creates it from a row.
     pub(crate) fn of_row(name: String, row: Row) -> IndexRecord {
         let (table, key_type, is_unique, version) = row;
         IndexRecord {
@@ -81,18 +81,18 @@ impl IndexRecord {
         }
     }
 
-    /// Whether each key belongs to at most one row.
+    /// True if each key belongs to at most one row.
     pub(crate) fn is_unique(&self) -> bool {
         self.kind == EntryKind::Unique
     }
 
-    /// From the bytes of a row.
+    /// Decodes it from the bytes of a row.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<IndexRecord, Undecodable> {
         let (name, row) = (IndexName::decode(key)?, <Row as Value>::decode(value)?);
         Ok(IndexRecord::of_row(name, row))
     }
 
-    /// To a row.
+    /// Converts it to a row.
     pub(crate) fn to_row(&self) -> Row {
         let is_unique = self.is_unique();
         let IndexRecord {
@@ -104,7 +104,7 @@ impl IndexRecord {
         (table, key_type, is_unique, version)
     }
 
-    /// What is to be said when the index is `declared` otherwise.
+    /// Returns the error for an index that is now `declared` differently.
     pub(crate) fn differs_from(&self, declared: &IndexRecord) -> IndexError {
         IndexError::Differs {
             index: self.name.clone(),
@@ -113,7 +113,7 @@ impl IndexRecord {
         }
     }
 
-    /// How it was declared, for people.
+    /// Returns the declaration in readable form.
     fn describe(&self) -> String {
         let kind = match self.kind {
             EntryKind::Unique => "unique",
@@ -125,7 +125,8 @@ impl IndexRecord {
         )
     }
 
-    /// Whether the two say the same of one index. Of the type the hash counts: its name may be cut.
+    /// True if both declare the same index. Types are compared by hash, because a stored type name
+    /// may be truncated.
     pub(crate) fn agrees(&self, other: &IndexRecord) -> bool {
         let essence = |record: &IndexRecord| (record.kind, record.version, record.key_type.1);
         self.table == other.table && essence(self) == essence(other)

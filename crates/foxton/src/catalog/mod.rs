@@ -1,20 +1,21 @@
-//! The tables of a database, by name and by number.
+//! The catalog: the tables of a database, by name and by number.
 //!
 //! # State
 //!
-//! An append-only list; a table's number is its place in it and names it in locks and in the log.
-//! Visited when a worker meets a table for the first time, and remembered by the worker from then
-//! on.
+//! An append-only list. A table's number is its position in the list; locks and the log refer to
+//! the table by it. A worker consults the catalog when it first uses a table, and caches the
+//! result.
 //!
 //! # Invariants
 //!
 //! * I1  A table's record is in the log before the first change to the table: `resolve` writes it
-//!   while it holds the list.
+//!   while it holds the list's mutex.
 //! * I2  Numbers are dense and never change.
-//! * I3  Which indexes are kept with a table changes only under a lock on the whole table that nobody
-//!   shares who writes to it; whoever writes looks after it has its own lock on the table.
-//! * I4  A table keeps its indexes, and the entries of an index lead to their table. That circle is cut when the
-//!   index is dropped, or else when the catalog is, so that nothing of a database outlives it.
+//! * I3  The set of indexes of a table changes only under a lock on the whole table that conflicts
+//!   with every writer's lock. A writer reads the set after it has locked the table.
+//! * I4  A table refers to its indexes, and the entries of an index refer to their table. This
+//!   cycle is cut when the index is dropped, or else when the catalog is. So no memory outlives the
+//!   database.
 
 /// Catalog of secondary indexes.
 pub(crate) mod index_catalog;
@@ -37,7 +38,7 @@ use crate::types::index_entry::EntryKind;
 use crate::types::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES};
 use index_catalog::IndexRecord;
 
-/// Which indexes are kept with a table: asked by whoever finds that it has changed.
+/// The indexes of a table; read by workers that find that they have changed.
 static KEPT: Site = Site::new(
     Component::Metadata,
     Pattern::Unbounded,
@@ -46,20 +47,20 @@ static KEPT: Site = Site::new(
 
 static LIST: Site = Site::new(Component::Metadata, Pattern::Unbounded, "catalog");
 
-/// A table: what it is called, what it maps, and its rows.
+/// A table: its name, its types and its rows.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) record: TableRecord,
     pub(crate) rows: memory::Table,
     pub(crate) kept: TableIndexes,
-    /// If these are the entries of an index: the table that it leads to.
+    /// If these are the entries of an index: the table whose rows it finds.
     pub(crate) of: Option<Arc<OpenTable>>,
 }
 
-/// Which indexes are kept with a table (I3).
+/// The indexes of a table (I3).
 #[derive(Debug, Default)]
 pub(crate) struct TableIndexes {
-    /// How often that has changed; 0 if there is nothing to keep and never was.
+    /// Number of changes; 0 if the table has no indexes and never had any.
     changes: AtomicU32,
     set: Mutex<Arc<IndexSet>>,
 }
@@ -68,14 +69,14 @@ pub(crate) struct TableIndexes {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IndexSet {
     pub(crate) open: Vec<Arc<OpenIndex>>,
-    /// Unique indexes that exist and were not declared: nobody can keep them.
+    /// Unique indexes that exist but are not declared, so the database cannot maintain them.
     pub(crate) undeclared: Vec<String>,
 }
 
-/// An index that was declared, with its entries.
+/// A declared index, with its entries.
 pub(crate) struct OpenIndex {
     pub(crate) kind: EntryKind,
-    /// What the entries are locked by and undone in.
+    /// The table of the entries, which locks and undo refer to.
     pub(crate) entries: Arc<OpenTable>,
     pub(crate) extract: Arc<Extract>,
     pub(crate) record: IndexRecord,
@@ -97,14 +98,15 @@ impl OpenIndex {
         }
     }
 
-    /// Whether it was dropped. For the holder of a lock on the whole of it.
+    /// True if the index was dropped. Only for holders of a lock on the whole index.
     #[inline]
     pub(crate) fn is_dropped(&self) -> bool {
         // Relaxed: ordered by the lock.
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Notes that it was dropped. For the holder of the exclusive lock on the whole of it.
+    /// Records that the index was dropped. Only for the holder of an exclusive lock on the whole
+    /// index.
     pub(crate) fn set_dropped(&self) {
         // Relaxed: see `is_dropped`.
         self.dropped.store(true, Ordering::Relaxed);
@@ -129,8 +131,8 @@ impl OpenTable {
         }
     }
 
-    /// What the table or index with the number `space` is called, if it is this one or the one that
-    /// it leads to.
+    /// Returns the name of the table or index with the number `space`, if it is this one or its
+    /// table.
     pub(crate) fn call(&self, space: u32) -> String {
         match &self.of {
             Some(table) if table.record.id == space => table.record.name.clone(),
@@ -140,13 +142,13 @@ impl OpenTable {
 }
 
 impl TableIndexes {
-    /// Whether nothing is kept and nothing ever was.
+    /// True if the table has no indexes and never had any.
     #[inline]
     pub(crate) fn is_nothing(&self) -> bool {
         self.changes() == 0
     }
 
-    /// How often it has changed.
+    /// Returns the number of changes.
     #[inline]
     pub(crate) fn changes(&self) -> u32 {
         // Relaxed: ordered by the lock on the table (I3).
@@ -158,7 +160,7 @@ impl TableIndexes {
         shim::lock(&self.set).clone()
     }
 
-    /// Changes it. For the holder of the lock on the table (I3).
+    /// Changes the set. Only for the holder of the lock on the table (I3).
     pub(crate) fn change(&self, change: impl FnOnce(&mut IndexSet)) {
         let mut set = shim::lock(&self.set);
         let mut new = IndexSet::clone(&set);
@@ -173,21 +175,21 @@ impl TableIndexes {
 struct CatalogEntries {
     tables: Vec<Arc<OpenTable>>,
     by_name: HashMap<String, u32>,
-    /// Every index that exists.
+    /// Every existing index.
     indexes: BTreeMap<String, KnownIndex>,
-    /// What the indexes are called that were opened, by their numbers less [`FIRST_INDEX`].
+    /// Names of the indexes that were opened, by their numbers minus [`FIRST_INDEX`].
     index_names: Vec<String>,
 }
 
-/// An index that exists.
+/// An existing index.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownIndex {
     pub(crate) record: IndexRecord,
-    /// If it is declared.
+    /// The open index, if it is declared.
     pub(crate) open: Option<Arc<OpenIndex>>,
 }
 
-/// See the [module](self).
+/// The catalog; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Catalog {
     list: Mutex<CatalogEntries>,
@@ -195,7 +197,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// No tables yet; the memory of their rows is reclaimed in `domain`.
+    /// Creates an empty catalog. The memory of rows is reclaimed in `domain`.
     pub(crate) fn new(domain: Domain) -> Catalog {
         Catalog {
             list: Mutex::new(CatalogEntries::default()),
@@ -203,12 +205,12 @@ impl Catalog {
         }
     }
 
-    /// All tables, by number.
+    /// Returns all tables, by number.
     pub(crate) fn tables(&self) -> Vec<Arc<OpenTable>> {
         shim::lock(&self.list).tables.clone()
     }
 
-    /// What the table or index with a number is called.
+    /// Returns the name of the table or index with a number.
     pub(crate) fn name_of(&self, id: u32) -> String {
         if let Some(index) = id.checked_sub(FIRST_INDEX) {
             let list = shim::lock(&self.list);
@@ -219,29 +221,29 @@ impl Catalog {
         table.map_or(String::new(), |table| table.record.name.clone())
     }
 
-    /// The table with a number.
+    /// Returns the table with a number.
     fn by_id(&self, id: u32) -> Option<Arc<OpenTable>> {
         shim::lock(&self.list).tables.get(id as usize).cloned()
     }
 
-    /// The table called `name`, if there is one.
+    /// Returns the table called `name`, if it exists.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<OpenTable>> {
         let list = shim::lock(&self.list);
         let id = list.by_name.get(name)?;
         Some(list.tables[*id as usize].clone())
     }
 
-    /// All indexes that exist, by name.
+    /// Returns all existing indexes, by name.
     pub(crate) fn indexes(&self) -> Vec<KnownIndex> {
         shim::lock(&self.list).indexes.values().cloned().collect()
     }
 
-    /// The index called `name`, if it exists.
+    /// Returns the index called `name`, if it exists.
     pub(crate) fn index(&self, name: &str) -> Option<KnownIndex> {
         shim::lock(&self.list).indexes.get(name).cloned()
     }
 
-    /// The index that `declared` says, if it is open and was declared so.
+    /// Returns the index of `declared`, if it is open with the same declaration.
     pub(crate) fn open_index(
         &self,
         worker: &Worker,
@@ -260,19 +262,19 @@ impl Catalog {
         })
     }
 
-    /// Takes down that an index exists, and whether it is open.
+    /// Adds an index, or replaces its entry.
     pub(crate) fn know(&self, record: IndexRecord, open: Option<Arc<OpenIndex>>) {
         let name = record.name.clone();
         let known = KnownIndex { record, open };
         shim::lock(&self.list).indexes.insert(name, known);
     }
 
-    /// Takes down that there is no index called `name` any more.
+    /// Removes the index called `name`.
     pub(crate) fn forget(&self, name: &str) {
         shim::lock(&self.list).indexes.remove(name);
     }
 
-    /// A place for the entries of an index that leads to `table`, with a number of its own.
+    /// Creates the table for the entries of an index on `table`, with a number of its own.
     pub(crate) fn entries(&self, record: &IndexRecord, table: &Arc<OpenTable>) -> Arc<OpenTable> {
         let mut list = shim::lock(&self.list);
         let number = u32::try_from(list.index_names.len()).expect("indexes are few");
@@ -287,8 +289,8 @@ impl Catalog {
         Arc::new(OpenTable::new(record, &self.domain, Some(table.clone())))
     }
 
-    /// The table called `name`, if it has these types; made if there is none, after `log` has put
-    /// its record into the log (I1).
+    /// Returns the table called `name`, if it has these types. If it does not exist, creates it
+    /// after `log` has appended its record (I1).
     pub(crate) fn resolve(
         &self,
         worker: &Worker,
@@ -325,8 +327,8 @@ impl Catalog {
         Ok(list.add(record, &self.domain))
     }
 
-    /// Adds a table read from the log. False if it cannot be: its number or name is taken, or a
-    /// number is missing.
+    /// Adds a table read from the log. Returns false if its number or name is taken, or a number is
+    /// missing.
     pub(crate) fn restore(&self, record: TableRecord) -> bool {
         let mut list = shim::lock(&self.list);
         let fits =

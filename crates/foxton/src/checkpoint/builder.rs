@@ -1,18 +1,20 @@
-//! Making a checkpoint, step by step.
+//! Building a checkpoint, step by step.
 //!
-//! A step reads the log from the last image on, as far as it is durable but at most so many bytes,
-//! merges what it finds with those layers that are no longer much larger, writes the result as one
-//! new layer, and switches to a manifest that names it. Then it removes what nobody names any more.
+//! A step reads the durable log from the last `checkpoint_lsn` on, up to a number of bytes. It
+//! merges these changes with the layers that are not much larger, writes the result as one new
+//! layer, and switches to a manifest that names it. Then it removes files that no manifest names
+//! any more.
 //!
 //! # Which layers a step rewrites
 //!
-//! The last of a checkpoint those that the others have written, and then, from the newest back, each that is at most
-//! [`RATIO`] times as large as all that goes into the new layer so far: what is left of the changes, one of each row, and the
-//! layers after it. So each layer that stays is more than twice its successor, there are never more
-//! than the logarithm of the database's size of them, and the oldest, which holds nearly everything,
-//! is rewritten only when the changes since it was written have come to half its size: what a
-//! checkpoint writes goes by what was changed, not by what there is. Other steps rewrite none: what they have written is
-//! rewritten soon enough.
+//! The last step of a checkpoint rewrites the layers that the other steps wrote. It then goes back
+//! from the newest layer. It rewrites each layer that is at most [`RATIO`] times as large as all
+//! that already goes into the new layer: the remaining changes, one of each row, and the newer
+//! layers. So each layer that stays is more than twice as large as its successor, and the number of
+//! layers is at most logarithmic in the size of the database. The oldest layer, which contains
+//! nearly everything, is rewritten only when the changes since it was written have reached half its
+//! size. So the bytes that a checkpoint writes depend on the changes, not on the size of the
+//! database. Other steps rewrite no layers, because their own layers are soon rewritten.
 //!
 //! # Order of the calls
 //!
@@ -20,14 +22,14 @@
 //! 2. the manifest is written beside the old one, and synced;
 //! 3. the directory is synced: both names are durable;
 //! 4. the manifest is renamed over the old one;
-//! 5. the directory is synced: from here on the new checkpoint is what there is;
+//! 5. the directory is synced: from here on the new checkpoint is valid;
 //! 6. layers that it does not name, and segments of the log before `redo_from`, are removed.
 //!
-//! A crash before 4 leaves the old manifest, whose layers and segments are all there: they are
-//! removed only in 6. Between 4 and 5 either manifest may be found, and the files of both are there.
-//! After 5 it is the new one. What a crash leaves that no manifest names is removed by the next
-//! checkpoint that gets to 6, never by opening: then it is not known whether the manifest that is seen
-//! is the one on the disk.
+//! A crash before 4 leaves the old manifest, whose layers and segments all exist, because they are
+//! removed only in 6. A crash between 4 and 5 leaves either manifest, and the files of both exist.
+//! A crash after 5 leaves the new manifest. Files that a crash leaves and no manifest names are
+//! removed by the next checkpoint that reaches 6. Opening never removes them, because it cannot
+//! know whether the manifest it sees is durable.
 
 use std::sync::Arc;
 
@@ -45,25 +47,26 @@ use super::pacing::Pacer;
 use crate::redo::record::Effect;
 use crate::redo::replay::{Replay, ReplayEvent};
 
-/// A layer stays if it is larger than so many times what comes after it.
+/// A layer stays if it is larger than this many times the newer data.
 const RATIO: u64 = 2;
 
-/// What the steps of one checkpoint share.
+/// State shared by the steps of one checkpoint.
 #[derive(Debug)]
 pub(crate) struct BuildSteps<'d> {
     device: &'d dyn Device,
-    /// Up to where the log is read.
+    /// LSN up to which the log is read.
     until: Lsn,
-    /// What reads it, from the first step on: to begin takes a look at each segment that is left.
+    /// Reader of the log. It is kept from the first step on, because creating one checks every
+    /// remaining segment.
     log: Option<DurableReader<'d>>,
-    /// Memory for what each of them reads.
+    /// Buffer for the changes of a step.
     gathered: ChangeBuffer,
-    /// How many layers they have written that are still there: the newest.
+    /// Number of layers written by the steps that still exist; they are the newest.
     layers: usize,
 }
 
 impl<'d> BuildSteps<'d> {
-    /// Those up to `until`, which is durable.
+    /// Creates the steps up to `until`, which is durable.
     pub(crate) fn new(device: &'d dyn Device, until: Lsn) -> BuildSteps<'d> {
         BuildSteps {
             device,
@@ -75,38 +78,39 @@ impl<'d> BuildSteps<'d> {
     }
 }
 
-/// Who makes checkpoints. One at a time.
+/// Builds checkpoints, one at a time.
 #[derive(Debug)]
 pub(crate) struct CheckpointBuilder {
     device: Arc<dyn Device>,
     identity: [u8; 16],
     manifest: Manifest,
     replay: Replay,
-    /// Where to go on reading the log.
+    /// LSN at which to continue reading the log.
     at: Lsn,
-    /// The end of the log when it was opened: transactions that had not ended there never will.
+    /// End of the log when the database was opened: transactions that had not ended there never
+    /// will.
     opened_at: Lsn,
 }
 
-/// What a checkpoint will probably come to, in bytes.
+/// Estimated bytes of a checkpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpectedBytes {
     pub(super) older: u64,
     pub(super) moved: u64,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepOutcome {
     pub(crate) written_bytes: u64,
     pub(crate) segments_removed: usize,
     pub(crate) layers_removed: usize,
-    /// Layers that went into the new one.
+    /// Number of layers merged into the new one.
     pub(crate) layers_merged: usize,
 }
 
 impl CheckpointBuilder {
-    /// Goes on from `manifest`, the one that the database was opened with; its log ended at
+    /// Continues from `manifest`, the one that the database was opened with, whose log ended at
     /// `opened_at`.
     pub(crate) fn new(
         device: Arc<dyn Device>,
@@ -125,23 +129,24 @@ impl CheckpointBuilder {
         }
     }
 
-    /// What is on the disk.
+    /// Returns the manifest on the device.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Where everything is.
+    /// Returns the device.
     pub(crate) fn device(&self) -> Arc<dyn Device> {
         self.device.clone()
     }
 
-    /// What a checkpoint of `left` bytes of log, in steps of `memory`, will probably rewrite of older layers, and how much it will
-    /// read and write in all.
+    /// Estimates, for a checkpoint of `left` bytes of log in steps of `memory` bytes, the bytes of
+    /// older layers to rewrite, and all bytes to read and write.
     pub(super) fn expected(&self, left: u64, memory: u64) -> ExpectedBytes {
         let newest = self.manifest.layers.iter().rev();
         let older = newest.take(self.layers_to_merge(left, 0));
         let older = older.map(|layer| layer.bytes).sum::<u64>();
-        // The log, and what is left of it, which more than one step reads again and writes once more.
+        // The log and its remaining changes. If there is more than one step, the changes are read
+        // again and written once more.
         let moved = if left < memory { 2 } else { 4 };
         ExpectedBytes {
             older,
@@ -149,13 +154,13 @@ impl CheckpointBuilder {
         }
     }
 
-    /// How far the log was read.
+    /// Returns the LSN up to which the log was read.
     pub(crate) fn at(&self) -> Lsn {
         self.at
     }
 
-    /// Brings the checkpoint up to where `steps` end, or as far as takes about
-    /// `memory` bytes. `None` if there was nothing to do.
+    /// Advances the checkpoint to the end of `steps`, or by about `memory` bytes. Returns `None` if
+    /// there was nothing to do.
     pub(crate) fn step(
         &mut self,
         memory: u64,
@@ -164,7 +169,7 @@ impl CheckpointBuilder {
     ) -> Result<Option<StepOutcome>, CheckpointError> {
         let done = self.try_step(memory, steps, pace);
         if done.is_err() {
-            // What was read has come to nothing.
+            // Discards what was read, because the step failed.
             steps.log = None;
             self.replay = Replay::new(self.manifest.checkpoint_lsn);
             self.at = self.manifest.redo_from;
@@ -197,7 +202,8 @@ impl CheckpointBuilder {
             let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
             pace.merges_last(older, gathered.left_bytes());
         }
-        // The last step may find nothing more, and has those before it to merge all the same.
+        // The last step may find no more changes, but still has to merge the layers of earlier
+        // steps.
         if gathered.len() > 0 || merged > 1 {
             let below = match next.layers.is_empty() {
                 true => Below::Nothing,
@@ -206,7 +212,7 @@ impl CheckpointBuilder {
             let new = self.write_layer(&mut next, &old, gathered, below, pace)?;
             step.written_bytes = new.bytes;
             match new.entries {
-                // Nothing is left of anything.
+                // All rows were deleted.
                 0 => {}
                 _ => {
                     next.layers.push(new);
@@ -225,7 +231,7 @@ impl CheckpointBuilder {
         Ok(Some(step))
     }
 
-    /// Reads the log on, and says in `next` how far; and itself, whether there is nothing more to read.
+    /// Reads the log and stores in `next` how far; returns whether there is nothing more to read.
     fn gather(
         &mut self,
         next: &mut Manifest,
@@ -263,20 +269,21 @@ impl CheckpointBuilder {
             pace.spend(end.since(lsn))?;
             self.at = end;
         }
-        // Records of the log itself, too, lie behind us.
+        // Include the log's own records.
         self.at = log.at().max(self.at);
         if self.at == self.opened_at {
             self.replay.forget_parts();
         }
         next.checkpoint_lsn = self.at.max(next.checkpoint_lsn);
         next.redo_from = self.replay.earliest_part().unwrap_or(next.checkpoint_lsn);
-        // As often as not it is full with the very last.
+        // The buffer may be full at the very end of the log.
         let is_all = gathered.bytes() < memory || self.at >= steps.until;
         gathered.sort()?;
         Ok(is_all)
     }
 
-    /// How many of the newest layers go into a new one with `bytes` of changes; at least `least`.
+    /// Returns how many of the newest layers go into a new one with `bytes` of changes; at least
+    /// `least`.
     fn layers_to_merge(&self, bytes: u64, least: usize) -> usize {
         let mut sum = bytes;
         let goes_in = |(at, layer): &(usize, &Layer)| {
@@ -312,7 +319,7 @@ impl CheckpointBuilder {
                 let Some(row) = merge.advance()? else {
                     return writer.finish();
                 };
-                // Where nothing is below, nothing could be gone.
+                // Without older layers a deletion has nothing to delete.
                 if row.effect != Effect::Delete || below == Below::Layers {
                     pace.wrote(writer.put(row)?)?;
                 }
@@ -320,13 +327,13 @@ impl CheckpointBuilder {
         };
         let written = { write }();
         if written.is_err() {
-            // Whatever there is of it is in the way of nobody, and is removed by the next one.
+            // A partial file does no harm; the next checkpoint removes it.
             let _ = device.remove(&layer::name(number));
         }
         written
     }
 
-    /// A number that no layer has or had.
+    /// Returns a number that no layer has or had.
     fn free_number(&self) -> Result<u64, CheckpointError> {
         let names = self.device.list();
         let names = names.map_err(failed("list", "the directory"))?;
@@ -335,7 +342,8 @@ impl CheckpointBuilder {
         Ok(self.manifest.next_layer.max(above))
     }
 
-    /// Removes what the manifest does not need. What cannot be removed is tried again next time.
+    /// Removes files that the manifest does not need. The next checkpoint retries what cannot be
+    /// removed.
     fn clear_away(&self) -> (usize, usize) {
         let needed = |number| {
             let mut layers = self.manifest.layers.iter();

@@ -1,11 +1,12 @@
-//! What the log says since the last checkpoint, in the order of a layer.
+//! Buffer of the changes in the log since the last checkpoint, sorted like a layer.
 //!
-//! Committed changes are put aside as they stand in the log, and sorted at the end. Records that change
-//! one row stand in the log in the order of the changes (`redo::record`, I1), so what counts of a row is its last
-//! change; and if that is a patch, all patches since the last change that is none, made one with it.
+//! The buffer collects committed changes as they are encoded in the log, and sorts them at the end.
+//! Records that change one row are in the log in the order of the changes (`redo::record`, I1). So
+//! only the last change of a row counts. If that is a patch, it is joined with all patches since
+//! the last change that is no patch.
 //!
-//! An entry has its row's place among all beside it (`sort_key`). What an entry stands for is asked for a little before it is
-//! looked at, since in the order of rows it lies anywhere.
+//! Each entry has its row's sort key beside it (`sort_key`). In row order the encoded changes are
+//! scattered, so each is prefetched some entries before it is read.
 
 use std::cmp::Ordering;
 use std::mem;
@@ -22,28 +23,30 @@ use crate::types::codec::Undecodable;
 /// Committed changes.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeBuffer {
-    /// As they stand in the log, one after the other.
+    /// Encoded changes, one after the other.
     bytes: Vec<u8>,
     entries: Vec<BufferedChange>,
-    /// Where in the bytes what a record says begins, and where in the log the record stands. By both.
+    /// For each record: offset of its first change in `bytes`, and its LSN. Ordered by both.
     records: Vec<(usize, Lsn)>,
-    /// Where in the bytes one made of several begins, and where the last of these. By the first.
+    /// For each joined change: its offset in `bytes`, and that of the last change it joins. Ordered
+    /// by the first.
     made: Vec<(usize, usize)>,
-    /// Room to write in.
+    /// Buffer for a joined change.
     folded: Vec<u8>,
     /// See [`left_bytes`](Self::left_bytes).
     left_bytes: u64,
 }
 
-/// What will be looked at after so many others is asked for.
+/// Number of entries between prefetching one and reading it.
 const AHEAD: usize = 8;
 
-/// Where in the bytes a change lies. (Not a [`Row`] and the rest: that would be half as large again.)
+/// Position of a change in the bytes. (Not a [`Row`] and the rest: that would be half as large
+/// again.)
 #[derive(Debug, Clone, Copy)]
 struct BufferedChange {
     /// See [`beginning`].
     beginning: u128,
-    /// Where it begins.
+    /// Offset of the change.
     begin: usize,
     table: u32,
     key_bytes: u16,
@@ -76,7 +79,7 @@ impl BufferedChange {
     }
 
     fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        // Behind the number of the table and the length of the key.
+        // After the number of the table and the length of the key.
         let key = self.begin + 6;
         &bytes[key..key + usize::from(self.key_bytes)]
     }
@@ -87,7 +90,7 @@ impl BufferedChange {
 }
 
 impl ChangeBuffer {
-    /// Forgets all of it, and keeps the memory for what comes next.
+    /// Clears the buffer and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -96,7 +99,7 @@ impl ChangeBuffer {
         self.left_bytes = 0;
     }
 
-    /// Takes in the changes of the record at `lsn`.
+    /// Adds the changes of the record at `lsn`.
     pub(crate) fn add(&mut self, lsn: Lsn, changes: &[u8]) -> Result<(), Undecodable> {
         if changes.is_empty() {
             return Ok(());
@@ -113,22 +116,23 @@ impl ChangeBuffer {
         Ok(())
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let places = (self.records.len() + self.made.len()) * 2 * size_of::<usize>();
         (self.bytes.len() + self.entries.len() * size_of::<BufferedChange>() + places) as u64
     }
 
-    /// Bytes of what is left of each row, once it is sorted, if all changes are of one length.
+    /// Returns the approximate bytes of the remaining changes after sorting, assuming that all
+    /// changes have the same length.
     pub(crate) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }
 
-    /// Puts the rows in order and leaves one change of each.
+    /// Sorts the rows and keeps one change of each.
     pub(crate) fn sort(&mut self) -> Result<(), CheckpointError> {
         let (all_bytes, all) = (self.bytes.len() as u64, self.entries.len().max(1) as u64);
         let bytes = &self.bytes;
-        // Stable: of two changes of one row the later one comes behind.
+        // Stable: of two changes of one row the later one comes second.
         self.entries.sort_by(|a, b| a.order(b, bytes));
         let mut fold = Fold::default();
         let mut kept = 0;
@@ -149,7 +153,7 @@ impl ChangeBuffer {
         Ok(())
     }
 
-    /// One change that does what all of them do, which are of one row.
+    /// Joins several changes of one row into one.
     fn one_of(
         &mut self,
         all: std::ops::Range<usize>,
@@ -188,7 +192,8 @@ impl ChangeBuffer {
         })
     }
 
-    /// Which record of the log what begins there comes from, the last if from several.
+    /// Returns the LSN of the record that the change at `begin` comes from; for a joined change,
+    /// the last record.
     fn lsn_at(&self, begin: usize) -> Lsn {
         let made = self.made.binary_search_by_key(&begin, |&(begin, _)| begin);
         let begin = made.map_or(begin, |made| self.made[made].1);
@@ -196,17 +201,17 @@ impl ChangeBuffer {
         self.records[behind - 1].1
     }
 
-    /// How many there are.
+    /// Returns the number of changes.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The row that number `index` is a change of.
+    /// Returns the row of the change number `index`.
     pub(super) fn row(&self, index: usize) -> Option<Row> {
         self.entries.get(index).map(BufferedChange::row)
     }
 
-    /// The change number `index`. For whoever goes through all in order.
+    /// Returns the change number `index`. Prefetches for callers that read all in order.
     pub(crate) fn get(&self, index: usize) -> Option<Change<'_>> {
         let entry = self.entries.get(index)?;
         self.ask_for(index + AHEAD);
@@ -219,7 +224,8 @@ impl ChangeBuffer {
         }
     }
 
-    /// Which record of the log the change number `index` comes from, the last if from several.
+    /// Returns the LSN of the record that the change number `index` comes from; for a joined
+    /// change, the last record.
     pub(crate) fn lsn(&self, index: usize) -> Lsn {
         self.lsn_at(self.entries[index].begin)
     }
@@ -306,7 +312,7 @@ mod tests {
         ];
         assert_eq!(left(&gathered), expected);
 
-        // A patch of a row that is gone, or that was made for another value, names its record.
+        // A patch of a deleted row, or one made for another value, names its record.
         for effect in [Effect::Delete, Effect::Put(&three), Effect::Put(b"short")] {
             let mut gathered = gather([
                 change(&b"key"[..], effect),

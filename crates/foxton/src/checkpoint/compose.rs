@@ -1,4 +1,4 @@
-//! What several changes of one row come to, taken in one after the other.
+//! Composition of several changes of one row, in order.
 
 use std::mem;
 
@@ -10,7 +10,7 @@ const NO_ROW: Undecodable = Undecodable {
     expected: "a patch for a row that is there",
 };
 
-/// A change, and the storage for the next one.
+/// The composed change, and a buffer for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     state: State,
@@ -27,7 +27,7 @@ enum State {
 }
 
 impl Fold {
-    /// Begins with `effect`, and forgets what was before.
+    /// Begins with `effect` and discards earlier changes.
     pub(super) fn begin(&mut self, effect: Effect<'_>) {
         let (state, bytes): (_, &[u8]) = match effect {
             Effect::Delete => (State::Gone, &[]),
@@ -39,10 +39,10 @@ impl Fold {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes in the next change.
+    /// Adds the next change.
     ///
     /// # Errors
-    /// If it is a patch that was not made for this.
+    /// If it is a patch that was not made for this value.
     pub(super) fn add(&mut self, effect: Effect<'_>) -> Result<(), Undecodable> {
         let Effect::Patch(next) = effect else {
             self.begin(effect);
@@ -58,7 +58,7 @@ impl Fold {
         Ok(())
     }
 
-    /// What they all come to.
+    /// Returns the composed change.
     pub(super) fn effect(&self) -> Effect<'_> {
         match self.state {
             State::Gone => Effect::Delete,

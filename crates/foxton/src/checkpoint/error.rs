@@ -1,4 +1,4 @@
-//! What can go wrong with checkpoints, told by what it leaves.
+//! Errors of checkpoints, classified by the state they leave.
 
 use std::fmt;
 use std::io;
@@ -10,26 +10,26 @@ use foxton_log::{Failure, LogError, Lsn, OpenError};
 use crate::error::{Error, Storage};
 use crate::redo::replay::InvalidRecord;
 
-/// Why there is no (new) checkpoint.
+/// Why a checkpoint was not made or could not be read.
 #[derive(Debug)]
 pub(crate) enum CheckpointError {
-    /// A call about one file failed. The checkpoint before stands, and so does the log.
+    /// A call on one file failed. The previous checkpoint and the log stay valid.
     Device(Failure),
-    /// A call about the directory failed: which of two checkpoints it names after a power cut is
-    /// unknown, and what else it lost, too.
+    /// A call on the directory failed. It is unknown which of two checkpoints a power failure would
+    /// leave, and what else it would lose.
     Directory(Failure),
-    /// A file is not what was written.
+    /// A file differs from what was written.
     Damaged {
-        /// Which.
+        /// The file.
         file: String,
-        /// Where, in bytes.
+        /// Position in it, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// A description of the damage.
         what: &'static str,
     },
-    /// A file is of a format that this program does not know.
+    /// A file has a format that this program does not know.
     Newer {
-        /// Which.
+        /// The file.
         file: String,
         /// Its format.
         version: u32,
@@ -38,7 +38,7 @@ pub(crate) enum CheckpointError {
     Log(ReadError),
     /// The log could not be made durable, or has failed.
     Failed(LogError),
-    /// A record of the log makes no sense.
+    /// A log record has invalid content.
     InvalidRecord(Lsn, InvalidRecord),
     /// The database is being closed.
     Stopped,
@@ -53,7 +53,7 @@ impl CheckpointError {
         }
     }
 
-    /// The same in the words of the engine's users; the database lies at `place`.
+    /// Converts it into an error of the public interface; the database is at `place`.
     pub(crate) fn told(self, place: &Path) -> Error {
         match self {
             CheckpointError::Device(failure)
@@ -117,7 +117,7 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-/// Tells an error of the device which file it was about.
+/// Returns a function that adds the operation and the file to a device error.
 pub(super) fn failed(
     operation: &'static str,
     file: &str,
@@ -131,7 +131,7 @@ pub(super) fn failed(
     }
 }
 
-/// As [`failed`], for calls about the directory that decide which checkpoint is there.
+/// Like [`failed`], for calls on the directory that decide which checkpoint is valid.
 pub(super) fn lost(
     operation: &'static str,
     file: &str,

@@ -1,36 +1,41 @@
-//! Layers: files of rows in order, written once.
+//! Layers: files of sorted rows, written once.
 //!
 //! ```text
+//!  header, then blocks, index, trailer:
 //!  0        8        12       16               32       40            60     64
-//!  +--------+--------+--------+----------------+--------+-------------+------+---------
-//!  | magic  | version| zero   | identity       | number | zero        | check| blocks, index, trailer
+//!  +--------+--------+--------+----------------+--------+-------------+------+
+//!  | magic  | version| zero   | identity       | number | zero        | check|
 //!  | 8      | u32    | u32    | 16             | u64    |             | u32  |
-//!  +--------+--------+--------+----------------+--------+-------------+------+---------
+//!  +--------+--------+--------+----------------+--------+-------------+------+
 //!
 //!  block:   check u32 · bytes of entries u32 · entries u32 · zero u32 · entries
-//!  entry:   table u32 · key length u16, its bytes · 1, value length u32, its bytes     a row
-//!           table u32 · key length u16, its bytes · 2, patch length u32, its bytes     what became of a row
-//!           table u32 · key length u16, its bytes · 0                                  the row is gone
-//!  index:   for each block: offset u64 · bytes of entries u32 · table u32 · key length u16, its bytes
+//!  entry:   table u32 · key length u16, its bytes · 1, value length u32, its bytes   a row
+//!           table u32 · key length u16, its bytes · 2, patch length u32, its bytes   a patch
+//!           table u32 · key length u16, its bytes · 0                                a deleted row
+//!  index:   for each block:
+//!           offset u64 · bytes of entries u32 · table u32 · key length u16, its bytes
 //!
-//!  trailer: 0        8           16           24          28     32     40       48      56     60
-//!           +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
-//!           | magic  | index at  | index bytes| index     | zero |blocks| entries| gone  | zero | check|
-//!           | 8      | u64       | u64        | check u32 | u32  | u64  | u64    | u64   | u32  | u32  |
-//!           +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
+//!  trailer:
+//!  0        8           16           24          28     32     40       48      56     60     64
+//!  +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
+//!  | magic  | index at  | index bytes| index     | zero |blocks| entries| gone  | zero | check|
+//!  | 8      | u64       | u64        | check u32 | u32  | u64  | u64    | u64   | u32  | u32  |
+//!  +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
 //! ```
 //!
-//! The key in the index is that of the block's first entry.
+//! The key in the index is the key of the block's first entry.
 //!
 //! # Invariants
 //!
-//! * I1 Entries ascend strictly, by number of table and then by key.
-//! * I2 Every byte is covered by a check, and every check by the identity of the database, the number
-//!   of the layer and the offset at which it stands: a block that lies elsewhere does not check.
-//! * I3 A layer is never changed once it is whole. The manifest knows the check of its trailer, and
-//!   the trailer, that of the index: a layer of the same name from another time is refused.
-//! * I4 Whatever the bytes say, reading allocates no more than the file is long.
-//! * I5 A patch was made for what the older layers together say of the row. The oldest layer has none.
+//! * I1 Entries are in strictly ascending order, by table number and then by key.
+//! * I2 A checksum covers every byte. Every checksum includes the identity of the database, the
+//!   number of the layer and its own offset, so a block at another position is detected.
+//! * I3 A layer never changes once it is complete. The manifest contains the checksum of its
+//!   trailer, and the trailer that of the index. So a layer with the same name from another time is
+//!   refused.
+//! * I4 Whatever the bytes say, reading allocates no more than the length of the file.
+//! * I5 A patch was made for the value that the older layers together have for the row. The oldest
+//!   layer has no patches.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -53,27 +58,27 @@ const BLOCK_HEADER: usize = 16;
 const BLOCK_BYTES: usize = 64 << 10;
 const PREFIX: &str = "layer-";
 
-/// What the manifest says of a layer.
+/// The manifest's entry for a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// Its number, which no other layer of the database ever has.
+    /// Number of the layer. No other layer of the database ever has the same.
     pub(crate) number: u64,
-    /// The length of its file.
+    /// Length of its file, in bytes.
     pub(crate) bytes: u64,
-    /// Rows, and rows that are gone.
+    /// Number of entries, including deletions.
     pub(crate) entries: u64,
-    /// Of these, rows that are gone.
+    /// Number of deletions among them.
     pub(crate) gone: u64,
-    /// The check of its trailer.
+    /// Checksum of its trailer.
     pub(crate) check: u32,
 }
 
-/// The name of the layer with a number.
+/// Returns the file name of the layer with a number.
 pub(crate) fn name(number: u64) -> String {
     format!("{PREFIX}{number:016x}")
 }
 
-/// The number of the layer called `name`, if that is a name of a layer.
+/// Returns the number of the layer called `name`, or `None` if that is no layer's name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?;
     let canonical = digits.len() == 16
@@ -83,7 +88,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     canonical.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// What every check of one layer mixes in (I2).
+/// The seed of all checksums of one layer (I2).
 #[derive(Debug, Clone, Copy)]
 struct LayerSeal(u32);
 
@@ -101,21 +106,21 @@ impl LayerSeal {
 
 // Writing.
 
-/// A layer that is being written.
+/// Writes a layer.
 #[derive(Debug)]
 pub(crate) struct LayerWriter {
     file: Arc<dyn DeviceFile>,
     name: String,
     seal: LayerSeal,
     number: u64,
-    /// Where the next block goes.
+    /// Offset of the next block.
     offset: u64,
-    /// Entries of the block at hand.
+    /// Entries of the current block.
     block: Vec<u8>,
     block_entries: u32,
-    /// The index up to the block at hand: its offset and length are put in when it is written.
+    /// The index up to the current block, whose offset and length are added when it is written.
     index: Vec<u8>,
-    /// What the index says of the first key of the block at hand.
+    /// Index entry of the current block's first key.
     first: Vec<u8>,
     blocks: u64,
     entries: u64,
@@ -123,7 +128,7 @@ pub(crate) struct LayerWriter {
 }
 
 impl LayerWriter {
-    /// Makes the file of layer `number`.
+    /// Creates the file of layer `number`.
     pub(crate) fn create(
         device: &dyn Device,
         identity: &[u8; 16],
@@ -156,7 +161,7 @@ impl LayerWriter {
         })
     }
 
-    /// Adds an entry, which must stand behind all before it (I1). Says how many bytes were written.
+    /// Adds an entry, which must follow all before it (I1). Returns the number of bytes written.
     pub(crate) fn put(&mut self, change: Change<'_>) -> Result<u64, CheckpointError> {
         if self.block_entries == 0 {
             let key_size = u16::try_from(change.key.len()).expect("keys are at most 1,024 long");
@@ -207,8 +212,8 @@ impl LayerWriter {
         Ok(())
     }
 
-    /// Writes what is left, the index and the trailer, and makes the bytes durable; the name is for
-    /// the caller to make durable.
+    /// Writes the rest, the index and the trailer, and syncs the file. The caller must sync the
+    /// directory.
     pub(crate) fn finish(mut self) -> Result<Layer, CheckpointError> {
         self.write_block()?;
         let (index_at, index) = (self.offset, std::mem::take(&mut self.index));
@@ -238,7 +243,7 @@ impl LayerWriter {
 
 // Reading.
 
-/// A block, as the index knows it.
+/// The index entry of a block.
 #[derive(Debug)]
 struct BlockLocation {
     offset: u64,
@@ -247,7 +252,7 @@ struct BlockLocation {
     key: Box<[u8]>,
 }
 
-/// A layer that is open.
+/// An open layer.
 #[derive(Debug)]
 pub(crate) struct LayerReader {
     file: Arc<dyn DeviceFile>,
@@ -310,7 +315,7 @@ impl LayerReader {
         if index_at.checked_add(index_bytes) != Some(trailer_at) || index_at < HEADER as u64 {
             return Err(damaged(trailer_at, "its trailer makes no sense"));
         }
-        // I4: it lies within the file.
+        // I4: the index is within the file.
         let mut index = vec![0; usize::try_from(index_bytes).unwrap_or(usize::MAX)];
         reader.read(&mut index, index_at)?;
         if u32_at(&trailer, 24) != reader.seal.check(index_at, &[&index]) {
@@ -324,22 +329,22 @@ impl LayerReader {
         Ok(reader)
     }
 
-    /// What the manifest says of it.
+    /// Returns the manifest's entry.
     pub(crate) fn layer(&self) -> Layer {
         self.layer
     }
 
-    /// The first keys of its blocks, in order.
+    /// Returns the first keys of its blocks, in order.
     pub(crate) fn first_keys(&self) -> impl ExactSizeIterator<Item = (u32, &[u8])> {
         self.index.iter().map(|place| (place.table, &place.key[..]))
     }
 
-    /// Where the block `index` lies in the file; `None` behind the last.
+    /// Returns the offset of the block `index`, or `None` after the last.
     pub(crate) fn block_at(&self, index: usize) -> Option<u64> {
         self.index.get(index).map(|place| place.offset)
     }
 
-    /// The entries of one block, checked.
+    /// Reads the entries of one block and verifies its checksum.
     pub(crate) fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), CheckpointError> {
         let place = &self.index[index];
         let mut header = [0; BLOCK_HEADER];
@@ -370,7 +375,8 @@ impl LayerReader {
     }
 }
 
-/// The places of the blocks, if they follow each other from the header to the index in `bytes`.
+/// Decodes the index. Returns `None` unless its blocks are contiguous from the header to
+/// `index_at`.
 fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<BlockLocation>> {
     let mut places: Vec<BlockLocation> = Vec::new();
     let mut expected = HEADER as u64;
@@ -400,11 +406,11 @@ fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<BlockLocation>> {
 
 const OUT_OF_ORDER: &str = "its rows are not in order";
 
-/// The entries of a layer, one after the other.
+/// Iterator over the entries of a layer.
 #[derive(Debug)]
 pub(crate) struct LayerCursor<'r> {
     reader: &'r LayerReader,
-    /// The block to read next.
+    /// Index of the next block.
     next_block: usize,
     block: Vec<u8>,
     at: usize,
@@ -413,18 +419,18 @@ pub(crate) struct LayerCursor<'r> {
     read: u64,
 }
 
-/// Where in the block at hand an entry lies.
+/// Position of an entry in the current block.
 #[derive(Debug)]
 struct LayerEntry {
     table: u32,
     key: Range<usize>,
     effect: fn(&[u8]) -> Effect<'_>,
-    /// What the effect is made of: the last bytes of the entry, or none.
+    /// The value or patch: the last bytes of the entry, or none.
     content: Range<usize>,
 }
 
 impl<'r> LayerCursor<'r> {
-    /// Stands on the first entry at or behind `from`, or on the first of all.
+    /// Creates a cursor at the first entry at or after `from`, or at the first of all.
     pub(crate) fn new(
         reader: &'r LayerReader,
         from: Option<(u32, &[u8])>,
@@ -453,7 +459,7 @@ impl<'r> LayerCursor<'r> {
         Ok(cursor)
     }
 
-    /// The entry it stands on; `None` behind the last.
+    /// Returns the current entry, or `None` after the last.
     pub(crate) fn entry(&self) -> Option<Change<'_>> {
         self.entry.as_ref().map(|entry| Change {
             table: entry.table,
@@ -462,7 +468,7 @@ impl<'r> LayerCursor<'r> {
         })
     }
 
-    /// Goes to the next entry.
+    /// Moves to the next entry.
     pub(crate) fn advance(&mut self) -> Result<(), CheckpointError> {
         while self.at == self.block.len() {
             if self.next_block == self.reader.index.len() {
@@ -488,7 +494,8 @@ impl<'r> LayerCursor<'r> {
             let what = "a block holds something that is no entry";
             return Err(self.reader.damaged(place.offset, what));
         };
-        // A range ends at the first row that is not in it, so rows in another order would be passed over.
+        // A range ends at the first row beyond it, so rows in another order would be skipped
+        // silently.
         let is_next = match self.at {
             0 => {
                 let first = &self.reader.index[self.next_block - 1];
@@ -502,7 +509,8 @@ impl<'r> LayerCursor<'r> {
         if !is_next {
             return Err(self.damaged(OUT_OF_ORDER));
         }
-        // What an entry lends begins at the key, and the value or patch ends where the entry does.
+        // The borrowed part of an entry begins at the key, and the value or patch ends where the
+        // entry does.
         let end = self.block.len() - rest.len();
         let key_at = self.at + 6;
         let (effect, length): (fn(&[u8]) -> Effect<'_>, usize) = match change.effect {
@@ -520,31 +528,31 @@ impl<'r> LayerCursor<'r> {
         Ok(())
     }
 
-    /// That the entry it stands on is not what it should be.
+    /// Returns the error that the current entry is damaged.
     pub(super) fn damaged(&self, what: &'static str) -> CheckpointError {
         let place = &self.reader.index[self.next_block.saturating_sub(1)];
         self.reader.damaged(place.offset, what)
     }
 
-    /// Bytes read since this was last asked.
+    /// Returns the bytes read since the last call.
     pub(crate) fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.read)
     }
 }
 
-/// How an entry and a key stand to each other.
+/// Compares an entry with a key.
 pub(crate) fn order(entry: Change<'_>, key: (u32, &[u8])) -> Ordering {
     (entry.table, entry.key).cmp(&key)
 }
 
-/// Four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+/// Returns four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut number = [0; 4];
     number.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(number)
 }
 
-/// Eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+/// Returns eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);

@@ -1,8 +1,8 @@
-//! From the layers to the tables, on several threads.
+//! Loading layers into the tables at restart, on several threads.
 //!
-//! The rows are cut into ranges, at first keys of blocks of the largest layer; each thread takes the
-//! next range, reads all layers of it as one, and puts the rows into the tables. Every row is in one
-//! range and comes once, so threads never meet at a row, and none is put in twice.
+//! The rows are divided into ranges at first keys of blocks of the largest layer. Each thread takes
+//! the next range, reads all layers of it as one, and inserts the rows into the tables. Every row
+//! is in one range and comes once, so threads never use the same row, and no row is inserted twice.
 
 use std::cmp::Ordering;
 use std::thread;
@@ -20,17 +20,17 @@ use crate::catalog::Catalog;
 use crate::options::progress::ProgressMeter;
 use crate::redo::record::Effect;
 
-/// Ranges for each thread: a thread whose ranges are quick takes more of them.
+/// Ranges per thread, so that a thread whose ranges are quick takes more of them.
 const RANGES: usize = 8;
-/// Rows put in while the epoch is pinned, so that loading does not hold up reclamation.
+/// Rows inserted under one epoch pin, so that loading does not delay reclamation.
 const ROWS_PER_PIN: usize = 256;
-/// Bytes of layers for which another thread is worth its while.
+/// Bytes of layers that justify another thread.
 const BYTES_PER_THREAD: u64 = 64 << 10;
 
 type Place<'k> = Option<(u32, &'k [u8])>;
 
-/// Puts the rows of the checkpoint into the tables of `catalog`, which are empty, on up to `threads`
-/// threads. Returns how many rows there are.
+/// Inserts the rows of the checkpoint into the empty tables of `catalog`, on up to `threads`
+/// threads. Returns the number of rows.
 pub(crate) fn load(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -72,7 +72,7 @@ pub(crate) fn load(
         }
     };
     thread::scope(|scope| {
-        // Without a thread, this one does more.
+        // If a thread cannot be started, this one does its work.
         let started = |_| {
             let name = "foxton-load".to_owned();
             thread::Builder::new()
@@ -89,7 +89,7 @@ pub(crate) fn load(
     })
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Job<'j> {
     readers: &'j [LayerReader],
     catalog: &'j Catalog,

@@ -1,21 +1,28 @@
-//! The manifest: which layers make up the checkpoint, and where the log goes on.
+//! The manifest: the list of layers, and the position at which the log continues.
 //!
 //! ```text
-//!  0        8        12       16               32         40      48          56           64      68
-//!  +--------+--------+--------+----------------+----------+-------+-----------+------------+-------+-------+
-//!  | magic  | version| bytes  | identity       | sequence | image | redo from | next layer | tables| layers|
-//!  | 8      | u32    | u32    | 16             | u64      | u64   | u64       | u64        | u32   | u32   |
-//!  +--------+--------+--------+----------------+----------+-------+-----------+------------+-------+-------+
+//!  0        8        12       16           32         40             48          56           64
+//!  +--------+--------+--------+------------+----------+--------------+-----------+------------+
+//!  | magic  | version| bytes  | identity   | sequence |checkpoint lsn| redo from | next layer |
+//!  | 8      | u32    | u32    | 16         | u64      | u64          | u64       | u64        |
+//!  +--------+--------+--------+------------+----------+--------------+-----------+------------+
+//!  64       68       72
+//!  +--------+--------+-------------------------
+//!  | tables | layers | each table, each layer, check u32
+//!  | u32    | u32    |
+//!  +--------+--------+-------------------------
 //!  table:   length u32 · number u32 · name · key type, its hash u64 · value type, its hash u64
-//!  layer:   number u64 · bytes u64 · entries u64 · gone u64 · check u32 · zero u32    the oldest first
-//!  at the end: check u32
+//!  layer:   number u64 · bytes u64 · entries u64 · gone u64 · check u32 · zero u32
+//!           (the oldest first)
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1 There is no manifest or a whole one: it is written under another name, synced, and renamed.
+//! * I1 Either there is no manifest or a complete one: it is written under another name, synced,
+//!   and renamed.
 //! * I2 Before it is renamed, the layers that it names are durable, and so are their names.
-//! * I3 `redo from` is at most `checkpoint_lsn`. The log from there on, together with the layers, is the database.
+//! * I3 `redo from` is at most `checkpoint_lsn`. The log from there on, together with the layers,
+//!   is the database.
 
 use std::sync::Arc;
 
@@ -27,44 +34,44 @@ use super::layer::{Layer, u32_at, u64_at};
 use crate::redo::record::TableRecord;
 use crate::types::codec::{Value, take};
 
-/// The file that names the checkpoint.
+/// Name of the manifest's file.
 pub(crate) const FILE: &str = "checkpoint";
-/// What it is called until it is whole.
+/// Name of the file until it is complete.
 pub(crate) const UNFINISHED: &str = "checkpoint.new";
 
 const MAGIC: &[u8; 8] = b"FOXTONcp";
 const VERSION: u32 = 1;
 const HEADER: usize = 72;
 const LAYER: usize = 40;
-/// No manifest is longer: tables have names of at most 255 bytes, and there are few layers.
+/// Maximum length: table names have at most 255 bytes, and there are few layers.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What there is of a database besides its log.
+/// The contents of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Manifest {
-    /// How many manifests there were before this one; the first is number 1.
+    /// Number of this manifest; the first has number 1.
     pub(crate) sequence: u64,
-    /// The layers hold what was committed by records that end here or before.
+    /// The layers contain the transactions whose records end here or before.
     pub(crate) checkpoint_lsn: Lsn,
-    /// Where restart begins to read the log: at the first part of a transaction that had not
-    /// ended at `checkpoint_lsn`, or there.
+    /// Where restart begins to read the log: at `checkpoint_lsn`, or at the first part of a
+    /// transaction that had not ended there.
     pub(crate) redo_from: Lsn,
-    /// No layer has this number yet, or a larger one.
+    /// No layer has this number or a larger one yet.
     pub(crate) next_layer: u64,
-    /// All tables whose records end at `checkpoint_lsn` or before, by number.
+    /// All tables whose records end at or before `checkpoint_lsn`, by number.
     pub(crate) tables: Vec<TableRecord>,
-    /// The oldest first. What a later one says of a row replaces what an earlier one says.
+    /// The layers, oldest first. A later layer's entry for a row takes precedence.
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Manifest {
-    /// Bytes in all layers.
+    /// Returns the bytes in all layers.
     pub(crate) fn bytes(&self) -> u64 {
         let sizes = self.layers.iter().map(|layer| layer.bytes);
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// The manifest of the database `identity`, or one that names nothing if there is none.
+    /// Reads the manifest of the database `identity`. Returns an empty manifest if there is none.
     pub(crate) fn read(
         device: &dyn Device,
         identity: &[u8; 16],
@@ -89,7 +96,7 @@ impl Manifest {
         Manifest::decode(&bytes, identity)
     }
 
-    /// Writes the manifest beside the one that is there, and makes its bytes durable.
+    /// Writes the manifest beside the existing one, and syncs it.
     pub(crate) fn write(
         &self,
         device: &dyn Device,
@@ -100,8 +107,8 @@ impl Manifest {
             device
                 .remove(UNFINISHED)
                 .map_err(failed("remove", UNFINISHED))?;
-            // For good, or a power cut that keeps the renaming and not this makes a manifest of
-            // what was left over.
+            // Make the removal durable. Otherwise a power failure could keep the later rename and
+            // not this, and the leftover would become the manifest.
             device.sync_dir().map_err(lost("sync", "the directory"))?;
         }
         let file = device
@@ -113,7 +120,7 @@ impl Manifest {
         Ok(file)
     }
 
-    /// Puts what [`write`](Self::write) wrote in the place of the manifest that was there (I1, I2).
+    /// Replaces the existing manifest by the one that [`write`](Self::write) wrote (I1, I2).
     pub(crate) fn switch(device: &dyn Device) -> Result<(), CheckpointError> {
         let durably = || device.sync_dir().map_err(lost("sync", "the directory"));
         durably()?;
@@ -181,7 +188,7 @@ impl Manifest {
     }
 }
 
-/// What stands in a manifest whose check is good.
+/// Decodes the contents of a manifest whose checksum is valid.
 fn decode_lists(content: &[u8]) -> Option<Manifest> {
     let mut rest = &content[HEADER..];
     let mut manifest = Manifest {

@@ -1,10 +1,11 @@
-//! Several layers read as one: of each row, what the newest says of it; and if that is a patch, what
-//! comes of it and of what those below say.
+//! Merging layers: several layers read as one. Each row has its newest entry. If that is a patch,
+//! it is composed with older entries.
 //!
 //! # Invariants
 //!
-//! * I1  What is given out of a row does to what lies below all sources the same as they do one after the
-//!   other. With nothing below, no patch is given out: it would be one of a row that is not there.
+//! * I1  The entry returned for a row has the same effect on the layers below all sources as the
+//!   entries of the sources, one after the other. If there is nothing below, no patch is returned,
+//!   because it would be a patch of a row that does not exist.
 
 use std::cmp::Ordering;
 
@@ -15,7 +16,7 @@ use super::layer::{LayerCursor, LayerReader};
 use super::sort_key::Row;
 use crate::redo::record::{Change, Effect};
 
-/// Where entries come from.
+/// A source of entries.
 #[derive(Debug)]
 enum Source<'r> {
     Layer(LayerCursor<'r>),
@@ -30,7 +31,7 @@ impl Source<'_> {
         }
     }
 
-    /// The row of its entry.
+    /// Returns the row of its current entry.
     fn row(&self) -> Option<Row> {
         match self {
             Source::Layer(cursor) => cursor.entry().map(|entry| Row::new(entry.table, entry.key)),
@@ -51,7 +52,7 @@ impl Source<'_> {
         }
     }
 
-    /// That the patch it stands on does not fit what is below.
+    /// Returns the error that its current patch does not fit the layers below.
     fn misfit(&self) -> CheckpointError {
         match self {
             Source::Layer(cursor) => {
@@ -68,32 +69,33 @@ impl Source<'_> {
     }
 }
 
-/// What lies below the sources of a merge.
+/// The layers below the sources of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Below {
-    /// Older layers.
+    /// There are older layers.
     Layers,
-    /// Nothing: the oldest layer is among the sources.
+    /// There are none: the oldest layer is among the sources.
     Nothing,
 }
 
-/// The rows of several layers, in order.
+/// Iterator over the rows of several layers, in order.
 #[derive(Debug)]
 pub(crate) struct Merge<'r> {
-    /// The oldest first.
+    /// The sources, oldest first.
     sources: Vec<Source<'r>>,
-    /// The row that each stands on.
+    /// The row of each source's current entry.
     rows: Vec<Option<Row>>,
     below: Below,
-    /// Those that stand on the row given out last, the oldest first.
+    /// Indexes of the sources whose current entry is the row returned last, oldest first.
     spent: Vec<usize>,
     fold: Fold,
-    /// Bytes read from layers since this was last asked.
+    /// Bytes read from layers since the last call of `take_read`.
     read: u64,
 }
 
 impl<'r> Merge<'r> {
-    /// The rows from `from` on of `layers`, the oldest first, and of what was gathered since.
+    /// Creates a merge of `layers`, oldest first, and of the changes since, beginning at the row
+    /// `from`.
     pub(crate) fn new(
         layers: impl IntoIterator<Item = &'r LayerReader>,
         gathered: Option<&'r ChangeBuffer>,
@@ -115,13 +117,13 @@ impl<'r> Merge<'r> {
         })
     }
 
-    /// The next row, whether it is there or gone.
+    /// Returns the next row, which may be a deletion.
     pub(crate) fn advance(&mut self) -> Result<Option<Change<'_>>, CheckpointError> {
         for index in self.spent.drain(..) {
             self.read += self.sources[index].advance()?;
             self.rows[index] = self.sources[index].row();
         }
-        // A handful of sources: looking at each is as fast as a heap.
+        // There are few sources: checking each is as fast as a heap.
         let mut least: Option<(Row, usize)> = None;
         for (index, row) in self.rows.iter().enumerate() {
             let Some(row) = row else {
@@ -140,7 +142,7 @@ impl<'r> Merge<'r> {
                 self.spent.push(index);
             }
         }
-        // The newest is the last.
+        // The newest source is the last.
         let Some(&newest) = self.spent.last() else {
             return Ok(None);
         };
@@ -154,19 +156,19 @@ impl<'r> Merge<'r> {
         Ok(Some(Change { effect, ..entry }))
     }
 
-    /// Bytes read from layers since this was last asked.
+    /// Returns the bytes read from layers since the last call.
     pub(crate) fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.read)
     }
 }
 
-/// The key of the row that the source `at` stands on.
+/// Returns the key of the current entry of source `at`.
 fn key<'s>(sources: &'s [Source<'_>], at: usize) -> &'s [u8] {
     let entry = sources[at].entry();
     entry.expect("it stands on a row").key
 }
 
-/// What those of the sources that stand on one row come to, of which the newest says a patch.
+/// Composes the current entries of those sources that have the same row; the newest is a patch.
 fn fold<'f>(
     sources: &[Source<'_>],
     standing: &[usize],
@@ -174,7 +176,7 @@ fn fold<'f>(
     fold: &'f mut Fold,
 ) -> Result<Effect<'f>, CheckpointError> {
     let effect = |at: usize| sources[at].entry().map(|entry| entry.effect);
-    // From the last one that does not need what is below it.
+    // Begins with the last entry that does not need the ones below it.
     let is_patch = |&at: &usize| effect(at).is_some_and(|effect| effect.is_patch());
     let base = standing.iter().rposition(|at| !is_patch(at));
     if base.is_none() && below == Below::Nothing {

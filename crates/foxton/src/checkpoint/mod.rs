@@ -1,28 +1,31 @@
-//! Checkpoints: what was committed, kept in another form than the log, so that the log can be short.
+//! Checkpoints: the committed state in a form other than the log, so that the log can be short.
 //!
 //! # The idea
 //!
-//! The log holds committed transactions and nothing else, in the order of their commits. So a
-//! checkpoint is made from the log and not from the tables: a thread reads what is durable, forgets
-//! all changes of a row but the last, and writes the rest down in order, as a *layer*. Layers lie on
-//! top of each other; what a newer one says of a row replaces what an older one says, or, where it has
-//! only a patch, is made of it. Now and then
-//! some are merged into one (`builder` says when). A manifest names the layers and the place in the log
-//! up to which they go, its *image*. Restart loads the layers and replays the log from there on.
+//! The log contains committed transactions and nothing else, in commit order. So a checkpoint is
+//! made from the log and not from the tables. A thread reads the durable log, keeps only the last
+//! change of each row, sorts these changes and writes them as a *layer*. Layers are stacked. An
+//! entry of a newer layer replaces the older layers' entries for its row; if it is a patch, it is
+//! applied to them. From time to time several layers are merged into one (`builder` says when). A
+//! manifest names the layers and the LSN up to which they contain the log, `checkpoint_lsn`.
+//! Restart loads the layers and replays the log from there.
 //!
 //! # What this gives
 //!
-//! * Uncommitted values cannot get into a checkpoint: they are in the tables, and nobody looks there.
-//! * The image is exactly the database after the last commit that ends at or before `checkpoint_lsn`, and not
-//!   a picture smeared over the time it took. Yet nobody was stopped for it.
-//! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
-//!   that a transaction takes. They share with it the processor and the device, and so it is spread over the time in which
-//!   the log for the next one comes (`pacing`); or the rate can be set. Only who writes faster than one can be made waits,
-//!   holding nothing (`throttle`), since there is no other end to it than a full disk.
-//! * What is written goes by what was changed, not by what there is.
-//! * It does not depend on how tables, records or locks work, nor on when locks are given back.
+//! * A checkpoint cannot contain uncommitted values, because they are only in the tables, which it
+//!   does not read.
+//! * A checkpoint is exactly the database after the last commit that ends at or before
+//!   `checkpoint_lsn`. It is not fuzzy, and yet it stops no transaction.
+//! * Writers do not wait: making a checkpoint takes no lock, no latch and no log space that a
+//!   transaction uses. It does share the processor and the device with them. So it is spread over
+//!   the time in which the log for the next one is written (`pacing`), or limited to a set rate.
+//!   Only commits that write faster than a checkpoint can be made wait for one, holding nothing
+//!   (`throttle`), because otherwise the disk would fill up.
+//! * The bytes written depend on the number of changes, not on the size of the database.
+//! * A checkpoint does not depend on how tables, records or locks work, nor on when locks are
+//!   released.
 //!
-//! The price: committed changes are read once more, from the page cache as a rule, and sorted.
+//! The price: committed changes are read once more, usually from the page cache, and sorted.
 //!
 //! # State
 //!
@@ -30,34 +33,37 @@
 //! |---|---|
 //! | `checkpoint` | the manifest ([`manifest`]) |
 //! | `layer-NUMBER` | the layers ([`layer`]) |
-//! | the log from `redo from` | what was committed since, and the parts of what may yet be |
+//! | the log from `redo from` | later commits, and the parts of transactions that may yet commit |
 //!
 //! # Invariants
 //!
-//! * I1 Layers plus the log from `redo from`, read with transactions that end at `checkpoint_lsn` or before
-//!   passed over, are the database.
-//! * I2 The log is durable up to `checkpoint_lsn` before a manifest says so. So the log never ends before the
-//!   checkpoint, and one that does is damaged.
-//! * I3 At every moment the files of the manifest that a power cut would leave are all there, and
-//!   durable (`builder` has the order of the calls).
-//! * I4 A transaction that is written in parts and had not ended at `checkpoint_lsn` keeps the log from its
-//!   first part on.
-//! * I5 What a layer says of a row, applied to what the layers below it say, is the row after the last
-//!   commit that went into the layer. A layer is made of everything committed between two images, and
-//!   nothing else, and a patch was made for what all before it left (`redo::record`, I2).
+//! * I1 Layers plus the log from `redo from`, without the transactions that end at or before
+//!   `checkpoint_lsn`, are the database.
+//! * I2 The log is durable up to `checkpoint_lsn` before a manifest says so. So the log never ends
+//!   before the checkpoint, and one that does is damaged.
+//! * I3 At every moment the files of any manifest that a power failure could leave are all there
+//!   and durable (`builder` has the order of the calls).
+//! * I4 A transaction that is written in parts and had not ended at `checkpoint_lsn` retains the
+//!   log from its first part on.
+//! * I5 A layer's entry for a row, applied to the layers below, is the row after the last commit
+//!   that the layer contains. A layer contains everything committed between two checkpoint LSNs,
+//!   and nothing else. A patch in it was made for the value that all earlier changes left
+//!   (`redo::record`, I2).
 //!
 //! # Why replay is right
 //!
-//! Take a row and the last transaction T that changed it and is durable. If T's last record ends at
-//! `checkpoint_lsn` or before, the layers have T's change on top, by I1 of `redo::record` and since a newer layer goes
-//! before an older one; and nobody changes the row in what is replayed. If it ends later, it is
-//! replayed, and after it nothing that changes the row. Both do not depend on how often restart was
-//! begun before: it changes no file of a checkpoint.
+//! Take a row and the last durable transaction T that changed it. If T's last record ends at or
+//! before `checkpoint_lsn`, T's change is the topmost entry of the row in the layers. That follows
+//! from I1 of `redo::record` and because a newer layer takes precedence. No replayed transaction
+//! changes the row. If T's last record ends later, T is replayed, and no later replayed transaction
+//! changes the row. Both hold however often restart was begun before, because a restart changes no
+//! file of a checkpoint.
 //!
-//! If T's change is a patch, more is needed: every change of the row before it, each once. Those up to
-//! `checkpoint_lsn` are in the layers (I5), those behind it are replayed, in order, and none is both: a
-//! transaction is on this side of `checkpoint_lsn` or on that by where its last record ends. A patch has the
-//! checksum of what it makes, so a row that comes out is one that was committed.
+//! If T's change is a patch, replay also needs every earlier change of the row, each exactly once.
+//! Those up to `checkpoint_lsn` are in the layers (I5), later ones are replayed in order, and none
+//! is in both: the end of a transaction's last record decides on which side of `checkpoint_lsn` it
+//! is. A patch contains the checksum of its result, so every resulting row is one that was
+//! committed.
 
 /// Errors of a checkpoint.
 mod error;
@@ -109,73 +115,77 @@ pub(crate) use throttle::{WriteCredit, WriteStall};
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
-/// So many steps are enough for a checkpoint that is far behind, unless they would hold more than that: each writes a layer, a
-/// manifest that names them all, and lists the directory, so with many small ones it would be the slower the further it is behind.
+/// Maximum number of steps of a checkpoint that is far behind, unless each would exceed
+/// [`STEP_BYTES`]. Each step writes a layer and a manifest with all layers, and lists the
+/// directory. With many small steps a checkpoint would be slower the further it is behind.
 const STEPS: u64 = 64;
-/// When so many times as much log as usual has come, the rate is forgotten.
+/// The rate limit is ignored once this many times the usual log between checkpoints has been
+/// written.
 const PATIENCE: u64 = 2;
-/// One that nobody waits for is made while so much of the log for the next one comes, in quarters.
+/// A checkpoint that no caller waits for is spread over this many quarters of the log for the next
+/// one.
 const SPREAD: u64 = 3;
 
-/// What making a checkpoint came to.
+/// Result of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Checkpoint {
-    /// Everything committed up to here is in the checkpoint.
+    /// The checkpoint contains everything committed up to here.
     pub checkpoint_lsn: Lsn,
-    /// Where the next restart begins to read the log: at `checkpoint_lsn`, or before it if a transaction
-    /// written in parts had not ended there.
+    /// Where the next restart begins to read the log: at `checkpoint_lsn`, or earlier if a
+    /// transaction written in parts had not ended there.
     pub redo_from: Lsn,
-    /// Files that hold rows.
+    /// Number of files with rows.
     pub layers: usize,
     /// Bytes in these files.
     pub bytes: u64,
     /// Bytes written for this checkpoint.
     pub written_bytes: u64,
-    /// Files of the log that were removed, since nobody needs them any more.
+    /// Number of log files removed because they are not needed any more.
     pub segments_removed: usize,
-    /// How long it took.
+    /// Time taken.
     pub took: Duration,
 }
 
-/// What checkpoints have come to since the database was opened.
+/// Statistics of checkpoints since the database was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CheckpointStats {
-    /// How many were made.
+    /// Number of checkpoints made.
     pub made: u64,
-    /// How many failed. The one before stood, and the log went on growing.
+    /// Number of checkpoints that failed. After a failure the previous checkpoint stays valid and
+    /// the log keeps growing.
     pub failed: u64,
-    /// Why the last one failed, if one did.
+    /// Error of the last failure, if any.
     pub last_failure: Option<String>,
-    /// The last one that was made.
+    /// The last checkpoint made.
     pub last: Option<Checkpoint>,
-    /// Everything committed up to here is in the checkpoint that is on the device, which may be from before the database was opened.
+    /// LSN of the checkpoint on the device, which may be older than the opening of the database.
     pub checkpoint_lsn: Lsn,
-    /// Bytes written for all of them.
+    /// Bytes written for all checkpoints.
     pub written_bytes: u64,
-    /// If one is being made: how many bytes it has read, of how many.
+    /// Bytes read by the checkpoint in progress, and bytes it has to read in total.
     pub progress: Option<(u64, u64)>,
-    /// Commits that wait for it now, since more is written than it can keep up with.
+    /// Number of commits that wait because checkpoints fall behind.
     pub waiting: u64,
-    /// Commits that have waited for one, or do.
+    /// Number of commits that have waited or wait.
     pub throttled: u64,
-    /// How long those did that have waited, together.
+    /// Total time of completed waits.
     pub throttled_for: Duration,
 }
 
 /// Checkpoints of one open database.
 pub(crate) struct CheckpointControl {
     maker: Mutex<CheckpointBuilder>,
-    /// Taken before `maker`, and only until that is had.
+    /// Locked before `builder`, and only until that is locked.
     turn: Mutex<()>,
-    /// Bytes of log after which one is begun.
+    /// Bytes of log after which a checkpoint is due.
     every: u64,
     rate: Option<u64>,
     throttle: Throttle,
     gauge: CheckpointProgress,
     stats: Mutex<CheckpointStats>,
-    /// Whose commit makes one due rings it for the thread that makes them.
+    /// Wakes the checkpoint thread. A commit that makes a checkpoint due sets it.
     bell: Mutex<Wakeup>,
     news: Condvar,
 }
@@ -195,8 +205,9 @@ impl fmt::Debug for CheckpointControl {
 }
 
 impl CheckpointControl {
-    /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
-    /// `rate` bytes a second, or goes with the log.
+    /// Creates the state. A checkpoint is due after every `every` bytes of log. One that no caller
+    /// waits for reads and writes at most `rate` bytes per second; without a rate it follows the
+    /// log.
     pub(crate) fn new(
         maker: CheckpointBuilder,
         every: u64,
@@ -220,13 +231,14 @@ impl CheckpointControl {
         }
     }
 
-    /// Notes in `write_credit` that the log has come to `end`, by a record of so many bytes.
+    /// Records in `write_credit` that a log record of `bytes` bytes ends at `end`.
     #[inline]
     pub(crate) fn note(&self, write_credit: &mut WriteCredit, end: Lsn, bytes: u64) {
         self.throttle.note(write_credit, end, bytes);
     }
 
-    /// For whoever is ahead by its permit and holds nothing any more: asks for a checkpoint, or says what to wait for.
+    /// For a commit that has exceeded its write credit and holds nothing any more: requests a
+    /// checkpoint, or returns a stall to wait for.
     pub(crate) fn pass(
         &self,
         worker: &Worker,
@@ -246,7 +258,8 @@ impl CheckpointControl {
         }
     }
 
-    /// For whoever is ahead and nobody can wait for: asks for a checkpoint if one is due.
+    /// For a commit that has exceeded its write credit but cannot wait: requests a checkpoint if
+    /// one is due.
     pub(crate) fn ask(&self, worker: &Worker, end: Lsn) {
         if self.throttle.asks(worker, end) {
             self.ring();
@@ -258,7 +271,7 @@ impl CheckpointControl {
         self.news.notify_all();
     }
 
-    /// Sleeps until a checkpoint is due. False: to stop.
+    /// Sleeps until a checkpoint is due. Returns false when the thread must stop.
     pub(crate) fn await_due(&self) -> bool {
         let bell = shim::lock(&self.bell);
         let waited = self.news.wait_while(bell, |bell| !bell.rung && !bell.stop);
@@ -267,18 +280,18 @@ impl CheckpointControl {
         !bell.stop
     }
 
-    /// Ends whoever waits, and the checkpoint that is being made.
+    /// Ends the waits of commits and the checkpoint in progress.
     pub(crate) fn stop(&self) {
         self.gauge.stop.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
         shim::lock(&self.bell).stop = true;
         self.news.notify_all();
     }
 
-    /// Keeps every file of the checkpoint, and the log from `redo_from`, where they are, for as long
-    /// as what is returned lives.
+    /// Locks the builder. Until the guard is dropped, all files of the checkpoint and the log from
+    /// `redo_from` stay in place.
     pub(crate) fn hold(&self) -> MutexGuard<'_, CheckpointBuilder> {
-        // Whoever waits for the maker keeps the turn: checkpoints made one right after the other do not
-        // go before somebody who came in between.
+        // `turn` is held while waiting for the builder. So back-to-back checkpoints cannot overtake
+        // a caller that came between them.
         let _turn = shim::lock(&self.turn);
         self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
         let maker = shim::lock(&self.maker);
@@ -286,15 +299,15 @@ impl CheckpointControl {
         maker
     }
 
-    /// Makes a checkpoint of everything that is committed now, as fast as it goes, with somebody
-    /// waiting for it.
+    /// Makes a checkpoint of everything committed now, at full speed, because the caller waits for
+    /// it.
     pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, CheckpointError> {
         let mut maker = self.hold();
         let mut shut = self.throttle.shut(worker);
         self.make_with(&mut maker, Rate::Full, log, worker, &mut shut)
     }
 
-    /// Makes one that was due, and the next if that is due by then.
+    /// Makes the checkpoint that is due, and further ones while they are due.
     pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<(), CheckpointError> {
         let mut maker = self.hold();
         let mut shut = self.throttle.shut(worker);
@@ -308,7 +321,8 @@ impl CheckpointControl {
                 None => Rate::Log(self.every / 4 * SPREAD, &come),
             };
             self.make_with(&mut maker, speed, log, worker, &mut shut)?;
-            // Who waits for the maker may keep it for long, and who writes does not wait for that.
+            // A caller that waits for the builder may hold it for long, and commits do not wait for
+            // that.
             let is_over = self.gauge.is_not_cancelled() || shut.due() > log.end(worker);
             if is_over {
                 return Ok(());
@@ -326,7 +340,7 @@ impl CheckpointControl {
     ) -> Result<Checkpoint, CheckpointError> {
         let begun = Instant::now();
         let end = log.end(worker);
-        // If it fails, not at once again.
+        // After a failure, the next attempt comes after this much log.
         shut.until(end.plus(self.every));
         let mut made = Checkpoint::default();
         let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
@@ -338,7 +352,7 @@ impl CheckpointControl {
         made.took = begun.elapsed();
         let mut stats = shim::lock(&self.stats);
         stats.written_bytes += made.written_bytes;
-        // Some of its steps may have been made if it failed.
+        // A failed checkpoint may have completed some of its steps.
         stats.checkpoint_lsn = made.checkpoint_lsn;
         match &outcome {
             Ok(()) => {
@@ -394,7 +408,7 @@ impl CheckpointControl {
         }
     }
 
-    /// What there was so far, and how far the one at hand is.
+    /// Returns the statistics, including the progress of the checkpoint in progress.
     pub(crate) fn stats(&self) -> CheckpointStats {
         let mut stats = shim::lock(&self.stats).clone();
         let total = self.gauge.total.load(Ordering::Relaxed);

@@ -1,12 +1,14 @@
-//! How fast a checkpoint is made, how far it is, and whether it is to stop.
+//! Pacing: how fast a checkpoint is made, its progress, and whether it must stop.
 //!
-//! One that nobody waits for is spread over the time in which the log for the next one comes: made as fast as it goes it
-//! takes as much of the processors as several clients for a second or two, a fifth of the throughput on two
-//! processors, and the same again a few seconds later. As PostgreSQL does with its `checkpoint_completion_target`, it is measured by the log, which knows
-//! how much is written, and not by the clock; where little is written it takes a small share of one processor.
+//! A checkpoint that no caller waits for is spread over the time in which the log for the next one
+//! is written. At full speed it would take as much processor time as several clients for a second
+//! or two, and again a few seconds later. On two processors that is a fifth of the throughput. As
+//! with PostgreSQL's `checkpoint_completion_target`, progress is measured by the log, which
+//! reflects how much is written, and not by the clock. Where little is written, the checkpoint
+//! takes a small share of one processor.
 //!
-//! All of it is plain counting and flags that lead to no memory, so Relaxed is enough: a flag seen a
-//! moment late stops or hurries the checkpoint a block later.
+//! All shared state is counters and flags that guard no memory, so Relaxed is enough: a flag seen a
+//! moment late stops or hurries the checkpoint one block later.
 
 use std::cell::Cell;
 use std::thread;
@@ -19,60 +21,62 @@ use foxton_sync::worker::Worker;
 use super::error::CheckpointError;
 use super::throttle::{LogBudget, Throttle};
 
-/// While it waits, it looks so often whether it is to stop.
+/// Time between two checks, during a wait, whether to stop.
 const NAP: Duration = Duration::from_millis(10);
-/// Bytes read and written between two looks at the log and the clock.
+/// Bytes read and written between two checks of the log and the clock.
 const LOOK: u64 = 64 << 10;
-/// Bytes that are read and written for a byte of log: the log itself, what is left of it, and older layers that it is
-/// merged with, which are as much again.
+/// Bytes that are read and written per byte of log: the log itself, the remaining changes, and the
+/// older layers that they are merged with, which are about as large.
 const MOVED: u64 = 3;
-/// Where no log comes, it sleeps so many times as long as it works.
+/// While no log is written, the checkpoint sleeps this many times as long as it works.
 const REST: u32 = 7;
 
-/// How far the checkpoint at hand is, for whoever wants to see it.
+/// Progress of the current checkpoint, and requests to it.
 #[derive(Debug, Default)]
 pub(crate) struct CheckpointProgress {
     /// Bytes read.
     pub(crate) done: AtomicU64,
-    /// Bytes to be read; 0 if no checkpoint is being made.
+    /// Bytes to read; 0 if no checkpoint is in progress.
     pub(crate) total: AtomicU64,
-    /// Whether to give up.
+    /// Whether to stop.
     pub(crate) stop: AtomicBool,
-    /// Whether somebody waits for it: then it is made as fast as it goes.
+    /// Whether a caller waits for the checkpoint: then it runs at full speed.
     pub(crate) hurry: AtomicBool,
-    /// Whether commits have had to wait for it: then, too, until it is done.
+    /// Whether commits have had to wait for the checkpoint: then it runs at full speed until it is
+    /// done.
     pub(super) pressed: AtomicBool,
 }
 
 impl CheckpointProgress {
-    /// Whether somebody else wants the maker, or the end of it all.
+    /// True if a caller waits for the builder, or the database is being closed.
     pub(super) fn is_not_cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.hurry.load(Ordering::Relaxed)
     }
 }
 
-/// How fast it is to be.
+/// Speed of a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) enum Rate<'g> {
-    /// As fast as it goes.
+    /// Full speed.
     Full,
-    /// So many bytes read and written in a second, at most.
+    /// At most this many bytes read and written per second.
     Bytes(u64),
-    /// So that it is done when so many bytes of log have come; and how many have, since it began.
+    /// Done when this many bytes of log have been written; the function returns how many have been,
+    /// since the checkpoint began.
     Log(u64, &'g dyn Fn() -> u64),
 }
 
-/// Who else writes the log meanwhile, and how far they may.
+/// The throttle of writers, and its budget during the checkpoint.
 #[derive(Clone, Copy)]
 pub(super) struct Writers<'g> {
     pub(super) throttle: &'g Throttle,
     pub(super) worker: &'g Worker,
-    /// Where the log ended when the checkpoint began.
+    /// End of the log when the checkpoint began.
     pub(super) from: Lsn,
     pub(super) terms: LogBudget,
 }
 
-/// The pace of one checkpoint.
+/// Paces one checkpoint.
 pub(crate) struct Pacer<'g> {
     gauge: &'g CheckpointProgress,
     speed: Rate<'g>,
@@ -83,16 +87,17 @@ pub(crate) struct Pacer<'g> {
     log: u64,
     /// Bytes read and written.
     moved: Cell<u64>,
-    /// How many these were when it looked last.
+    /// Value of `moved` at the last check.
     looked: Cell<u64>,
-    /// How many they will probably be.
+    /// Estimate of the final value of `moved`.
     whole: Cell<u64>,
-    /// The share that is done, by that; it never goes back.
+    /// Share done according to that estimate; it never decreases.
     share: Cell<f64>,
 }
 
 impl<'g> Pacer<'g> {
-    /// A checkpoint that reads `total` bytes of log, and will probably move `whole`.
+    /// Starts pacing a checkpoint that reads `total` bytes of log and will probably move `whole`
+    /// bytes.
     pub(super) fn new(
         gauge: &'g CheckpointProgress,
         speed: Rate<'g>,
@@ -114,7 +119,7 @@ impl<'g> Pacer<'g> {
             whole: Cell::new(whole),
             share: Cell::new(0.0),
         };
-        // In this order: whoever comes to wait in between says so after this.
+        // In this order: a commit that begins to wait in between sets the flag after this.
         gauge.pressed.store(false, Ordering::Relaxed);
         pace.let_come();
         if writers.throttle.waits().now > 0 {
@@ -123,17 +128,17 @@ impl<'g> Pacer<'g> {
         pace
     }
 
-    /// So many bytes of layers will be read, and written down again.
+    /// Adds bytes of layers that will be read and rewritten to the total.
     pub(crate) fn expect(&self, bytes: u64) {
         self.gauge.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// All that is left is to merge `bytes` of layers with `left` bytes of changes.
+    /// The rest of the work is to merge `bytes` of layers with `left` bytes of changes.
     pub(super) fn merges_last(&self, bytes: u64, left: u64) {
         self.whole.set(self.moved.get() + 2 * bytes + left);
     }
 
-    /// Tells those who write how far they may.
+    /// Extends the budget of writers to the share of the checkpoint that is done.
     fn let_come(&self) {
         let share = self.moved.get() as f64 / self.whole.get().max(1) as f64;
         self.share.set(share.clamp(self.share.get(), 1.0));
@@ -146,20 +151,20 @@ impl<'g> Pacer<'g> {
         throttle.allow(worker, from.plus(terms.at(self.share.get())));
     }
 
-    /// So many bytes more were read.
+    /// Records that `bytes` more bytes were read.
     pub(crate) fn spend(&self, bytes: u64) -> Result<(), CheckpointError> {
-        // Nobody else writes it.
+        // Only this thread writes it.
         let done = self.gauge.done.load(Ordering::Relaxed);
         self.gauge.done.store(done + bytes, Ordering::Relaxed);
         self.moved(bytes)
     }
 
-    /// So many bytes more were written.
+    /// Records that `bytes` more bytes were written.
     pub(crate) fn wrote(&self, bytes: u64) -> Result<(), CheckpointError> {
         self.moved(bytes)
     }
 
-    /// Waits until so many bytes are due.
+    /// Adds to the bytes moved, and waits until they are due.
     #[inline]
     fn moved(&self, bytes: u64) -> Result<(), CheckpointError> {
         let moved = self.moved.get() + bytes;
@@ -183,7 +188,7 @@ impl<'g> Pacer<'g> {
             || self.gauge.is_not_cancelled() || self.gauge.pressed.load(Ordering::Relaxed);
         while !is_over() {
             let early = self.early(moved, self.begun.elapsed());
-            // Short waits are gathered: a sleep takes longer than it was asked to.
+            // Short waits accumulate, because a sleep takes longer than requested.
             if early < NAP {
                 return;
             }
@@ -193,7 +198,7 @@ impl<'g> Pacer<'g> {
         }
     }
 
-    /// For how long nothing more is due, so long after the beginning.
+    /// Returns how long to wait until more is due, `elapsed` after the beginning.
     fn early(&self, moved: u64, elapsed: Duration) -> Duration {
         match self.speed {
             Rate::Full => Duration::ZERO,
@@ -228,7 +233,7 @@ mod tests {
     use super::super::throttle::WriteCredit;
     use super::*;
 
-    /// Runs `test` beside a log that comes every 100,000 bytes, of which a checkpoint is made.
+    /// Runs `test` with a throttle whose checkpoints come every 100,000 bytes of log.
     fn with_writers(test: impl FnOnce(Writers<'_>)) {
         let throttle = Throttle::new(Lsn::ZERO, 100_000);
         test(Writers {
@@ -252,10 +257,11 @@ mod tests {
                 pace.slept.set(second * slept);
                 !pace.early(moved, second * elapsed).is_zero()
             };
-            // Of 2,700 bytes a third is moved, and so is due when a third of the log has come.
+            // A third of 2,700 bytes is moved, which is due when a third of the log has been
+            // written.
             assert!(sleeps(900, 333, 0, 1));
             assert!(!sleeps(900, 334, 0, 1));
-            // No log comes: an eighth of the time is for work.
+            // No log is written: an eighth of the time is for work.
             assert!(sleeps(900, 0, 6, 7));
             assert!(!sleeps(900, 0, 7, 8));
             // More is moved than was expected.
@@ -281,7 +287,8 @@ mod tests {
                 pace.spend(look).unwrap();
             }
             assert!(comes(75_007), "a quarter is done");
-            // There is more to merge than was thought: it is a fifth, but what was allowed stands.
+            // There is more to merge than expected: the share done is a fifth, but the budget
+            // stays.
             pace.merges_last(8 * look, 0);
             pace.spend(1).unwrap();
             pace.let_come();
@@ -290,7 +297,7 @@ mod tests {
                 pace.wrote(look).unwrap();
             }
             assert!(comes(110_007), "three fifths");
-            // And less than was thought.
+            // There is less to merge than expected.
             pace.merges_last(0, 0);
             pace.let_come();
             assert!(comes(150_007));
@@ -305,7 +312,7 @@ mod tests {
             let new = || Pacer::new(&gauge, Rate::Bytes(1), 1, 1, writers);
             drop(new());
             assert!(!gauge.pressed.load(Ordering::Relaxed), "another one was");
-            // Of so many not all have room as soon as the next begins.
+            // Some of these still wait when the next checkpoint begins.
             let shut = writers.throttle.shut(writers.worker);
             writers.throttle.allow(writers.worker, Lsn::ZERO);
             let pass = |_| {

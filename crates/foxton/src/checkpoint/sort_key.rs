@@ -1,15 +1,15 @@
-//! Where a row stands among all, by its table and key, without looking at the key.
+//! Sort keys: the order of rows by table and key, mostly without reading the key.
 //!
-//! Sorting and merging compare rows many times each. Keys lie anywhere in hundreds of megabytes, so that each look at one
-//! misses the processor's caches, which was two thirds of what a checkpoint took. So the beginning of a key is kept beside
-//! whatever stands for its row, as a number.
+//! Sorting and merging compare each row many times. Keys are scattered over hundreds of megabytes,
+//! so reading one misses the processor's caches; that used to be two thirds of the time of a
+//! checkpoint. So a number with the beginning of the key is stored beside each entry.
 
 use std::cmp::Ordering;
 
-/// So many bytes of a key are in its [`beginning`].
+/// Bytes of a key in its [`beginning`].
 const BESIDE: usize = 16;
 
-/// The beginning of `key`, filled up with zeros, as a number that is ordered like it.
+/// Returns the beginning of `key`, padded with zeros, as a number with the same order.
 pub(super) fn beginning(key: &[u8]) -> u128 {
     let mut beginning = [0; BESIDE];
     let beside = key.len().min(BESIDE);
@@ -17,7 +17,7 @@ pub(super) fn beginning(key: &[u8]) -> u128 {
     u128::from_be_bytes(beginning)
 }
 
-/// A row.
+/// Table and beginning of the key of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) table: u32,
@@ -26,7 +26,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The row of `table` with `key`, which has at most 65,535 bytes.
+    /// Returns the row of `table` with `key`, which has at most 65,535 bytes.
     pub(super) fn new(table: u32, key: &[u8]) -> Row {
         Row {
             table,
@@ -35,8 +35,9 @@ impl Row {
         }
     }
 
-    /// By table and key. `keys` are those of both, and only looked at where neither is all in its beginning. Of keys
-    /// that begin alike, the shorter is the beginning of the longer, which has zeros where the other was filled up.
+    /// Compares by table and key. `keys` returns both keys; it is called only if neither key is
+    /// entirely in its beginning. If the beginnings are equal, the shorter key is a prefix of the
+    /// longer one, which has zeros where the shorter was padded.
     #[inline]
     pub(super) fn order<'k>(
         &self,

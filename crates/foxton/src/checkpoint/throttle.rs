@@ -1,47 +1,56 @@
-//! Who writes faster than a checkpoint can be made waits for it.
+//! Throttle: commits that write faster than a checkpoint can be made wait for it.
 //!
 //! # The idea
 //!
-//! A checkpoint goes with the log ([`pacing`](super::pacing)). But if more log comes than one can be made of, however fast it
-//! goes, each has more to read than the one before it, and takes longer: the log would grow until the disk is full, and
-//! the next restart would take as long. So the log goes with the checkpoint then. While one is being made, so
-//! much log may come as [`LogBudget`] say, more the further it is, and a commit whose record ends behind that waits, once it
-//! is as durable as was asked and holds neither locks nor a seat, until the checkpoint has come so far that it
-//! may. It is flow control as by a window of bytes, and not a rate: nothing is measured in seconds, so it holds for a fast
-//! device and a slow one, for one writer and for a thousand; and who waits leaves the processors to the checkpoint.
+//! A checkpoint follows the log ([`pacing`](super::pacing)). But if more log is written than a
+//! checkpoint at full speed can absorb, each checkpoint has more to read than the previous one and
+//! takes longer. The log would grow until the disk is full, and the next restart would take as
+//! long. So the throttle makes the log follow the checkpoint. While one is being made,
+//! [`LogBudget`] limits how much log may be written, and raises the limit as the checkpoint
+//! proceeds. A commit whose record ends beyond the limit waits until the limit has reached it. It
+//! waits after it has become as durable as required, holding neither locks nor an admission slot.
 //!
-//! Who is let go has room for so many bytes, of this commit and those after it, since to sleep and be woken for each commit would cost more than
-//! most of them. So a few write for a while, and then others do.
+//! This is flow control by a window of bytes, not by a rate. It measures nothing in seconds, so it
+//! works for fast and slow devices, for one writer and for a thousand. Waiting commits leave the
+//! processors to the checkpoint.
 //!
-//! InnoDB lets its writers wait where its log is full, and RocksDB where merging is behind. PostgreSQL does not, and its
-//! `max_wal_size` is no bound.
+//! A released commit gets a credit of several bytes, for itself and for later commits, because
+//! sleeping and waking cost more than most commits. So a few threads write for a while, and then
+//! others.
+//!
+//! InnoDB makes its writers wait when its log is full, and RocksDB when compaction falls behind.
+//! PostgreSQL does not, and its `max_wal_size` is no bound.
 //!
 //! # State
 //!
-//! * `line`: a commit whose record ends here or further has something to do: to ask for a checkpoint, or to wait.
-//!   That comparison is all that others pay.
-//! * The gate: whether a checkpoint is being made, up to where the log may come (`until`), how much of that is taken (`taken`), and
-//!   who waits, in the order in which they came.
-//! * The [`WriteCredit`] of whoever writes: how much room it has left, and of which round, which is the time from one opening of the
-//!   gate to the next.
+//! * `threshold`: a commit whose record ends here or further has something to do: request a
+//!   checkpoint, or wait. Other commits pay only this comparison.
+//! * The gate: whether a checkpoint is being made, the LSN that the log may reach (`limit`), how
+//!   much of that is granted (`granted`), and the waiting commits in order of arrival.
+//! * The [`WriteCredit`] of each writer: its remaining bytes, and the round in which they are
+//!   valid. A round is the time from one opening of the gate to the next.
 //!
 //! # Invariants
 //!
-//! * I1  Nobody waits while no checkpoint is being made: who ends one, whatever came of it, opens the gate under its mutex and lets
-//!   all go, and who is to wait looks there first.
-//! * I2  While anybody waits, there is no room for the first of them: who raises `until`, and who comes, looks under the same
-//!   mutex.
-//! * I3  Making a checkpoint waits for no commit: it takes no lock of transactions, and the log's flusher none either. So
-//!   with I1 every wait ends.
-//! * I4  `taken` is at least where the record of the last who came ends, and grows by the room of whoever is let go; and room is good for its round only. So
-//!   no more than one commit of each thread is written behind `until`.
-//! * I5  Nobody passes the mutex with a lock: while it commits it only looks at `line`, and what follows from that is done when it holds nothing. So
-//!   whoever loses the processor here stops nobody but those who write, too, and have come to the line.
+//! * I1  No commit waits while no checkpoint is being made. The thread that ends a checkpoint, with
+//!   whatever result, opens the gate under its mutex and releases all waiters. A commit checks the
+//!   gate under the mutex before it waits.
+//! * I2  While commits wait, there is no space for the first of them. The thread that raises
+//!   `limit` and a commit that arrives both check this under the same mutex.
+//! * I3  Making a checkpoint waits for no commit: it takes no lock of transactions, and the log's
+//!   flusher takes none either. So with I1 every wait ends.
+//! * I4  `granted` is at least the end of the last arrival's record, and grows by the credit of
+//!   each released commit; a credit is valid in its round only. So at most one commit per thread is
+//!   written beyond `limit`.
+//! * I5  No thread takes the mutex while it holds a lock. While it commits it only reads
+//!   `threshold`; it does the rest when it holds nothing. So a thread that is descheduled here
+//!   delays only writers that have reached the threshold.
 //!
 //! # Orderings
 //!
-//! None: `line` and the round lead to no memory and are only hints. Who finds the one too small looks again under the mutex; who finds the
-//! round too old has room that was good a moment ago.
+//! None: `threshold` and the round guard no memory and are only hints. A thread that reads too
+//! small a threshold checks again under the mutex. A thread that reads too old a round uses a
+//! credit that was valid a moment ago.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,35 +63,37 @@ use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-/// Commits that ask for a checkpoint, or are to wait for one, and whoever makes it.
+/// Commits that request a checkpoint or are to wait for one, and the thread that makes it.
 static GATE: Site = Site::new(Component::Message, Pattern::Unbounded, "checkpoint due");
 
-/// There is room for it.
+/// Verdict: the commit gets a credit.
 const ROOM: Verdict = Verdict::new(1);
-/// Nobody needs room any more.
+/// Verdict: the gate is open, so the commit needs no credit.
 const OPEN: Verdict = Verdict::new(2);
 
-/// A share of the log between two checkpoints is the room of one that is let go.
+/// The credit of a released commit is the log between two checkpoints divided by this.
 const SHARE: u64 = 256;
-/// But no more than so many bytes.
+/// Maximum credit, in bytes.
 const MOST: u64 = 64 << 10;
 
-/// How much log may come while a checkpoint is made.
+/// How much log may be written while a checkpoint is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogBudget {
-    /// As soon as it begins.
+    /// Bytes allowed when it begins.
     at_once: u64,
-    /// And until it is done.
+    /// Further bytes allowed until it is done.
     meanwhile: u64,
 }
 
 impl LogBudget {
-    /// While one is made of `left` bytes of log, which comes `every` so many bytes, and rewrites `older` bytes of what there is.
+    /// Returns the budget of a checkpoint of `left` bytes of log, where one is due every `every`
+    /// bytes, which rewrites `older` bytes of existing layers.
     ///
-    /// Half of `every`, and the whole of it, so that the next reads at most half as much again as it would if no more came than it is made
-    /// for. One that has more to read lets half of that come, so the next has about half as much to read. And one that rewrites a
-    /// large database, which takes long and comes seldom, lets an eighth of that come: loading what was rewritten takes a restart longer
-    /// than replaying so much.
+    /// It allows half of `every` at once, and `every` in the course of the checkpoint. So the next
+    /// checkpoint reads at most half as much again as it would without throttling. A checkpoint
+    /// with more to read allows half of that, so the next one has about half as much to read. A
+    /// checkpoint that rewrites a large database takes long and is rare, and allows an eighth of
+    /// that: at restart, loading the rewritten bytes takes longer than replaying so much log.
     pub(super) fn new(every: u64, left: u64, older: u64) -> LogBudget {
         LogBudget {
             at_once: every / 2,
@@ -90,60 +101,60 @@ impl LogBudget {
         }
     }
 
-    /// Where a share of it is done.
+    /// Returns the bytes allowed when a share of the checkpoint is done.
     pub(super) fn at(self, done: f64) -> u64 {
         let meanwhile = (self.meanwhile as f64 * done.clamp(0.0, 1.0)) as u64;
         self.at_once.saturating_add(meanwhile)
     }
 }
 
-/// Commits that wait, or have waited.
+/// Numbers of commits that wait or have waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct StallCounts {
     pub(super) now: u64,
-    /// Those that have waited, and those that do.
+    /// Commits that have waited or wait.
     pub(super) begun: u64,
-    /// How long those that have waited did, together.
+    /// Total time of completed waits.
     pub(super) waited: Duration,
 }
 
-/// What a commit that has passed the line is to do.
+/// The next step of a commit beyond the threshold.
 #[derive(Debug)]
 pub(super) enum StallDecision {
-    /// Nothing: it may go on by now, or another has asked.
+    /// Nothing: it may continue, or another commit has made the request.
     Nothing,
-    /// Ask for a checkpoint; it is the first.
+    /// Request a checkpoint; it is the first.
     Ask,
     /// Wait.
     Wait(WriteStall),
 }
 
-/// What whoever writes may write before it waits again, kept from one transaction to the next.
+/// Bytes that a writer may write before it waits again; kept from one transaction to the next.
 #[derive(Debug, Default)]
 pub(crate) struct WriteCredit {
-    /// Bytes of the log.
+    /// Bytes of log left.
     room: u64,
-    /// The round in which they are good.
+    /// The round in which they are valid.
     round: u64,
-    /// Whether the commit at hand has passed the line, without room.
+    /// Whether the current commit is beyond the threshold without credit.
     is_ahead: bool,
 }
 
 impl WriteCredit {
-    /// Whether the commit at hand has something to do when it holds nothing.
+    /// True if the current commit has something to do when it holds nothing.
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
         self.is_ahead
     }
 
-    /// The commit at hand is over.
+    /// Ends the current commit.
     #[inline]
     pub(crate) fn done(&mut self) {
         self.is_ahead = false;
     }
 }
 
-/// A wait for room.
+/// A wait for credit.
 #[derive(Debug)]
 pub(crate) struct WriteStall {
     room: u64,
@@ -152,7 +163,7 @@ pub(crate) struct WriteStall {
 }
 
 impl WriteStall {
-    /// Sleeps until there is room, or none is needed any more.
+    /// Sleeps until the commit gets a credit or needs none.
     pub(crate) fn wait(&self, write_credit: &mut WriteCredit) {
         let verdict = self.parker.wait(self.ticket, None);
         self.take(
@@ -161,7 +172,7 @@ impl WriteStall {
         );
     }
 
-    /// The same, for a task.
+    /// Like `wait`, for a task.
     pub(crate) fn poll(
         &self,
         write_credit: &mut WriteCredit,
@@ -181,27 +192,28 @@ impl WriteStall {
 
 impl Drop for WriteStall {
     fn drop(&mut self) {
-        // Of a task that goes before, the entry stays until there is room, which is then given in vain.
+        // If a task is dropped early, its entry stays in the queue and later gets a credit that
+        // goes unused.
         self.parker.disarm(self.ticket);
     }
 }
 
-/// See the [module](self).
+/// The throttle; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Throttle {
-    /// The room of one that is let go.
+    /// The credit of a released commit.
     room: u64,
     line: AtomicU64,
-    /// How often the gate was opened.
+    /// Number of times the gate was opened.
     round: AtomicU64,
     gate: Mutex<Gate>,
 }
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// Up to where the log may come, while a checkpoint is being made.
+    /// LSN that the log may reach, while a checkpoint is being made.
     until: Option<Lsn>,
-    /// Up to where that is taken.
+    /// LSN up to which that is granted.
     taken: Lsn,
     waiting: VecDeque<StalledCommit>,
     waits: u64,
@@ -216,7 +228,7 @@ struct StalledCommit {
 }
 
 impl Throttle {
-    /// The first checkpoint is due at `due`, and then every so many bytes.
+    /// Creates a throttle. The first checkpoint is due at `due`, later ones every `every` bytes.
     pub(super) fn new(due: Lsn, every: u64) -> Throttle {
         Throttle {
             room: (every / SHARE).clamp(1, MOST),
@@ -226,7 +238,7 @@ impl Throttle {
         }
     }
 
-    /// Notes that a record of so many bytes has come, which ends at `end`.
+    /// Records that a log record of `bytes` bytes ends at `end`.
     #[inline]
     pub(super) fn note(&self, write_credit: &mut WriteCredit, end: Lsn, bytes: u64) {
         if end.bytes() >= self.line.load(Relaxed) {
@@ -242,7 +254,7 @@ impl Throttle {
         }
     }
 
-    /// What whoever has a record that ends at `end` is to do, now that it holds nothing.
+    /// Decides what a commit whose record ends at `end` must do, now that it holds nothing.
     pub(super) fn pass(
         &self,
         worker: &Worker,
@@ -258,7 +270,7 @@ impl Throttle {
                 false => StallDecision::Nothing,
             };
         };
-        // Who waits leaves before the gate is opened, or when it is.
+        // A waiter is released before the gate opens, or when it opens.
         write_credit.round = self.round.load(Relaxed);
         gate.taken = gate.taken.max(end); // I4
         if gate.waiting.is_empty() && gate.taken.plus(self.room) <= until {
@@ -283,14 +295,16 @@ impl Throttle {
         })
     }
 
-    /// Whether whoever has a record that ends at `end`, and does not wait, is to ask for a checkpoint.
+    /// True if a commit whose record ends at `end`, and which cannot wait, must request a
+    /// checkpoint.
     pub(super) fn asks(&self, worker: &Worker, end: Lsn) -> bool {
         worker.account().passed(&GATE);
         let gate = shim::lock(&self.gate);
         gate.until.is_none() && self.is_first(end)
     }
 
-    /// Under the mutex, while none is being made: whether one is due that nobody has asked for; then somebody has.
+    /// Under the mutex, while no checkpoint is being made: returns true once when a checkpoint is
+    /// due.
     fn is_first(&self, end: Lsn) -> bool {
         let is_due = end.bytes() >= self.line.load(Relaxed);
         if is_due {
@@ -299,7 +313,8 @@ impl Throttle {
         is_due
     }
 
-    /// A checkpoint is being made, and the log may come to `until`; further than before, if it has not just begun.
+    /// Records that a checkpoint is being made and that the log may reach `limit`. The limit only
+    /// grows during a checkpoint.
     pub(super) fn allow(&self, worker: &Worker, until: Lsn) {
         worker.account().passed(&GATE);
         let gone = {
@@ -315,7 +330,7 @@ impl Throttle {
         Throttle::wake(worker, gone, ROOM);
     }
 
-    /// Shuts the gate, from when [`allow`](Self::allow) is called first until what is returned goes.
+    /// Closes the gate from the first call of [`allow`](Self::allow) until the guard is dropped.
     pub(super) fn shut<'t>(&'t self, worker: &'t Worker) -> ThrottleGuard<'t> {
         ThrottleGuard {
             throttle: self,
@@ -324,14 +339,14 @@ impl Throttle {
         }
     }
 
-    /// It is over, and the next is due at `due`.
+    /// Opens the gate after a checkpoint; the next one is due at `due`.
     fn open(&self, worker: &Worker, due: Lsn) {
         worker.account().passed(&GATE);
         let gone = {
             let mut gate = shim::lock(&self.gate);
             gate.until = None;
             gate.taken = Lsn::ZERO;
-            // Whoever has room left has none in the next round.
+            // Credits of this round end here.
             self.round.fetch_add(1, Relaxed);
             self.line.store(due.bytes(), Relaxed);
             let all = gate.waiting.len();
@@ -340,7 +355,7 @@ impl Throttle {
         Throttle::wake(worker, gone, OPEN);
     }
 
-    /// Waking costs a system call for each: not under the mutex.
+    /// Wakes waiters outside the mutex, because each wake-up costs a system call.
     fn wake(worker: &Worker, gone: Vec<StalledCommit>, verdict: Verdict) {
         for waiter in gone {
             worker.account().passed(&WAKING);
@@ -350,7 +365,7 @@ impl Throttle {
         }
     }
 
-    /// Who has waited.
+    /// Returns the counts of waits.
     pub(super) fn waits(&self) -> StallCounts {
         let gate = shim::lock(&self.gate);
         StallCounts {
@@ -361,7 +376,7 @@ impl Throttle {
     }
 }
 
-/// A gate that is shut: I1, whatever becomes of whoever shut it.
+/// A closed gate. Dropping it opens the gate (I1), even in a panic.
 #[derive(Debug)]
 pub(super) struct ThrottleGuard<'t> {
     throttle: &'t Throttle,
@@ -370,12 +385,12 @@ pub(super) struct ThrottleGuard<'t> {
 }
 
 impl ThrottleGuard<'_> {
-    /// The next checkpoint is due at `due`.
+    /// Sets the LSN at which the next checkpoint is due.
     pub(super) fn until(&mut self, due: Lsn) {
         self.due = due;
     }
 
-    /// When it is.
+    /// Returns that LSN.
     pub(super) fn due(&self) -> Lsn {
         self.due
     }
@@ -388,7 +403,7 @@ impl Drop for ThrottleGuard<'_> {
 }
 
 impl Gate {
-    /// Takes out the first so many.
+    /// Removes the first `count` waiters.
     fn release(&mut self, count: usize) -> Vec<StalledCommit> {
         let gone = self.waiting.drain(..count).collect::<Vec<_>>();
         let waited = gone.iter().map(|waiter| waiter.since.elapsed());

@@ -1,11 +1,11 @@
-//! That another transaction had to go first.
+//! Conflicts: requests that fail because of other transactions.
 
 use std::fmt;
 
 use foxton_lock::name::{Class, Name};
 use foxton_lock::request::{Refusal, RefusalReason};
 
-/// Another transaction had to go first; who, and why.
+/// A conflict with other transactions: why, and with which.
 #[derive(Debug)]
 pub struct Conflict {
     reason: ConflictReason,
@@ -18,12 +18,12 @@ struct Detail {
     tables: TableNames,
 }
 
-/// What the tables are called that the names of a refusal or of a deadlock lie in, by number.
+/// Names of the tables that occur in a refusal or a deadlock, by table number.
 #[derive(Debug, Clone)]
 pub(crate) struct TableNames(Vec<(u32, String)>);
 
 impl TableNames {
-    /// Asks `table` for each that `names` lie in.
+    /// Looks up the table of each of `names` with `table`.
     pub(crate) fn of(names: impl IntoIterator<Item = Name>, table: impl Fn(u32) -> String) -> Self {
         let mut tables: Vec<(u32, String)> = Vec::new();
         for name in names {
@@ -39,43 +39,45 @@ impl TableNames {
         found.map_or("", |(_, table)| table)
     }
 
-    /// The name as a person would call it: `users/ann`.
+    /// Returns the lock name in readable form: `users/ann`.
     pub(crate) fn call(&self, name: Name) -> String {
         name.in_table(self.get(name))
     }
 }
 
-/// Why another transaction had to go first.
+/// Why a request conflicted with other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConflictReason {
-    /// A lock was asked for without waiting, and somebody has it. The transaction goes on.
+    /// The request was not to wait, and another owner holds the lock. The transaction stays open.
     Busy,
-    /// A lock was not granted within the time given. The transaction goes on.
+    /// The lock was not granted within the time limit. The transaction stays open.
     TimedOut,
-    /// This transaction was chosen to end so that a cycle of waiters could go on. It has been
-    /// rolled back already.
+    /// This transaction was the victim of a deadlock. It has been rolled back.
     Deadlock,
-    /// A [`CancelToken`](crate::Canceller) ended the transaction, which has been rolled back and takes no more work, or
-    /// what a [`Session`](crate::Session) waited for, which holds what it held before.
+    /// A [`CancelToken`](crate::CancelToken) ended a transaction or a wait. A transaction has been
+    /// rolled back and accepts no more work. A [`Session`](crate::Session) whose wait was ended
+    /// still holds what it held before.
     Cancelled,
-    /// More locks are held at once than the lock manager has room for, or than
-    /// [`Options::lock_bytes`](crate::Options::lock_bytes) allows. The transaction goes on, and can be run again
-    /// when others have ended: who stood in the way are those who hold most.
+    /// The lock manager has no memory for another lock, or
+    /// [`Options::lock_bytes`](crate::Options::lock_bytes) allows none. The transaction stays open,
+    /// and can be rerun when others have ended. The refusal names the owners that hold the most
+    /// locks.
     Full,
-    /// The transaction was ended and rolled back by an earlier conflict, and takes no more work. The refusal is
-    /// that one's.
+    /// An earlier conflict ended the transaction and rolled it back, and it accepts no more work.
+    /// The refusal is the earlier one.
     Ended,
-    /// A [`Session`](crate::Session) that waited for one of its own locks was chosen to wait no longer, so
-    /// that a cycle of waiters could go on. It holds what it held before.
+    /// A [`Session`](crate::Session) waited for one of its own locks, and this wait was chosen as
+    /// the victim of a deadlock. The session still holds what it held before.
     SessionDeadlock,
-    /// The transaction did nothing for longer than [`Options::idle_timeout`](crate::Options::idle_timeout),
-    /// and was rolled back, so that others could have what it had locked. It takes no more work.
+    /// The program used the transaction for nothing for longer than
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout). It was rolled back, so that others
+    /// could get its locks. It accepts no more work.
     Idle,
 }
 
 impl Conflict {
-    /// The refusal; `table` knows what tables are called.
+    /// Creates the conflict for a refusal; `table` returns the names of tables.
     pub(crate) fn refused(refusal: Refusal, table: impl Fn(u32) -> String) -> Conflict {
         let reason = match refusal.reason {
             RefusalReason::Busy => ConflictReason::Busy,
@@ -92,7 +94,7 @@ impl Conflict {
         }
     }
 
-    /// What was locked and is passed over: nobody asks by whom.
+    /// The conflict for a skipped row, without details, because the caller does not look at them.
     pub(crate) const PASSED_OVER: Conflict = Conflict {
         reason: ConflictReason::Busy,
         detail: None,
@@ -108,13 +110,14 @@ impl Conflict {
         detail: None,
     };
 
-    /// What a transaction answers that was ended, where nobody noted by what.
+    /// The conflict for a transaction that was ended, where the cause was not recorded.
     pub(crate) const ENDED: Conflict = Conflict {
         reason: ConflictReason::Ended,
         detail: None,
     };
 
-    /// What a transaction answers that this has ended: with the same refusal.
+    /// Returns the conflict that later operations of the transaction get, which this conflict has
+    /// ended: the same refusal.
     pub(crate) fn ended(&self) -> Conflict {
         Conflict {
             reason: ConflictReason::Ended,
@@ -122,26 +125,27 @@ impl Conflict {
         }
     }
 
-    /// It is of what a session asked for itself: no transaction was ended.
+    /// Marks the conflict as one of a session's own request: no transaction was ended.
     pub(super) fn now_of_session(&mut self) {
         if self.reason == ConflictReason::Deadlock {
             self.reason = ConflictReason::SessionDeadlock;
         }
     }
 
-    /// Why.
+    /// Returns the reason.
     pub fn reason(&self) -> ConflictReason {
         self.reason
     }
 
-    /// The table in which the lock was refused; `None` if it is no table's.
+    /// Returns the table in which the lock was refused, or `None` if the lock is not in a table.
     pub fn table(&self) -> Option<&str> {
         let detail = self.detail.as_ref()?;
         let name = detail.refusal.name;
         (name.class() != Class::Advisory).then(|| detail.tables.get(name))
     }
 
-    /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.
+    /// Returns details: the refused request, the conflicting owners and their labels, and the cycle
+    /// of a deadlock.
     ///
     /// ```
     /// use foxton::error::{Error, Refusal};

@@ -1,4 +1,4 @@
-//! What can be wrong with a secondary index, or with a row in it.
+//! Errors of secondary indexes: of a declaration, or of a row that an index refuses.
 
 use std::fmt;
 
@@ -6,36 +6,38 @@ use super::{Error, Request};
 use crate::types::codec::{Key, Undecodable};
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
 
-/// An index refuses a row, or is not as it is declared.
+/// An index refuses a row, or differs from its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// A unique index has a key of the row already, for another row.
+    /// A unique index already has one of the row's keys, for another row.
     KeyTaken(KeyTaken),
-    /// A key of the row in an index is longer than an index takes.
+    /// One of the row's index keys is longer than an index accepts.
     KeyTooLong {
         /// The index.
         index: String,
-        /// Bytes of the entry: the encoded index key, with the primary key unless the index is unique.
+        /// Bytes of the entry: the encoded index key, plus the primary key unless the index is
+        /// unique.
         bytes: usize,
     },
-    /// The index exists, and was declared otherwise.
+    /// The index exists with a different declaration.
     Differs {
         /// The index.
         index: String,
-        /// How it was declared when it was made, for people.
+        /// A description of the stored declaration.
         stored: String,
-        /// How it is declared now.
+        /// A description of the new declaration.
         declared: String,
     },
-    /// The table has a unique index that this program has not declared, so nobody can keep it.
+    /// The table has a unique index that this program has not declared, so the database cannot
+    /// maintain it.
     Undeclared {
         /// The index.
         index: String,
         /// The table.
         table: String,
     },
-    /// The index was not declared to this database.
+    /// The index is not declared to this database.
     NotOpen {
         /// The index.
         index: String,
@@ -45,11 +47,11 @@ pub enum IndexError {
         /// Bytes of the name.
         bytes: usize,
     },
-    /// The name of the table is one that the database keeps for itself.
+    /// The table's name is reserved for the database.
     ReservedTable,
 }
 
-/// A unique index has a key of a row already, for another row.
+/// A unique index already has one of the row's keys, for another row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyTaken {
@@ -59,14 +61,14 @@ pub struct KeyTaken {
     pub table: String,
     /// The index key that both rows have, encoded.
     pub key: Vec<u8>,
-    /// The key of the row that has it, encoded.
+    /// The primary key of the row that is in the index, encoded.
     pub row: Vec<u8>,
-    /// The key of the row that was refused, encoded.
+    /// The primary key of the refused row, encoded.
     pub refused: Vec<u8>,
 }
 
 impl KeyTaken {
-    /// The index key that both rows have, for an index that is declared with `I`.
+    /// Returns the index key that both rows have, decoded, for an index declared with `I`.
     ///
     /// # Errors
     /// If it is no encoding of an `I`.
@@ -74,7 +76,7 @@ impl KeyTaken {
         I::decode(&self.key)
     }
 
-    /// The key of the row that has it, for a table whose keys are `K`.
+    /// Returns the primary key of the row that is in the index, for a table with keys of type `K`.
     ///
     /// # Errors
     /// If it is no encoding of a `K`.
@@ -82,7 +84,7 @@ impl KeyTaken {
         K::decode(&self.row)
     }
 
-    /// The key of the row that was refused, for a table whose keys are `K`.
+    /// Returns the primary key of the refused row, for a table with keys of type `K`.
     ///
     /// # Errors
     /// If it is no encoding of a `K`.
@@ -92,12 +94,13 @@ impl KeyTaken {
 }
 
 impl Error {
-    /// The key of a unique index that stood in the way, and whose it is, if that is what this is.
+    /// Returns the index key and both rows, if a unique index refused the row; otherwise `None`.
     ///
     /// ```
     /// use foxton::{Database, Index, Options, Table};
     /// const USERS: Table<u64, str> = Table::new("users");
-    /// const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    /// const BY_NAME: Index<str, u64, str> =
+    ///     Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
     /// let db = Database::in_memory(Options::default())?;
     /// db.create_index(&BY_NAME)?;
     /// let mut tx = db.begin()?;
@@ -191,7 +194,7 @@ impl fmt::Display for IndexError {
     }
 }
 
-/// Encoded bytes for people: as text if they are, else as hexadecimal digits.
+/// Encoded bytes in readable form: text if they are printable, otherwise hexadecimal digits.
 struct PrintableBytes<'b>(&'b [u8]);
 
 impl fmt::Display for PrintableBytes<'_> {

@@ -1,10 +1,13 @@
-//! Why the engine did not do what it was asked, told by what the caller can do next.
+//! Errors, classified by what the caller can do next.
 //!
 //! | variant | what to do | examples of [`Error::code`] |
 //! |---|---|---|
-//! | [`Error::Conflict`] | roll back and run the transaction again, as [`Database::run`] does after a `deadlock` | `deadlock`, `lock_timeout`, `lock_busy` |
-//! | [`Error::Request`] | change the request | `key_exists`, `key_too_long`, `table_types` |
-//! | [`Error::Storage`] | repair what it names, then open the database again; or ask again for the copy or the check that failed | `in_use`, `damaged`, `poisoned` |
+//! | [`Error::Conflict`] | rerun the transaction, as [`Database::run`] does | `deadlock`, `lock_busy` |
+//! | [`Error::Request`] | change the request | `key_exists`, `key_too_long` |
+//! | [`Error::Storage`] | repair what it names, then open the database again | `in_use`, `damaged` |
+//!
+//! [`Database::run`] reruns a transaction after a `deadlock` only. After a storage error of a copy
+//! or a check, repeat the copy or the check; the database stays open.
 //!
 //! Codes never change their meaning; new ones may appear. Messages are for people and may change.
 //!
@@ -34,10 +37,10 @@ pub use foxton_lock::request::{Blocker, Refusal, RefusalReason};
 pub use index::{IndexError, KeyTaken};
 pub use storage::Storage;
 
-/// The result of everything here that can fail.
+/// Result of an operation that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the engine did not do what it was asked. See the [module](self) for how to react.
+/// An error of the engine. The [module](self) says how to react to each variant.
 ///
 /// ```
 /// use foxton::{Database, Options, Table};
@@ -54,19 +57,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction had to go first. Roll back and run this one again.
+    /// A conflict with other transactions. Roll back and rerun the transaction.
     Conflict(Conflict),
-    /// The request cannot succeed as it stands. The transaction goes on.
+    /// The request cannot succeed as it is. The transaction stays open.
     Request(Request),
-    /// The device or the directory is not as it must be. Repair what is named and open again.
+    /// The device or the directory is not in the required state. Repair what the error names and
+    /// open the database again.
     Storage(Box<Storage>),
 }
 
-// Errors travel through every hot function: three words.
+// Hot functions return errors: at most three words.
 const _: () = assert!(size_of::<Error>() <= 24);
 
 impl Error {
-    /// A short stable name for programs: `"deadlock"`, `"key_exists"`, `"in_use"`.
+    /// Returns a short stable name for programs: `"deadlock"`, `"key_exists"`, `"in_use"`.
     pub fn code(&self) -> &'static str {
         match self {
             Error::Conflict(conflict) => conflict.code(),
@@ -75,22 +79,23 @@ impl Error {
         }
     }
 
-    /// Whether the same transaction, run again from its beginning, may well succeed.
-    /// [`Database::run`](crate::Database::run) runs those again that a deadlock ended, and leaves it to its caller
-    /// when to come back after a lock that was refused. One that was idle
-    /// for too long would be so again, unless its program does otherwise; one that was cancelled is not wanted.
+    /// True if the transaction may well succeed when it is rerun from its beginning.
+    /// [`Database::run`](crate::Database::run) reruns only transactions that a deadlock ended.
+    /// After a refused lock the caller decides when to retry. A transaction that was idle for too
+    /// long is not retryable, because it would be idle again unless its program changes. A
+    /// cancelled one is not retryable, because it is not wanted.
     pub fn is_retryable(&self) -> bool {
         let for_good = [ConflictReason::Idle, ConflictReason::Cancelled];
         matches!(self, Error::Conflict(conflict) if !for_good.contains(&conflict.reason()))
     }
 
-    /// Whether a deadlock ended the transaction.
+    /// True if a deadlock ended the transaction.
     pub(crate) fn is_defeat(&self) -> bool {
         let ended = [ConflictReason::Deadlock, ConflictReason::Ended];
         matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
     }
 
-    /// The same, of what a session asked for itself: it has not lost what it holds.
+    /// Marks the error as one of a session's own request: the session still holds its locks.
     pub(crate) fn of_session(mut self) -> Error {
         if let Error::Conflict(conflict) = &mut self {
             conflict.now_of_session();
@@ -98,7 +103,8 @@ impl Error {
         self
     }
 
-    /// The same, of something that is no part of keeping a database open, and so does not ask for it to be opened again.
+    /// Marks the error as one of an operation that is not needed to keep the database open. So the
+    /// message does not ask to reopen it.
     pub(crate) fn in_passing(self) -> Error {
         match self {
             Error::Storage(storage) => storage.in_passing().into(),
@@ -106,13 +112,13 @@ impl Error {
         }
     }
 
-    /// Whether a lock was refused because somebody has it.
+    /// True if a lock was refused because another owner holds it.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Error::Conflict(conflict) if conflict.reason() == ConflictReason::Busy)
     }
 
-    /// Wraps an error of your own, so that a closure given to [`Database::run`] can end with it:
-    /// the transaction is rolled back, not run again, and the error comes out of `run`.
+    /// Wraps an error of your own, so that a closure given to [`Database::run`] can return it.
+    /// `run` then rolls the transaction back, does not rerun it, and returns the error.
     ///
     /// ```
     /// # use foxton::{Database, Error, Options};
@@ -154,58 +160,58 @@ impl std::error::Error for Error {
     }
 }
 
-/// The request cannot succeed as it stands.
+/// The request cannot succeed as it is.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Request {
-    /// An insert found its key already there.
+    /// An insert found its key in the table.
     KeyExists,
-    /// An encoded key is longer than tables take.
+    /// An encoded key is longer than tables accept.
     KeyTooLong {
         /// Bytes of the key.
         bytes: usize,
     },
-    /// An encoded value is longer than tables take.
+    /// An encoded value is longer than tables accept.
     ValueTooLong {
         /// Bytes of the value.
         bytes: usize,
     },
-    /// The table was made for other key or value types.
+    /// The table exists with other key or value types.
     TableTypes(Box<TableTypes>),
     /// A table name is empty or too long.
     TableName {
         /// Bytes of the name.
         bytes: usize,
     },
-    /// The database has as many tables as it takes.
+    /// The database has the maximum number of tables.
     TooManyTables,
-    /// Stored bytes are no encoding of the type asked for. The table was written through a raw
-    /// table, or the type changed its encoding but not its name.
+    /// Stored bytes are no encoding of the requested type. Either the table was written through a
+    /// raw table, or the type changed its encoding but not its name.
     Undecodable(Undecodable),
-    /// The savepoint is none of this transaction's, was released, or was taken after one that was gone
-    /// back to.
+    /// The savepoint belongs to another transaction, was released, or was taken after one that was
+    /// rolled back to.
     NoSuchSavepoint,
     /// Locking is off and another transaction is open.
     OneAtATime,
-    /// A transaction of the session is open, and a session does one thing at a time.
+    /// A transaction of the session is open, and a session runs one transaction at a time.
     SessionBusy,
-    /// Locking is off, and a session has nothing to hold.
+    /// Locking is off, so a session cannot hold locks.
     SessionWithoutLocks,
-    /// An index refuses a row, or is not as it is declared.
+    /// An index refuses a row, or differs from its declaration.
     Index(Box<IndexError>),
-    /// An option is out of its range.
+    /// An option is out of range.
     Option(&'static str),
-    /// The closure given to `run` ended with an error of its own.
+    /// The closure given to `run` returned an error of its own.
     Other(Box<Box<dyn std::error::Error + Send + Sync>>),
 }
 
-/// A table used with types it was not made for.
+/// A table was used with types other than its own.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TableTypes {
     /// The table.
     pub table: String,
-    /// Its key and value type, as stored.
+    /// Its stored key and value type.
     pub stored: (String, String),
     /// The key and value type it was used with.
     pub used: (String, String),

@@ -1,113 +1,115 @@
-//! That the device or the directory is not as it must be.
+//! Storage errors: the device or the directory is not in the required state.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The device or the directory is not as it must be.
+/// The device or the directory is not in the required state.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Storage {
-    /// The directory holds other things and no database.
+    /// The directory holds other files and no database.
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What was found instead.
+        /// A description of what was found instead.
         found: String,
-        /// What to name in its place.
+        /// A description of the directory to name instead.
         name: &'static str,
     },
-    /// There is no such directory, and none could be made.
+    /// The directory does not exist and cannot be created.
     NotCreated {
         /// The directory.
         path: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
-    /// What is to be made needs an empty directory, and this one is not.
+    /// The operation needs an empty directory, and this one is not empty.
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// Something that is in it.
+        /// A file or directory in it.
         found: String,
     },
-    /// The directory holds no whole backup.
+    /// The directory holds no complete backup.
     NotABackup {
         /// The directory.
         path: PathBuf,
-        /// What was found instead.
+        /// A description of what was found instead.
         found: String,
     },
-    /// What was begun in the directory was to become a restored database, and is none yet.
+    /// A restore into the directory was begun and is not complete, so there is no database yet.
     NotRestored {
         /// The directory.
         path: PathBuf,
     },
-    /// The database is open already, in this process or another.
+    /// The database is open already, in this or another process.
     InUse {
         /// The directory.
         path: PathBuf,
-        /// Who has it, as far as it is known.
+        /// The process that has it open, as far as known.
         holder: String,
     },
-    /// The file system takes no writes.
+    /// The file system is read-only.
     ReadOnly {
         /// The directory.
         path: PathBuf,
     },
-    /// The user that the program runs as may not do what has to be done.
+    /// The program's user lacks a permission.
     NotPermitted {
-        /// What that is.
+        /// The operation that needs it.
         doing: String,
     },
-    /// A file of another database lies in the directory.
+    /// The directory contains a file of another database.
     Foreign {
         /// The file.
         file: PathBuf,
     },
-    /// A copy, which is a backup or what was to be restored from one, could not be written. What was to be copied
-    /// is as it was. [`code`](super::Error::code) says what kind of failure it was, as for others.
+    /// A copy could not be written: a backup, or a database being restored from one. The source of
+    /// the copy is unchanged. [`code`](super::Error::code) says what kind of failure it was, as for
+    /// other failures.
     NotCopied {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
-        /// What of it had to be left where it is.
+        /// The directory whose files could not be removed, if any.
         left: Option<PathBuf>,
     },
-    /// A call to the device failed for somebody who copies, checks or makes a checkpoint. Nothing came of that, and no
-    /// database has to be opened again. [`code`](super::Error::code) says what kind of failure it was, as for others.
+    /// A device call failed during a copy, a check or a checkpoint. That operation had no effect,
+    /// and the database need not be reopened. [`code`](super::Error::code) says what kind of
+    /// failure it was, as for other failures.
     NotDone {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The database was written by a later version of Foxton.
+    /// A later version of Foxton wrote the database.
     FutureFormat {
-        /// What is not known here.
+        /// A description of the unknown feature or format.
         found: String,
     },
-    /// Bytes that were once stored safely are not what they were.
+    /// Stored bytes have changed since they were made durable.
     Damaged {
-        /// The file, and where in it.
+        /// The file, and the position in it.
         place: String,
-        /// What is wrong there.
+        /// A description of the damage.
         what: String,
     },
-    /// The device has no room left.
+    /// The device has no free space.
     DeviceFull {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
     },
     /// The device failed.
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// An earlier failure of the device ended this database; it takes no more commits.
+    /// An earlier failure of the device stopped this database; it accepts no more commits.
     Poisoned {
         /// The earlier failure.
         why: String,
@@ -115,7 +117,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// A failed call to the device, told apart by what can be done about it.
+    /// Classifies a failed device call by what the user can do about it.
     pub(crate) fn from_io(path: &Path, doing: String, source: io::Error) -> Storage {
         match source.kind() {
             io::ErrorKind::ReadOnlyFilesystem => Storage::ReadOnly {
@@ -129,7 +131,7 @@ impl Storage {
         }
     }
 
-    /// The same, of something that is no part of keeping a database open.
+    /// Converts the error into one of an operation that is not needed to keep the database open.
     pub(super) fn in_passing(self) -> Storage {
         match self {
             Storage::Io { doing, source } => Storage::NotDone { doing, source },
@@ -260,7 +262,7 @@ impl fmt::Display for Storage {
     }
 }
 
-/// What can be done about a failed call.
+/// Returns advice about a failed call.
 fn mend(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",

@@ -1,4 +1,4 @@
-//! From an engine to a picture: one queue at a time, no more than so many holders and waiters.
+//! Capture of the status of an engine: one queue at a time, with a limited number of entries.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,14 +13,14 @@ use crate::status::{
     Status, Transactions, Usage,
 };
 
-/// Holders and waiters of a picture, about.
+/// Maximum number of holders and waiters in a status, approximately.
 const ENTRIES: usize = 4_000;
-/// Those in the way that are named for each waiter.
+/// Maximum number of conflicting owners listed for a waiter.
 const NAMED: usize = 8;
-/// Tables, labels and hot names of a picture.
+/// Maximum number of tables, of labels and of hot names in a status.
 const LISTED: usize = 100;
 
-/// Tables by number, each looked up once.
+/// Names of tables by number; each is looked up once.
 struct Names<'e> {
     engine: &'e Engine,
     known: HashMap<u32, String>,
@@ -34,11 +34,11 @@ impl Names<'_> {
     }
 }
 
-/// What goes on.
+/// Captures the status.
 pub(crate) fn status(engine: &Engine) -> Status {
     let worker = engine.workers.background_worker();
     let stats = engine.locks.stats(&worker);
-    // Beside the counts, so that rates are right.
+    // Read together with the counts, so that rates are right.
     let open = engine.opened.elapsed();
     let snapshot = engine.locks.inspect_limited(&worker, ENTRIES);
     let names = &mut Names {
@@ -132,7 +132,7 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
     }
 }
 
-/// Who of a cycle waits for what, with names as `call` calls them.
+/// Converts the members of a deadlock; `call` returns readable names.
 pub(crate) fn cycle(
     members: &[foxton_lock::request::CycleMember],
     mut call: impl FnMut(Name) -> String,
@@ -171,7 +171,7 @@ fn usage(name: String, told: &inspect::WaitUsage) -> Usage {
 
 fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
     let mut queues = snapshot.queues;
-    // The sort is stable: names without waiters stay in their order.
+    // The sort is stable: names without waiters keep their order.
     queues.sort_by_key(|queue| {
         let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
         std::cmp::Reverse(longest)
@@ -195,14 +195,15 @@ fn entry(told: &inspect::QueueEntry, behind: Vec<ConflictingOwner>) -> QueueEntr
         owner: told.owner.to_string(),
         label: told.label.to_string(),
         mode: told.mode.to_string(),
-        // The age is coarse, the wait is not.
+        // The age is coarse, the time waited is not.
         age: told.age.max(told.waited),
         waited: told.waited,
         behind,
     }
 }
 
-/// Whom the waiter at `at` waits for: holders, then those ahead of it from the nearest on.
+/// Returns the owners that the waiter at `at` waits for: holders, then the waiters ahead of it,
+/// nearest first.
 fn behind(queue: &inspect::LockQueue, at: usize) -> Vec<ConflictingOwner> {
     let waiter = &queue.waiters[at];
     let holders = queue.holders.iter().map(|holder| (holder, true));

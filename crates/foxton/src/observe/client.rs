@@ -1,4 +1,4 @@
-//! The other end: asks a running database for pictures.
+//! Client: requests the status of a running database.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -10,13 +10,14 @@ use super::protocol::{ASK, Answer};
 use super::socket_path;
 use crate::status::Status;
 
-/// How long the other end may take to let us in, and to go on with an answer: far more than it needs
-/// on a machine that has ten times too much to do.
+/// Time limit for accepting the connection and for each part of an answer. A server needs far less,
+/// even on a machine with ten times too much to do.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longer than any answer.
+/// Maximum length of an answer.
 const ANSWER_BYTES: u64 = 256 << 20;
 
-/// Looks into a database that another process, or this one, has open and lets be observed.
+/// Client for a database that another process, or this one, has open with
+/// [`Options::observe`](crate::Options::observe).
 ///
 /// ```
 /// use foxton::{Database, Options, observe::Watcher, options::Observe};
@@ -40,21 +41,21 @@ pub struct Watcher {
     stream: BufReader<UnixStream>,
 }
 
-/// Why nothing can be seen.
+/// Why a database cannot be observed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// There is nothing at that path.
+    /// The path does not exist.
     Missing {
         /// The path.
         place: PathBuf,
     },
-    /// There is no socket: no process has the database open, or the one that has did not opt in.
+    /// There is no socket: no process has the database open, or it did not opt in.
     NotObserved {
         /// The database's directory.
         place: PathBuf,
     },
-    /// There is a socket, but the process that made it is gone.
+    /// There is a socket, but the process that created it has ended.
     Gone {
         /// The database's directory, or the socket.
         place: PathBuf,
@@ -64,13 +65,13 @@ pub enum WatchError {
         /// The database's directory, or the socket.
         place: PathBuf,
     },
-    /// The other end refused, or said what makes no sense here: it may be of another version.
+    /// The server refused, or its answer is invalid: it may have another version.
     Refused {
-        /// Its words.
+        /// The server's message.
         what: String,
     },
-    /// There is a process, but for half a minute it let nobody in, or did not go on with its answer: it
-    /// may be stopped.
+    /// For half a minute the process did not accept the connection or did not continue its answer.
+    /// It may be stopped.
     Silent,
     /// The connection failed.
     Broken {
@@ -129,11 +130,11 @@ impl std::error::Error for WatchError {
 }
 
 impl Watcher {
-    /// Connects to whoever has the database in the directory `place` open; `place` may also be the
-    /// socket itself.
+    /// Connects to the process that has the database in the directory `place` open; `place` may
+    /// also be the socket.
     ///
     /// # Errors
-    /// Says what is in the way, and what to do about it.
+    /// Names the obstacle and says what to do about it.
     pub fn connect(place: impl AsRef<Path>) -> Result<Watcher, WatchError> {
         let place = place.as_ref();
         let here = || place.to_owned();
@@ -151,10 +152,10 @@ impl Watcher {
         })
     }
 
-    /// What goes on now.
+    /// Returns the current status.
     ///
     /// # Errors
-    /// After an error the connection is of no use any more: connect again.
+    /// After an error the connection is unusable: connect again.
     pub fn status(&mut self) -> Result<Status, WatchError> {
         let line = self.ask().map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {

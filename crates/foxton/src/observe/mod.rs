@@ -1,11 +1,12 @@
-//! Looking into a database from another process, and being told when a wait lasts too long.
+//! Observation of a database from another process, and dumps of long waits.
 //!
-//! A program opts in with [`Options::observe`](crate::Options::observe); then a thread of the database
-//! answers at a local socket, `observe.sock` in its directory, that only its own user may open.
-//! [`Watcher`](crate::observe::Watcher) is the other end. `docs/seeing.md` has the protocol, which any language can speak.
+//! A program opts in with [`Options::observe`](crate::Options::observe). A thread of the database
+//! then serves a local socket, `observe.sock` in the database's directory, which only the same user
+//! may open. [`Watcher`](crate::observe::Watcher) is the client. `docs/seeing.md` describes the
+//! protocol, which any language can speak.
 //!
-//! Nothing here is on the way of a transaction. Whoever asks gets a [`Status`](crate::status::Picture), taken
-//! one queue at a time and of bounded size; nobody is stopped while it is taken.
+//! Observation does not delay transactions. A client gets a [`Status`](crate::status::Status) of
+//! bounded size, captured one queue at a time; capturing it stops no transaction.
 
 /// Capture of the status of an engine.
 pub(crate) mod capture;

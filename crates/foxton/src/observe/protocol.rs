@@ -1,4 +1,4 @@
-//! Requests and answers as bytes: a line of words asks, a line of JSON answers.
+//! Protocol: a request is a line of words, an answer is a line of JSON.
 //!
 //! ```text
 //! > foxton 1 picture
@@ -7,19 +7,19 @@
 //! < {"foxton":1,"error":"..."}                       and the connection is closed
 //! ```
 //!
-//! The number is the protocol's version. Within a version fields are added and never taken away.
+//! The number is the version of the protocol. Within a version fields are added and never removed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::status::Status;
 
-/// The version spoken here.
+/// The version of this implementation.
 const VERSION: u32 = 1;
 
-/// Bytes of a request, its line end included.
+/// Maximum length of a request in bytes, including its line end.
 pub(super) const REQUEST_BYTES: usize = 256;
 
-/// What asks for a picture.
+/// The request for the status.
 pub(super) const ASK: &[u8] = b"foxton 1 picture\n";
 
 /// One line of answer.
@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// Whether `line`, without its end, asks for a picture; or what is wrong with it, for who sent it.
+/// Checks that `line`, without its end, requests the status. An error is a message for the client.
 pub(super) fn check(line: &[u8]) -> Result<(), &'static str> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();

@@ -1,16 +1,17 @@
-//! The thread that answers who looks into a database.
+//! Server thread: answers the clients that observe a database.
 //!
-//! One thread, one `poll`, sockets that never block. What a client costs is bounded: so many clients,
-//! so many bytes of request, one answer under way, and a picture that all share if they ask within
-//! [`FRESH`] of its being taken, or within as long as it took. So whoever asks, and however often, no
-//! more than half of this thread's time is spent on pictures, and who comes while one is taken waits for
-//! one more at most. A client that does not read gets no second answer and, after [`PATIENCE`], is gone.
+//! It is one thread with one `poll` and non-blocking sockets. The cost of a client is bounded by
+//! the number of clients, the length of a request, one answer in flight per client, and a shared
+//! status. Clients share a status if they ask within [`FRESH`] of its capture, or within as long as
+//! the capture took. So however often clients ask, the thread spends at most half of its time on
+//! capturing. A client that asks during a capture waits for at most one more. A client that does
+//! not read gets no second answer and is disconnected after [`PATIENCE`].
 //!
 //! # Invariants
 //!
-//! * I1  The thread holds the engine only while it takes a picture: it keeps no database open.
-//! * I2  Who closes the database joins the thread, so that the socket is gone when `drop` returns;
-//!   unless it is this very thread that closes it.
+//! * I1  The thread holds the engine only during a capture, so it keeps no database open.
+//! * I2  Closing the database joins the thread, so the socket is gone when `drop` returns. The
+//!   exception is when this very thread closes the database.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,16 +27,16 @@ use super::socket_path::{self, ListeningSocket};
 use crate::engine::Engine;
 use crate::observe::capture;
 
-/// Clients at once. One more, and the one that has been silent for longest must go.
+/// Maximum number of clients. One more replaces the client that has been silent for longest.
 const CLIENTS: usize = 32;
-/// How long a picture serves whoever asks, at least.
+/// Minimum time that a status is reused.
 const FRESH: Duration = Duration::from_millis(50);
-/// How long an answer may lie unread.
+/// Maximum time that an answer may stay unread.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long nobody is let in after the system had no room for one more.
+/// Time during which no client is accepted after the system had no resources for one more.
 const DEAF: Duration = Duration::from_secs(1);
 
-/// A running thread; it ends, and its socket goes, when this is dropped.
+/// A running server thread. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
@@ -44,7 +45,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers for `engine` at a socket of its own.
+    /// Starts serving `engine` at a socket.
     pub(crate) fn start(engine: &Arc<Engine>, bound: ListeningSocket) -> io::Result<Server> {
         let (stop, stopped) = UnixStream::pair()?;
         let state = ServerState {
@@ -76,7 +77,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the socket of a database is to be.
+/// Binds the socket of a database.
 pub(crate) fn bind(directory: Option<&Path>, at: Option<&Path>) -> io::Result<ListeningSocket> {
     match (at, directory) {
         (Some(path), _) => socket_path::bind(path),
@@ -89,9 +90,9 @@ struct ServerState {
     engine: Weak<Engine>,
     bound: ListeningSocket,
     stopped: UnixStream,
-    /// In the order in which they came: of those that are equally silent, the first is let go.
+    /// In order of arrival: of equally silent clients the first is disconnected.
     clients: Vec<Client>,
-    /// The last picture, as it is sent, and until when it serves.
+    /// The last status as sent, and until when it is reused.
     latest: Option<(Instant, Arc<[u8]>)>,
     deaf_until: Option<Instant>,
 }
@@ -106,11 +107,11 @@ impl Drop for ServerState {
 struct Client {
     stream: UnixStream,
     asked: Vec<u8>,
-    /// The answer under way, and how much of it has gone.
+    /// The answer in flight, and how many bytes of it are sent.
     answer: Option<(Arc<[u8]>, usize)>,
-    /// It has been told what was wrong, and is heard no more.
+    /// True once the client has got an error; its requests are no longer read.
     leaving: bool,
-    /// When it last did something.
+    /// Time of its last activity.
     active: Instant,
 }
 
@@ -132,7 +133,7 @@ impl ServerState {
         }
     }
 
-    /// Sleeps until somebody has something to say; `None` when it is time to end.
+    /// Sleeps until a socket is ready; returns `None` when the thread must end.
     fn wait(&mut self) -> Option<PollResult> {
         self.deaf_until = self.deaf_until.filter(|&until| Instant::now() < until);
         let newcomers = match self.deaf_until {
@@ -150,7 +151,7 @@ impl ServerState {
             };
             PollFd::new(&client.stream, wanted)
         }));
-        // Only those who do not read what they asked for, and the deaf time, need a clock.
+        // Only unread answers and the pause after a failed accept need a timeout.
         let hurried =
             self.deaf_until.is_some() || self.clients.iter().any(|client| client.answer.is_some());
         let pause = Timespec {
@@ -175,7 +176,7 @@ impl ServerState {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    // No room: they wait outside, and we do not spin.
+                    // No resources: new clients wait in the backlog, and this thread does not spin.
                     self.deaf_until = Some(now + DEAF);
                     return;
                 }
@@ -197,12 +198,13 @@ impl ServerState {
         }
     }
 
-    /// Does what can be done for one client without waiting. An error: it is gone, or must go.
+    /// Does what is possible for one client without waiting. After an error the client must be
+    /// disconnected.
     fn attend(&mut self, at: usize, now: Instant) -> io::Result<()> {
         if self.clients[at].answer.is_none() {
             self.clients[at].read(now)?;
         }
-        // More than one request may have come: as many as there is room for.
+        // Several requests may have arrived: answer as many as can be sent.
         loop {
             let client = &mut self.clients[at];
             client.write(now)?;
@@ -221,7 +223,7 @@ impl ServerState {
         }
     }
 
-    /// The answer that is a picture: the last one, if it is fresh.
+    /// Returns the answer with the status: the last one, if it is fresh.
     fn line(&mut self, now: Instant) -> io::Result<Arc<[u8]>> {
         if let Some((until, line)) = &self.latest
             && now < *until
@@ -238,14 +240,14 @@ impl ServerState {
     }
 }
 
-/// What `poll` said.
+/// Result of `poll`.
 struct PollResult {
     newcomers: bool,
     clients: Vec<bool>,
 }
 
 impl Client {
-    /// Takes in what has come, as far as a request may be long.
+    /// Reads input, up to the maximum length of a request.
     fn read(&mut self, now: Instant) -> io::Result<()> {
         let mut bytes = [0; REQUEST_BYTES];
         let room = REQUEST_BYTES - self.asked.len();
@@ -263,7 +265,7 @@ impl Client {
         }
     }
 
-    /// The first whole line of what was asked, judged.
+    /// Removes the first complete line of the input and checks it.
     fn next_request(&mut self) -> Option<Result<(), &'static str>> {
         let end = self.asked.iter().position(|&byte| byte == b'\n');
         match end {
@@ -279,7 +281,7 @@ impl Client {
         }
     }
 
-    /// Sends as much of the answer as goes.
+    /// Sends as much of the answer as the socket accepts.
     fn write(&mut self, now: Instant) -> io::Result<()> {
         while let Some((line, sent)) = &mut self.answer {
             match self.stream.write(&line[*sent..]) {
@@ -301,7 +303,7 @@ impl Client {
     }
 }
 
-/// Errors that only mean: later.
+/// Ignores errors that only mean: later.
 fn passing(error: io::Error) -> io::Result<()> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(()),

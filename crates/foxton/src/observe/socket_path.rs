@@ -1,15 +1,16 @@
-//! Where the socket of an observed database is, for both ends.
+//! Path of the socket of an observed database, for server and client.
 //!
-//! Beside the database: `observe.sock` in its directory. Where that cannot be, because the directory
-//! takes no sockets or its path is too long for one, it is in a directory of the user's own,
-//! `/tmp/foxton-UID`, under a name made from the path. Whoever looks tries both.
+//! The socket is `observe.sock` in the database's directory. If the directory cannot hold sockets,
+//! or its path is too long for one, the socket is in a private directory of the user,
+//! `/tmp/foxton-UID`. Its name there is derived from the path. A client tries both.
 //!
 //! # Invariants
 //!
-//! * I1  A socket can be opened by its user alone, from its first moment: it gets its mode (0600)
-//!   after it has its name and before it listens.
-//! * I2  Nothing is removed but a socket at which nobody listens.
-//! * I3  A directory under `/tmp` is used only if it is the user's own and nobody else's to enter.
+//! * I1  Only its user can open a socket, from the first moment: it gets its mode (0600) after it
+//!   has its name and before it listens.
+//! * I2  Only a socket without a listener is removed.
+//! * I3  A directory under `/tmp` is used only if it belongs to the user and no other user can
+//!   enter it.
 
 use std::fs;
 use std::io;
@@ -22,32 +23,32 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-/// The name of the socket in the directory of the database.
+/// Name of the socket in the directory of the database.
 pub const SOCKET_FILE: &str = "observe.sock";
 
-/// Connections that may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A socket that listens, and its place.
+/// A listening socket and its path.
 #[derive(Debug)]
 pub(crate) struct ListeningSocket {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
-    /// Device and inode: to take away no other socket than this.
+    /// Device and inode, so that no other socket is removed.
     identity: (u64, u64),
 }
 
 impl ListeningSocket {
-    /// Takes the socket's name away, if it still is this socket's.
+    /// Removes the socket's file, if it is still this socket's.
     pub(crate) fn remove(&self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // If it stays, the next one finds that nobody listens (I2).
+            // If the file stays, the next server finds that it has no listener (I2).
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A socket in the directory of a database, or at the place that stands in for it.
+/// Binds a socket in the directory of a database, or at its alternative path.
 pub(crate) fn bind_beside(directory: &Path) -> io::Result<ListeningSocket> {
     bind(&directory.join(SOCKET_FILE)).or_else(|error| match elsewhere(directory) {
         Ok(path) if is_no_place(&error) => {
@@ -58,7 +59,7 @@ pub(crate) fn bind_beside(directory: &Path) -> io::Result<ListeningSocket> {
     })
 }
 
-/// A socket at `path`.
+/// Binds a socket at `path`.
 pub(crate) fn bind(path: &Path) -> io::Result<ListeningSocket> {
     remove_stale(path)?;
     let (directory, name) = split(path)?;
@@ -77,8 +78,8 @@ pub(crate) fn bind(path: &Path) -> io::Result<ListeningSocket> {
     Ok(bound)
 }
 
-/// Connects to the socket of the database in the directory `place`, or to the socket `place`. The stream
-/// waits no longer than `patience` for anything; connecting is refused as `WouldBlock` after that time.
+/// Connects to the socket of the database in the directory `place`, or to the socket `place`. Each
+/// operation on the stream waits at most `patience`; connecting then fails with `WouldBlock`.
 pub(crate) fn connect(place: &Path, patience: Duration) -> io::Result<UnixStream> {
     if !fs::metadata(place)?.is_dir() {
         return connect_to(place, Some(patience));
@@ -93,7 +94,8 @@ pub(crate) fn connect(place: &Path, patience: Duration) -> io::Result<UnixStream
     })
 }
 
-/// Where more than [`BACKLOG`] wait to be accepted, connecting waits, too: so long, or not at all.
+/// Connects to the socket at `path`. If more than [`BACKLOG`] connections wait to be accepted, it
+/// waits at most `patience`, or not at all.
 fn connect_to(path: &Path, patience: Option<Duration>) -> io::Result<UnixStream> {
     let (directory, name) = split(path)?;
     let stream = UnixStream::from(new_socket()?);
@@ -105,7 +107,7 @@ fn connect_to(path: &Path, patience: Option<Duration>) -> io::Result<UnixStream>
     Ok(stream)
 }
 
-/// Takes away a socket at which nobody listens (I2).
+/// Removes a socket without a listener (I2).
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -118,7 +120,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     let answered = match connect_to(path, None) {
         Ok(_) => true,
-        // Others wait to be let in, so somebody is there.
+        // Connections wait to be accepted, so there is a listener.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => false,
         Err(error) => return Err(error),
@@ -130,7 +132,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, what))
 }
 
-/// The directory of `path`, open, and the rest.
+/// Returns the directory of `path`, opened, and the file name.
 fn split(path: &Path) -> io::Result<(OwnedFd, &Path)> {
     let name = path.file_name().map(Path::new);
     let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -142,8 +144,8 @@ fn split(path: &Path) -> io::Result<(OwnedFd, &Path)> {
     Ok((rustix::fs::open(parent, flags, Mode::empty())?, name))
 }
 
-/// The address of a socket. A path that is too long for one is taken through the open directory,
-/// where the system can do that.
+/// Returns the address of a socket. If the path is too long, it uses the opened directory, where
+/// the system allows that.
 fn address(directory: &OwnedFd, path: &Path, name: &Path) -> io::Result<SocketAddrUnix> {
     use std::os::fd::AsRawFd;
     let short = || {
@@ -179,10 +181,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Whether a socket cannot be in that directory at all, so that another place is worth a try.
+/// True if the directory cannot hold a socket at all, so that another place is worth trying.
 fn is_no_place(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, PermissionDenied, ReadOnlyFilesystem, Unsupported};
-    // `bind` says EPERM where a file system has no sockets, which is a kind of PermissionDenied.
+    // `bind` returns EPERM where a file system has no sockets, which is a kind of PermissionDenied.
     let kinds = [
         PermissionDenied,
         ReadOnlyFilesystem,
@@ -192,7 +194,7 @@ fn is_no_place(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// The place that stands in for `observe.sock` in `directory`.
+/// Returns the alternative path for `observe.sock` in `directory`.
 fn elsewhere(directory: &Path) -> io::Result<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let whole = fs::canonicalize(directory)?;
@@ -207,7 +209,7 @@ fn elsewhere(directory: &Path) -> io::Result<PathBuf> {
     )))
 }
 
-/// Makes sure that `directory` is the user's own (I3), making it if it is to be made.
+/// Verifies that `directory` belongs to the user alone (I3), creating it first if `make` is set.
 fn own_directory(directory: &Path, make: bool) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     if make {
@@ -226,7 +228,7 @@ fn own_directory(directory: &Path, make: bool) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-/// Whether the other end is the same user, or the superuser, as far as the system tells.
+/// True if the peer is the same user or the superuser, as far as the system tells.
 pub(crate) fn is_our_own(stream: &UnixStream) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -247,7 +249,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A directory that goes when the test ends.
+    /// A directory that is removed when the test ends.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!(in_vain.kind(), io::ErrorKind::WouldBlock, "{in_vain}");
         std::thread::scope(|scope| {
             scope.spawn(|| connect(&scratch.0, PATIENCE).expect("there is room in time"));
-            // A connection that waits is only let in when one before it was.
+            // A waiting connection is accepted only after an earlier one was.
             std::thread::yield_now();
             bound.listener.accept().expect("many wait");
         });

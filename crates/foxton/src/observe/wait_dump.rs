@@ -1,7 +1,8 @@
-//! Waits that last too long: a thread looks now and then, and tells who waits behind whom.
+//! Wait dumps: a thread checks for long waits and reports them.
 //!
-//! Looking is cheap: the records of owners, no queue. Only when a wait has lasted longer than the
-//! bound is a picture taken, and not more often than [`Options::dump_waits_every`] says.
+//! A check is cheap: it reads the records of owners and no queue. Only when a wait has lasted
+//! longer than the limit does the thread capture a status, and not more often than
+//! [`Options::dump_waits_every`] allows.
 //!
 //! [`Options::dump_waits_every`]: crate::Options::dump_waits_every
 
@@ -20,10 +21,10 @@ use crate::engine::Engine;
 use crate::options::DumpTo;
 use crate::status::WaitDump;
 
-/// Between two looks: a quarter of the bound, within these.
+/// Limits of the time between two checks, which is otherwise a quarter of the limit.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(250));
 
-/// A running thread; it ends when this is dropped.
+/// A running thread; dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Dumper {
     stop: Arc<Stop>,
@@ -37,7 +38,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Sleeps for `pause`; whether to stop.
+    /// Sleeps for `pause`; returns whether to stop.
     fn within(&self, pause: Duration) -> bool {
         let asked = shim::lock(&self.asked);
         let waited = self.news.wait_timeout_while(asked, pause, |asked| !*asked);
@@ -45,7 +46,7 @@ impl Stop {
     }
 }
 
-/// Where dumps go, opened.
+/// The destination of dumps, opened.
 enum Sink {
     Stderr,
     File(File),
@@ -53,7 +54,7 @@ enum Sink {
 }
 
 impl Dumper {
-    /// Watches the waits of `engine`, as its options say.
+    /// Starts watching the waits of `engine`, as its options say.
     pub(crate) fn start(engine: &Arc<Engine>, bound: Duration) -> io::Result<Dumper> {
         let mut sink = match &engine.options.dump_waits_to {
             DumpTo::Stderr => Sink::Stderr,
@@ -100,7 +101,7 @@ impl Drop for Dumper {
     }
 }
 
-/// The dump, if some wait has lasted for `bound`.
+/// Returns a dump if a wait has lasted for `bound`.
 fn look(engine: &Weak<Engine>, bound: Duration) -> Option<WaitDump> {
     let engine = engine.upgrade()?;
     let longest = engine
@@ -115,12 +116,12 @@ fn look(engine: &Weak<Engine>, bound: Duration) -> Option<WaitDump> {
 
 impl Sink {
     fn take(&mut self, dump: &WaitDump) {
-        // Whoever cannot be told now is told by the next dump.
+        // A dump that cannot be written is lost; the next one reports the same waits.
         match self {
             Sink::Stderr => _ = io::stderr().lock().write_all(dump.to_string().as_bytes()),
             Sink::File(file) => _ = file.write_all(dump.to_string().as_bytes()),
             Sink::Call(call) => {
-                // A callback that panics has said so; the waits go on being watched.
+                // The panic has printed its message; the thread continues watching.
                 let _ = catch_unwind(AssertUnwindSafe(|| call.call(dump)));
             }
         }

@@ -1,4 +1,4 @@
-//! How many transactions may be at work at once.
+//! Admission: the number of transactions that run at once.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,13 +10,15 @@ use foxton_sync::named_enum::UnknownChoice;
 
 const CHOICES: [&str; 3] = ["unlimited", "adaptive", "numbers from 1"];
 
-/// How many transactions are at work at once; the others wait at their beginning, when nobody can wait for
-/// them yet.
+/// Maximum number of transactions that run at once. Further ones wait at their beginning, where
+/// they hold no locks and so block no other transaction.
 ///
-/// Where many more threads than processors update the same rows, most of those at work wait for each other,
-/// and the processors do little but put them to sleep and wake them; where they only read, each finds the caches full of what
-/// others have read. See [`foxton_sync::admission`]. Transactions of
-/// tasks and sessions are not counted and never wait, and one that waits for the log does not count.
+/// Admission helps where many more threads than processors update the same rows. Most running
+/// transactions then wait for each other, and the processors spend their time on putting threads to
+/// sleep and waking them. It also helps where threads only read, because each thread finds the
+/// caches filled with data that others read. See [`foxton_sync::admission`]. Transactions of tasks
+/// and sessions are not counted and never wait for admission. A transaction that waits for the log
+/// does not count.
 ///
 /// ```
 /// use foxton::Admission;
@@ -29,18 +31,22 @@ const CHOICES: [&str; 3] = ["unlimited", "adaptive", "numbers from 1"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Admission {
-    /// All.
+    /// No limit.
     Unlimited,
-    /// All, but three for each processor where more is committed with so few. Whether it is, is tried for half a second, when
-    /// more than eight for each processor are blocked by locks of others, or were at work within a tenth of a second, and
-    /// this process keeps three fifths of the processors busy; and again after two seconds, or more if it was in
-    /// vain, up to eight. Where transactions wait for something else a trial is over after some 30 ms, in which a
-    /// few of them go on, and the next comes later and later, up to a minute (`examples/waiting.rs`).
+    /// No limit, or three transactions per processor while that commits more.
+    ///
+    /// The engine finds out by trials of half a second. It starts one when more than eight
+    /// transactions per processor are blocked by locks, or ran within a tenth of a second, and this
+    /// process keeps three fifths of the processors busy. It repeats the trial after two seconds,
+    /// or later if trials do not help, but at most after eight. Where transactions wait for
+    /// something else, a trial ends after some 30 ms, during which a few of them are admitted. The
+    /// next trial then comes later and later, up to a minute (`examples/waiting.rs`).
     #[default]
     Adaptive,
-    /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are
-    /// let in one every 10 ms, however idle the processors. So this is not for programs whose transactions wait for
-    /// people or for the network, nor for threads with several transactions open.
+    /// At most this many. Transactions that wait for a row, or for their program, count. If all
+    /// admitted transactions wait like that, one more is admitted every 10 ms, however idle the
+    /// processors are. So do not use this where transactions wait for people or the network, or
+    /// where threads have several transactions open.
     Fixed(NonZeroU32),
 }
 

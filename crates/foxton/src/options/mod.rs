@@ -1,6 +1,6 @@
-//! How an open database behaves.
+//! Options of an open database.
 //!
-//! Nothing here is kept on disk: a database may be opened with other options each time.
+//! Options are not stored: a program may open a database with other options each time.
 
 /// Admission: how many transactions run at once.
 pub(crate) mod admission;
@@ -31,7 +31,7 @@ pub use foxton_log::BufferKind as LogBufferKind;
 pub use foxton_sync::latch::Kind as LatchKind;
 pub use foxton_sync::named_enum::UnknownChoice;
 
-/// How an open database behaves. Start from [`Options::default`] and change fields.
+/// Options of an open database. Start with [`Options::default`] and change fields.
 ///
 /// ```
 /// use foxton::{Database, Durability, Options};
@@ -46,103 +46,116 @@ pub use foxton_sync::named_enum::UnknownChoice;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// What a commit waits for, unless its transaction says otherwise. Default
+    /// When a commit is acknowledged, unless its transaction overrides it. Default
     /// [`Durability::Sync`].
     pub durability: Durability,
-    /// Whether a commit that waits for the device, or for another thread that writes the log, gives its locks back
-    /// before: others go on at once, and are themselves answered only when what they have seen is as safe as it was to
-    /// be. Default true.
+    /// Whether a commit releases its locks before the log is written, if it has to wait for the
+    /// device or for another thread that writes the log. Other transactions then continue at once.
+    /// They are acknowledged only when the commits they have read from are as durable as required.
+    /// Default true.
     pub early_release: bool,
-    /// How far transactions are kept apart, unless one says otherwise. Default
-    /// [`Isolation::Serializable`].
+    /// Isolation level, unless a transaction overrides it. Default [`Isolation::Serializable`].
     pub isolation: Isolation,
-    /// Which lock manager decides who may. Default `direct`.
+    /// The lock manager. Default `direct`.
     pub lock_manager: LockManagerKind,
-    /// Whether transactions leave their locks on tables to the next of the same worker, so that all
-    /// need not meet at one name. Default [`LockInheritance::Off`].
+    /// Whether a transaction leaves its table locks to the next transaction of the same worker, so
+    /// that not every transaction updates the same lock. Default [`LockInheritance::Off`].
     pub lock_inheritance: LockInheritance,
-    /// Which latch guards the lock manager's buckets. Default `parking`.
+    /// The latch of the lock manager's buckets. Default `parking`.
     pub latch: LatchKind,
     /// Buckets of the lock manager's hash table, rounded up to a power of two. Default 16,384; from
-    /// 1 to 2^24. More buckets, fewer transactions that meet at one.
+    /// 1 to 2^24. With more buckets, transactions share a bucket more rarely.
     pub lock_buckets: usize,
-    /// Above how many locked keys of one table a transaction trades them for a lock on all of it, and locks
-    /// no more keys of it, if nobody is in the way; if somebody is, it goes on with keys and tries again
-    /// later. Default 10,000; 0 for never.
+    /// Number of locked keys in one table above which a transaction trades them for a lock on the
+    /// whole table (escalation). It then locks no more keys of that table. If other owners
+    /// conflict, it keeps locking keys and tries again later. Default 10,000; 0 for never.
     pub lock_escalation: u32,
-    /// Bytes that the locks of one transaction may take, about, before it does the same with the tables of
-    /// which it has most keys locked. It never waits for that, and nothing is refused: where others are in the
-    /// way it goes on with keys. Default 64 MiB, some 700,000 locks.
+    /// Bytes, approximately, that the locks of one transaction may take before it escalates those
+    /// tables in which it has locked most keys. It never waits for that, and no request is refused:
+    /// if other owners conflict, it keeps locking keys. Default 64 MiB, some 700,000 locks.
     pub transaction_lock_bytes: usize,
-    /// Bytes that the locks of all transactions may take, about. Above that, a transaction with some 256
-    /// locks or more does the same, and if it gets no table and others do not end, what it asks for is refused
-    /// with `lock_room`; it can go on with what it has, lock whole tables, or roll back. Default 1 GiB.
+    /// Bytes, approximately, that the locks of all transactions may take. Above that, a transaction
+    /// with about 256 or more locks escalates too. If it gets no table lock and other transactions
+    /// do not end, its request is refused with `lock_room`. It can then continue with the locks it
+    /// has, lock whole tables, or roll back. Default 1 GiB.
     pub lock_bytes: usize,
-    /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
+    /// Policy that chooses the victim of a deadlock. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
-    /// Whether the lock manager may have threads of its own, as `sharded:global-latch` has one to find deadlocks.
-    /// Without, whoever begins to wait does what such a thread would. Default true.
+    /// Whether the lock manager may have threads of its own; `sharded:global-latch` has one that
+    /// detects deadlocks. Without it, a request that begins to wait does the thread's work. Default
+    /// true.
     pub lock_threads: bool,
-    /// How long one lock request waits before it is refused with `lock_timeout`. Default 10 s. Deadlocks are
-    /// found at once and do not wait for this. The refusal comes out of [`Database::run`](crate::Database::run),
-    /// too, which does not run the transaction again for it: a wait is over after this time.
+    /// Maximum time that one lock request waits before it is refused with `lock_timeout`. Default
+    /// 10 s. Deadlocks are found at once and do not depend on this.
+    /// [`Database::run`](crate::Database::run) returns this refusal too and does not rerun the
+    /// transaction.
     pub lock_wait: Duration,
-    /// How long a transaction may hold what it has locked while its program asks nothing of it. Then it is
-    /// rolled back, its locks go, and what its program asks next is refused with `ended_idle`. Default
-    /// `None`: as long as it likes. At least 1 ms; [`Duration::MAX`] ends nobody and lets
-    /// [`Database::transactions`](crate::Database::transactions) say how long each has been idle. With it, each
-    /// operation takes a mutex of its own transaction twice. An operation in progress, a range that is being
-    /// read one by one, and a session between its transactions are not idle.
+    /// Maximum time that a transaction may hold locks while its program requests nothing. After
+    /// that the database rolls it back and releases its locks, and the program's next request is
+    /// refused with `ended_idle`. Default `None`: no limit. At least 1 ms. [`Duration::MAX`] ends
+    /// no transaction, but lets [`Database::transactions`](crate::Database::transactions) report
+    /// idle times. With a timeout, each operation takes a mutex of its own transaction twice. A
+    /// transaction is not idle during an operation or while the program iterates over a range. A
+    /// session between its transactions is not idle either.
     pub idle_timeout: Option<Duration>,
-    /// Whether locks are taken at all. Default [`Locking::On`].
+    /// Whether transactions take locks. Default [`Locking::On`].
     pub locking: Locking,
-    /// How many transactions are at work at once. Default [`Admission::Adaptive`].
+    /// Number of transactions that run at once. Default [`Admission::Adaptive`].
     pub admission: Admission,
-    /// Times [`Database::run`](crate::Database::run) runs a transaction that deadlocks end before it gives the
-    /// last of them back. Default 1,000; at least 1.
+    /// Maximum number of times that [`Database::run`](crate::Database::run) runs a transaction that
+    /// deadlocks end, before it returns the last deadlock. Default 1,000; at least 1.
     pub run_attempts: u32,
-    /// Bytes of log kept in memory before writers wait for the device; what is more than a power of
-    /// two is not used. Default 4 MiB; from 64 KiB to 1 GiB.
+    /// Bytes of log kept in memory before writers wait for the device, rounded down to a power of
+    /// two. Default 4 MiB; from 64 KiB to 1 GiB.
     pub log_buffer_bytes: usize,
-    /// How threads come by their places in the log buffer. Default: [`LogBufferKind::default`].
+    /// How threads reserve space in the log buffer. Default: [`LogBufferKind::default`].
     pub log_buffer: LogBufferKind,
     /// Bytes of one log file. Default 64 MiB; from 64 KiB to 64 GiB.
     pub log_segment_bytes: u64,
-    /// Bytes of changes a transaction gathers before it hands them to the log in parts. Default
-    /// 1 MiB; from 256 bytes to 128 MiB, since a record of the log takes a part and one change more.
+    /// Bytes of changes that a transaction collects before it passes them to the log in parts.
+    /// Default 1 MiB; from 256 bytes to 128 MiB, because a log record holds one part plus one
+    /// change.
     pub redo_part_bytes: usize,
-    /// How long a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for as long as
-    /// nobody asks for more.
+    /// Maximum time that a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for no
+    /// limit, until a sync is requested.
     pub sync_interval: Duration,
-    /// Bytes of log after which a checkpoint is begun. Restart has to replay that much, and what comes while it is made: as a rule
-    /// less than twice as much. Where more is written than a checkpoint can keep up with, commits wait for it from one and a half times as
-    /// much on ([`CheckpointStats::throttled`](crate::CheckpointStats::throttled)), so that the log stays below
-    /// three and a half times as much or, while a large database is rewritten, an eighth of that more. Each thread may be one transaction further, and on a busy machine
-    /// some comes before the thread that makes checkpoints runs.
-    /// Default 256 MiB; at least 4 KiB; `u64::MAX` for only on [request](crate::Database::checkpoint), and then nobody waits.
+    /// Bytes of log after which a checkpoint begins. Default 256 MiB; at least 4 KiB. `u64::MAX`
+    /// makes checkpoints only on [request](crate::Database::checkpoint), and then commits never
+    /// wait for one.
+    ///
+    /// A restart replays this much log, plus the log written while the checkpoint was made: as a
+    /// rule less than twice as much in total. If commits write faster than a checkpoint can be
+    /// made, they wait for it from one and a half times as much on
+    /// ([`CheckpointStats::throttled`](crate::CheckpointStats::throttled)). So the log stays below
+    /// three and a half times as much. While a large database is being rewritten, an eighth of its
+    /// size is added to that. Each thread may exceed this by one transaction, and on a busy machine
+    /// some log is written before the checkpoint thread runs.
     pub checkpoint_log_bytes: u64,
-    /// Bytes that a checkpoint which nobody waits for reads and writes in a second at most. Default
-    /// `None`: it goes with the log, so that it is done when three quarters of the next one's have come, and takes an eighth of
-    /// one processor where none comes. If twice [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have
-    /// come since the last one, the next keeps to neither, nor does one that commits have come to wait for.
+    /// Maximum number of bytes that a checkpoint reads and writes per second while no caller waits
+    /// for it. Default `None`: the rate follows the log. The checkpoint is then done when three
+    /// quarters of the log for the next one have been written, and uses an eighth of one processor
+    /// while no log is written. Both limits are ignored if twice
+    /// [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have been written since the last
+    /// checkpoint, or if commits wait for this one.
     pub checkpoint_rate: Option<u64>,
-    /// Threads that load and replay when the database is opened; more than 256 are taken for 256. Default 0:
-    /// as many as the process may run at once, but at most 16.
+    /// Number of threads that load and replay when the database is opened; at most 256 are used.
+    /// Default 0: as many as the process may run at once, but at most 16.
     pub restart_threads: usize,
-    /// Hears how far opening the database has come. Default `None`.
+    /// Callback for the progress of opening the database. Default `None`.
     pub progress: Option<ProgressCall>,
-    /// The secondary indexes that the program keeps: those that exist are filled when the database is
-    /// opened, others are made. Default: none.
+    /// The program's secondary indexes. Existing ones are filled when the database is opened;
+    /// others are created. Default: none.
     pub indexes: Indexes,
-    /// Whether other processes of the same user may look in, and where. Default [`Observe::Off`].
+    /// Whether other processes of the same user may read the database's status, and through which
+    /// socket. Default [`Observe::Off`].
     pub observe: Observe,
-    /// A lock wait that lasts longer has everybody who waits dumped to
-    /// [`dump_waits_to`](Self::dump_waits_to). Default `None`: no wait does. At least 1 ms; it is
-    /// noticed up to a quarter of this, and at most 250 ms, late.
+    /// Duration of a lock wait after which all waits are dumped to
+    /// [`dump_waits_to`](Self::dump_waits_to). Default `None`: no dumps. At least 1 ms. A long wait
+    /// is noticed late, by up to a quarter of this and at most 250 ms.
     pub dump_waits_after: Option<Duration>,
-    /// Time between two dumps of waits. Default 10 s.
+    /// Minimum time between two dumps of waits. Default 10 s.
     pub dump_waits_every: Duration,
-    /// Where dumps of waits go. Default [`DumpTo::Stderr`].
+    /// Destination of dumps of waits. Default [`DumpTo::Stderr`].
     pub dump_waits_to: DumpTo,
     /// What is to be done wrong, to see whether it is found. Default `None`.
     #[cfg(feature = "planted")]
@@ -190,9 +203,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Everything as small as it may be, so that log files fill, large transactions come in parts
-    /// and keys share buckets at once; and no threads for locks, so that whatever a request brings
-    /// about has happened when it returns. Tests start from here.
+    /// Returns the smallest options. Log files fill quickly, large transactions are written in
+    /// parts, and keys share buckets. The lock manager has no threads, so all effects of a request
+    /// have happened when it returns. Tests start from these.
     pub fn tiny() -> Options {
         Options {
             lock_buckets: 4,
@@ -215,7 +228,7 @@ impl Options {
         Planted()
     }
 
-    /// Threads for [`restart_threads`](Self::restart_threads).
+    /// Returns the number of threads for [`restart_threads`](Self::restart_threads).
     pub(crate) fn threads_for_restart(&self) -> usize {
         let machine = || std::thread::available_parallelism().map_or(1, usize::from);
         match self.restart_threads {
@@ -224,7 +237,7 @@ impl Options {
         }
     }
 
-    /// Refuses options out of their range.
+    /// Returns an error if an option is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let rules = [
             (
@@ -270,29 +283,29 @@ impl Options {
     }
 }
 
-/// What a commit waits for before it is acknowledged.
+/// When a commit is acknowledged.
 ///
-/// | | survives the process | survives the power |
+/// | | survives a crash of the process | survives a power failure |
 /// |---|---|---|
 /// | `Sync` | yes | yes |
 /// | `Buffered` | yes | yes, once [`Options::sync_interval`] has passed |
 /// | `None` | what was written by then | what was synced by then |
 ///
-/// A transaction that only read promises the same of what it read: its commit waits until the commits
-/// it saw are as durable as they said they would be, and as it says itself. Until then, what it read may
-/// be lost with them.
+/// A read-only transaction gives the same guarantee for what it read. Its commit waits until the
+/// commits it has read from are as durable as they promised to be, and as the transaction itself
+/// requires. Until then, a crash may lose what it read together with those commits.
 ///
-/// Whatever is lost is lost from the end: restart finds every commit up to some point in commit
-/// order, whole, and none after it.
+/// Losses are always at the end: a restart finds a prefix of the commits in commit order, each
+/// complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Durability {
     /// The commit is on the device when `commit` returns.
     #[default]
     Sync,
-    /// The commit is with the operating system when `commit` returns, and synced soon after.
+    /// The operating system has the commit when `commit` returns; it is synced soon after.
     Buffered,
-    /// `commit` waits for nothing.
+    /// `commit` does not wait.
     None,
 }
 
@@ -303,56 +316,56 @@ foxton_sync::named_enum! {
     None = "none",
 }
 
-/// Whether locks are taken.
+/// Whether transactions take locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Locking {
     /// Transactions lock what they read and write.
     #[default]
     On,
-    /// No locks. Only one transaction may be open at a time, and a second one is refused. This is
-    /// for measuring what locking costs.
+    /// No locks. Only one transaction may be open at a time; a second one is refused. This is for
+    /// measuring the cost of locking.
     Off,
 }
 
-/// Whether other processes of the same user may look in: `foxton top`, `foxton locks`,
-/// [`Watcher`](crate::observe::Watcher).
+/// Whether other processes of the same user may read the database's status with `foxton top`,
+/// `foxton locks` or [`Watcher`](crate::observe::Watcher).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Observe {
-    /// Nobody may. There is no socket and no thread.
+    /// They may not. There is neither socket nor thread.
     #[default]
     Off,
-    /// By the socket `observe.sock` in the database's directory, or, where that takes no sockets,
-    /// in `/tmp/foxton-UID`; viewers find either by the name of the directory. Refused for a
-    /// database that has no directory.
+    /// Through the socket `observe.sock` in the database's directory or, if that cannot hold
+    /// sockets, in `/tmp/foxton-UID`. Viewers find either by the name of the directory. Refused for
+    /// a database without a directory.
     InDirectory,
-    /// By a socket at this path, whose directory must exist.
+    /// Through a socket at this path, whose directory must exist.
     At(PathBuf),
 }
 
-/// Where dumps of waits go.
+/// Destination of dumps of waits.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum DumpTo {
-    /// To the standard error output, as text.
+    /// The standard error output, as text.
     #[default]
     Stderr,
-    /// To the end of this file, as text; it is made when the database is opened.
+    /// The end of this file, as text. The file is created when the database is opened.
     File(PathBuf),
-    /// To a function: see [`DumpTo::call`].
+    /// A callback: see [`DumpTo::call`].
     Call(DumpCall),
 }
 
 impl DumpTo {
-    /// To `function`, on a thread of the database that has nothing else to do. It should not keep
-    /// the database open: give it no handle of it.
+    /// Calls `function` on a thread of the database that does nothing else. Do not give it a handle
+    /// to the database, because that would keep the database open.
     pub fn call(function: impl Fn(&WaitDump) + Send + Sync + 'static) -> DumpTo {
         DumpTo::Call(DumpCall(Arc::new(function)))
     }
 }
 
-/// A function that takes dumps of waits.
+/// A callback that receives dumps of waits.
 #[derive(Clone)]
 pub struct DumpCall(Arc<dyn Fn(&WaitDump) + Send + Sync>);
 

@@ -1,35 +1,35 @@
-//! How far opening a database has come.
+//! Progress of opening a database.
 
 use std::fmt;
 use std::sync::Arc;
 
 use foxton_sync::shim::{AtomicU64, Ordering};
 
-/// A caller hears of every so many bytes, and of the end.
+/// Bytes between two calls of the callback; it is also called at the end.
 const STEP: u64 = 1 << 20;
-/// Of every so many rows.
+/// Rows between two calls of the callback.
 const ROWS_STEP: u64 = 1 << 14;
 
-/// What opening a database does.
+/// Phase of opening a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OpenPhase {
-    /// It loads the rows of the checkpoint.
+    /// Loading the rows of the checkpoint.
     #[default]
     Checkpoint,
-    /// It reads the log behind the checkpoint. How long the log is, is known only at its end: the
-    /// total is what its files have room for.
+    /// Reading the log behind the checkpoint. The length of the log is known only at its end, so
+    /// the total is the space in its files.
     Log,
-    /// It fills a secondary index from the rows of its table. Rows are counted, and the total is about
-    /// how many there are.
+    /// Filling a secondary index from the rows of its table. The unit is rows, and the total is
+    /// approximate.
     Index,
 }
 
-/// How far opening a database has come. See [`Options::progress`](crate::Options::progress).
+/// Progress of opening a database. See [`Options::progress`](crate::Options::progress).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OpenProgress {
-    /// What it does.
+    /// The current phase.
     pub phase: OpenPhase,
     /// Bytes read in this phase; rows, for an index.
     pub done: u64,
@@ -37,7 +37,7 @@ pub struct OpenProgress {
     pub total: u64,
 }
 
-/// A function that hears how far opening a database has come, or filling an index.
+/// A callback for the progress of opening a database, or of filling an index.
 ///
 /// ```
 /// use foxton::{Database, Options, progress::ProgressCall};
@@ -53,8 +53,8 @@ pub struct OpenProgress {
 pub struct ProgressCall(Arc<dyn Fn(OpenProgress) + Send + Sync>);
 
 impl ProgressCall {
-    /// Calls `function` about once a mebibyte, or once every few thousand rows of an index, from
-    /// whichever thread has read it.
+    /// Calls `function` about once per mebibyte, or once every few thousand rows of an index, on
+    /// whichever thread has read them.
     pub fn new(function: impl Fn(OpenProgress) + Send + Sync + 'static) -> ProgressCall {
         ProgressCall(Arc::new(function))
     }
@@ -91,7 +91,7 @@ impl<'c> ProgressMeter<'c> {
         meter
     }
 
-    /// So much more has been read.
+    /// Adds `more` bytes or rows.
     pub(crate) fn advance(&self, more: u64) {
         if self.call.is_none() || more == 0 {
             return;
@@ -107,7 +107,7 @@ impl<'c> ProgressMeter<'c> {
         }
     }
 
-    /// Everything has been read.
+    /// Reports the end of the phase.
     pub(crate) fn end(&self) {
         self.tell(self.total);
     }

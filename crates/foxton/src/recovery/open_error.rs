@@ -1,4 +1,4 @@
-//! Why a directory is not opened, or read, in the words of those who named it.
+//! Errors of opening or reading a directory, in terms of its path.
 
 use std::io;
 use std::path::Path;
@@ -11,24 +11,24 @@ use crate::error::{Error, Storage};
 use crate::redo::replay::InvalidRecord;
 use crate::types::limits::RESTORE_FILE;
 
-/// What is said of a directory that was to be opened.
+/// Advice about a directory that was to be opened.
 const TO_OPEN: &str = "an empty or a new directory to create one there";
 
-/// What is said of a directory that was to be read.
+/// Advice about a directory that was to be read.
 pub(crate) const TO_READ: &str = "the directory of a database";
 
-/// There is no database where one was to be opened.
+/// Error: the directory to open holds no database.
 pub(crate) fn not_one(path: &Path, found: String) -> Error {
     let (path, name) = (path.into(), TO_OPEN);
     Storage::NotADatabase { path, found, name }.into()
 }
 
-/// A call to the device failed.
+/// Error: a device call failed.
 pub(crate) fn told(path: &Path, doing: &str, error: io::Error) -> Error {
     Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
 }
 
-/// There is no directory, and none can be made.
+/// Error: the directory does not exist and cannot be created.
 pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
     let why = match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, _) if path.is_symlink() => {
@@ -49,7 +49,7 @@ pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
     Storage::NotCreated { path, why }.into()
 }
 
-/// The directory cannot be had alone.
+/// Error: the directory cannot be locked.
 pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
     match error {
         LockError::Held { pid, .. } => {
@@ -73,7 +73,7 @@ pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
     }
 }
 
-/// What makes the directory at `path`, which is `device`, a database cannot be read.
+/// Error: the superblock of the directory at `path`, which is `device`, cannot be read.
 pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockError) -> Error {
     let names = device.list().unwrap_or_default();
     match error {
@@ -104,7 +104,7 @@ pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockE
     .into()
 }
 
-/// The log cannot be opened.
+/// Error: the log cannot be opened.
 pub(crate) fn not_opened(path: &Path, error: OpenError<InvalidRecord>) -> Error {
     match error {
         OpenError::Locked(error) => not_locked(path, error),

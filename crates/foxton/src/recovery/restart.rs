@@ -1,12 +1,13 @@
-//! From the files to the tables: what was committed, in the order it was committed, and nothing else.
+//! Restart: rebuilds the tables from the files. They then contain what was committed and nothing
+//! else.
 //!
-//! Restart loads the checkpoint, if there is one, and then reads the log once, from where the
-//! checkpoint says. Nobody else uses the tables yet, so nothing is locked.
+//! Restart loads the checkpoint, if there is one, and then reads the log once, from the position
+//! that the checkpoint names. No transaction uses the tables yet, so restart takes no locks.
 //!
-//! One thread reads the log. If it is long, others apply what it reads: each row belongs to one of
-//! them, by a hash of its key, and each gets its changes in the order of the log. So changes of one row
-//! happen in the order of their commits, and what order changes of different rows happen in does not
-//! matter, since nobody looks before all are done.
+//! One thread reads the log. If the log is long, other threads apply the changes. A hash of a row's
+//! key assigns each row to one of them, and each thread gets its changes in log order. So the
+//! changes of one row are applied in commit order. The order between different rows does not
+//! matter, because no transaction reads them before all changes are applied.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -33,45 +34,45 @@ use crate::redo::replay::{InvalidRecord, Replay, ReplayEvent};
 use crate::types::codec::Value;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// Bytes of changes that are applied by whoever reads them; more is given to others.
+/// Bytes of changes that the reading thread applies itself; further ones go to other threads.
 const INLINE_BYTES: u64 = 64 << 10;
-/// Bytes of changes handed over at once.
+/// Bytes of changes in one batch.
 const BATCH_BYTES: usize = 32 << 10;
-/// Batches that wait for one thread. More, and whoever reads waits.
+/// Maximum number of batches queued for one thread; the reading thread waits at this limit.
 const BATCHES: usize = 8;
 
-/// What opening a database found.
+/// The findings of a restart.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Rows that were loaded from the checkpoint; 0 if there was none.
+    /// Rows loaded from the checkpoint; 0 if there was none.
     pub checkpoint_rows: u64,
     /// Bytes of the checkpoint.
     pub checkpoint_bytes: u64,
-    /// How long loading them took.
+    /// Time taken to load them.
     pub checkpoint_time: Duration,
-    /// Transactions of the log behind the checkpoint that were committed.
+    /// Committed transactions in the log after the checkpoint.
     pub transactions: u64,
-    /// Changes they made.
+    /// Changes that they made.
     pub changes: u64,
-    /// Bytes of log that were read.
+    /// Bytes of log read.
     pub log_bytes: u64,
-    /// How long that took.
+    /// Time taken to read and apply the log.
     pub log_time: Duration,
-    /// Where the log ends, in bytes.
+    /// LSN at which the log ends, in bytes.
     pub log_end: Lsn,
-    /// How the log ended, and what was done about it, for people.
+    /// How the log ended, and what was done about it, in readable form.
     pub log: String,
 }
 
-/// A database whose tables are as they were.
+/// The result of a restart: a database with its tables.
 pub(crate) struct Restarted {
     pub(crate) log: Log,
     pub(crate) maker: CheckpointBuilder,
     pub(crate) recovered: Recovered,
 }
 
-/// Why the tables could not be brought back.
+/// Why a restart failed.
 pub(crate) enum RestartError {
     Log(OpenError<InvalidRecord>),
     Checkpoint(CheckpointError),
@@ -83,7 +84,7 @@ impl From<CheckpointError> for RestartError {
     }
 }
 
-/// Brings back the tables of the database `identity`, into a catalog that is empty.
+/// Restores the tables of the database `identity` into an empty catalog.
 pub(crate) fn restart(
     device: Arc<dyn Device>,
     identity: [u8; 16],
@@ -159,7 +160,7 @@ pub(crate) fn restart(
     })
 }
 
-/// Brings back the tables and changes nothing, for whoever only looks.
+/// Restores the tables without changing any file, for read-only callers.
 pub(crate) fn look(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -190,7 +191,7 @@ pub(crate) fn look(
     .map_err(RestartError::Log)
 }
 
-/// What was replayed.
+/// Counts of what was replayed.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReplayCounts {
     transactions: u64,
@@ -212,15 +213,15 @@ struct Redo<'scope, 'env> {
     appliers: Vec<Applier<'scope>>,
 }
 
-/// A thread that applies the changes of its rows. A batch is of changes, each behind the LSN of its
-/// record.
+/// A thread that applies the changes of its rows. A batch is a sequence of changes, each preceded
+/// by the LSN of its record.
 struct Applier<'scope> {
     batch: Vec<u8>,
     batches: SyncSender<Vec<u8>>,
     thread: ScopedJoinHandle<'scope, Result<(), Unfit>>,
 }
 
-/// A change that does not fit the row it is for, and its record in the log.
+/// Error: a change does not fit its row. It includes the LSN of the record.
 type Unfit = OpenError<InvalidRecord>;
 
 impl<'scope, 'env> Redo<'scope, 'env> {
@@ -245,7 +246,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         }
     }
 
-    /// Takes in one record.
+    /// Processes one record.
     fn visit(&mut self, record: RecordView<'_>) -> Result<(), InvalidRecord> {
         match self.replay.take(record)? {
             ReplayEvent::Nothing => Ok(()),
@@ -276,7 +277,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             };
             let value_bytes = match change.effect {
                 Effect::Put(value) => value.len(),
-                // What comes of a patch is looked at when it is known.
+                // The size of a patched value is checked when it is known.
                 Effect::Delete | Effect::Patch(_) => 0,
             };
             if change.key.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
@@ -293,14 +294,14 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             applier.batch.extend_from_slice(&lsn.bytes().to_le_bytes());
             change.encode(&mut applier.batch);
             if applier.batch.len() >= BATCH_BYTES && !applier.submit() {
-                // `finish` says what it was.
+                // `finish` returns the cause.
                 return Err(InvalidRecord("changes that could be applied"));
             }
         }
         Ok(())
     }
 
-    /// What was applied before is in the tables, so nothing overtakes it.
+    /// Starts the threads. Changes applied before are in the tables already, so order is kept.
     fn start_appliers(&mut self) {
         for _ in 0..self.threads {
             let (batches, receiver) = sync_channel(BATCHES);
@@ -310,7 +311,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
                 .spawn_scoped(self.scope, move || {
                     apply_all(&receiver, catalog, replay_worker)
                 });
-            // Without threads, whoever reads applies.
+            // Without threads, the reading thread applies the changes.
             let Ok(thread) = spawned else {
                 return;
             };
@@ -322,8 +323,8 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         }
     }
 
-    /// Waits until everything is applied. An error is of a record before those that `visit` may have
-    /// stumbled over.
+    /// Waits until everything is applied. An error is about an earlier record than any error of
+    /// `visit`.
     fn finish(&mut self) -> Result<(), Unfit> {
         let mut outcome = Ok(());
         for mut applier in self.appliers.drain(..) {
@@ -337,7 +338,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
 }
 
 impl Applier<'_> {
-    /// False, if nobody takes it: the thread has ended, and `finish` says why.
+    /// Sends the batch. Returns false if the thread has ended; `finish` then returns the cause.
     fn submit(&mut self) -> bool {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH_BYTES));
         self.batches.send(batch).is_ok()
@@ -367,10 +368,10 @@ fn apply_all(
     Ok(())
 }
 
-/// What changes are made with.
+/// State for applying changes.
 struct ReplayWorker {
     worker: Worker,
-    /// What came of a patch.
+    /// Buffer for the result of a patch.
     value: Vec<u8>,
 }
 
@@ -382,7 +383,7 @@ impl ReplayWorker {
         }
     }
 
-    /// Makes a change, whose key and value are within their limits.
+    /// Applies a change, whose key and value are within their limits.
     fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), InvalidRecord> {
         const WITHIN: &str = "it was checked when it was read";
         let ReplayWorker { worker, value } = self;
@@ -412,7 +413,7 @@ impl ReplayWorker {
             }
             return Ok(());
         };
-        // Nothing is ever put back.
+        // Restart never undoes a change, so any recent stamp will do.
         let now = guard.participant().recent_stamp();
         let old = match new {
             Some(new) => record.put(new, &guard, now).expect(WITHIN),

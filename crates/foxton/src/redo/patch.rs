@@ -1,43 +1,43 @@
-//! What became of a value, told by what is different: for rows of which an update changes a little.
+//! Patches: the difference between two values of a row, for updates that change little of a row.
 //!
 //! ```text
 //! patch:   old length u32 · check u32 · pieces
 //! piece:   keep · cut · put, its bytes
 //! ```
 //!
-//! From the front of the old value: so many bytes are kept, so many are left out, and these come in
-//! their place; and so on. What is left of the old value behind the last piece is kept. The three
-//! numbers are written seven bits to a byte, the low ones first; all bytes but the last of a number have
-//! their high bit set. The check is the CRC-32C of the *new* value.
+//! Each piece applies at the current position in the old value: keep this many bytes, leave out
+//! this many, and insert the given bytes. The rest of the old value after the last piece is kept.
+//! The three numbers are written seven bits to a byte, low bits first; all bytes of a number but
+//! the last have their high bit set. The check is the CRC-32C of the *new* value.
 //!
-//! # Why the check is that of what comes out
+//! # Why the check covers the result
 //!
-//! It answers for everything at once: that the old value was the right one wherever it was kept, that
-//! the patch is right, and that it was applied as it was meant. What the old value had where it was
-//! cut does not matter. And when two patches become one, the check of the second is that of both.
+//! One check proves everything: the old value was the right one wherever it was kept, the patch is
+//! right, and it was applied correctly. The bytes of the old value that are cut do not matter. When
+//! two patches are joined, the check of the second is the check of the join.
 //!
 //! # Invariants
 //!
 //! * I1  `apply(p, old)` is the value that the patch was made for, byte for byte, or an error.
-//! * I2  `apply(join(p, q), old)` is `apply(q, apply(p, old))`: patches need not meet a value to become
-//!   one. The bytes of the join are at most those of both.
-//! * I3  Between two pieces something is kept, and each piece but keeps; so however many patches were
-//!   joined, the pieces have at most three times as many bytes as the value that comes out and the old one
-//!   have together.
+//! * I2  `apply(join(p, q), old)` is `apply(q, apply(p, old))`: patches can be joined without a
+//!   value. The bytes of the join are at most those of both patches.
+//! * I3  Between two pieces something is kept, and each piece does more than keep. So however many
+//!   patches were joined, the bytes of the pieces are at most three times those of the old and the
+//!   new value together.
 
 use foxton_sync::checksum::crc32c;
 
 use crate::types::codec::{Undecodable, Value, take};
 use crate::types::limits::MAX_VALUE_BYTES;
 
-/// Before the pieces.
+/// Bytes of a patch before its pieces.
 const HEADER: usize = 8;
-/// Shorter values are written whole.
+/// Minimum length of a value that is patched; shorter values are written whole.
 const SHORTEST: usize = 48;
-/// And longer ones: restart makes the whole value anew for each patch, so that the work for a byte of the log
-/// has a bound.
+/// Maximum length of a value that is patched; longer values are written whole. Restart rebuilds the
+/// whole value for each patch, so this bounds the work per byte of log.
 const LONGEST: usize = 64 << 10;
-/// Bytes that are compared at once. So many in a row that are equal end a piece.
+/// Bytes compared at once. A piece ends when this many bytes are equal.
 const STRIDE: usize = 16;
 
 const NO_PATCH: Undecodable = Undecodable {
@@ -50,10 +50,10 @@ const OTHER_VALUE: Undecodable = Undecodable {
     expected: "a patch that makes of the value that is there the one that was committed",
 };
 
-// Making.
+// Writing.
 
-/// Appends a patch from `old` to `new`, if that is a quarter shorter than `new` itself; if not, nothing.
-/// Says whether it has.
+/// Appends a patch from `old` to `new` if it is a quarter shorter than `new`. Returns whether it
+/// has.
 pub(crate) fn diff(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
     if !(SHORTEST..=LONGEST).contains(&new.len()) || old.len() > LONGEST {
         return false;
@@ -77,7 +77,7 @@ pub(crate) fn diff(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The pieces of two values of one length. False, as soon as they become too long.
+/// Writes the pieces for two values of the same length. Returns false once they are too long.
 fn in_place(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> bool {
     let mut differs: Option<usize> = None;
     for at in (0..new.len()).step_by(STRIDE) {
@@ -100,7 +100,7 @@ fn in_place(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> 
     true
 }
 
-/// One piece from the first byte that differs to the last. False, if it is too long.
+/// Writes one piece, from the first byte that differs to the last. Returns false if it is too long.
 fn moved(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> bool {
     let front = alike(old.chunks(STRIDE), new.chunks(STRIDE));
     let (old, new) = (&old[front..], &new[front..]);
@@ -114,16 +114,16 @@ fn moved(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> boo
     true
 }
 
-/// How many bytes the strides have in common, in whole strides.
+/// Returns the number of leading bytes that both have in common, in whole strides.
 fn alike<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl Iterator<Item = &'a [u8]>) -> usize {
     let same = old.zip(new).take_while(|(old, new)| old == new);
     same.map(|(old, _)| old.len()).sum()
 }
 
-/// Pieces that are being written.
+/// Writer of pieces.
 struct Pieces<'o> {
     out: &'o mut Vec<u8>,
-    /// What the next one keeps. Behind the last it goes without saying.
+    /// Bytes that the next piece keeps. After the last piece the rest is kept implicitly.
     keep: usize,
 }
 
@@ -135,7 +135,7 @@ impl Pieces<'_> {
         self.out.extend_from_slice(put);
     }
 
-    /// Puts `new` in the place of `old`, but for what both begin and end with.
+    /// Replaces `old` by `new`, except their common prefix and suffix.
     fn replace(&mut self, old: &[u8], new: &[u8]) {
         let pairs = old.iter().zip(new);
         let front = pairs.take_while(|(old, new)| old == new).count();
@@ -160,10 +160,10 @@ fn put_number(mut number: usize, out: &mut Vec<u8>) {
 
 // Reading.
 
-/// Appends what `patch` makes of `old`.
+/// Appends the value that `patch` makes from `old`.
 ///
 /// # Errors
-/// If it makes no sense, or was not made for `old`.
+/// If the patch is invalid, or was not made for `old`.
 pub(crate) fn apply(patch: &[u8], old: &[u8], out: &mut Vec<u8>) -> Result<(), Undecodable> {
     let (mut segments, check) = Segments::of(patch)?;
     if segments.left != old.len() {
@@ -187,10 +187,10 @@ pub(crate) fn apply(patch: &[u8], old: &[u8], out: &mut Vec<u8>) -> Result<(), U
     Ok(())
 }
 
-/// Appends the patch that does what `first` and then `second` do (I2).
+/// Appends the patch that has the effect of `first` followed by `second` (I2).
 ///
 /// # Errors
-/// If one makes no sense, or the second was not made for a value as long as the first makes.
+/// If one is invalid, or the second was not made for a value of the length that the first makes.
 pub(crate) fn join(first: &[u8], second: &[u8], out: &mut Vec<u8>) -> Result<(), Undecodable> {
     let (mut before, _) = Segments::of(first)?;
     let (mut after, check) = Segments::of(second)?;
@@ -210,7 +210,7 @@ pub(crate) fn join(first: &[u8], second: &[u8], out: &mut Vec<u8>) -> Result<(),
             Segment::Cut(count) => joint.pass(&mut before, count, false)?,
         }
     }
-    // Of what the first makes nothing may be left but what it cuts.
+    // Only bytes that the first patch cuts may be left over.
     while let Some(segment) = before.next(usize::MAX)? {
         match segment {
             Segment::Cut(count) => joint.cut += count,
@@ -221,7 +221,7 @@ pub(crate) fn join(first: &[u8], second: &[u8], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// A join that is being written: the piece at hand takes in its neighbours (I3).
+/// Writer of a join. The current piece absorbs its neighbours (I3).
 struct Joint<'o> {
     pieces: Pieces<'o>,
     cut: usize,
@@ -229,7 +229,7 @@ struct Joint<'o> {
 }
 
 impl Joint<'_> {
-    /// Takes over, or leaves out, the next `count` bytes of what `before` makes.
+    /// Copies, or leaves out, the next `count` bytes of the value that `before` makes.
     fn pass(
         &mut self,
         before: &mut Segments<'_>,
@@ -267,27 +267,27 @@ impl Joint<'_> {
     }
 }
 
-/// What happens next to the old value, or to the new one.
+/// The next step through the old or the new value.
 enum Segment<'p> {
     Kept(usize),
     Cut(usize),
     Put(&'p [u8]),
 }
 
-/// A patch, segment by segment.
+/// Iterator over the segments of a patch.
 struct Segments<'p> {
-    /// Pieces to come.
+    /// Pieces that are not yet read.
     rest: &'p [u8],
-    /// What is left of the piece at hand.
+    /// The rest of the current piece.
     keep: usize,
     cut: usize,
     put: &'p [u8],
-    /// Bytes of the old value behind the piece at hand.
+    /// Bytes of the old value after the current piece.
     left: usize,
 }
 
 impl<'p> Segments<'p> {
-    /// The segments, and the check.
+    /// Returns the segments and the check.
     fn of(mut patch: &'p [u8]) -> Result<(Segments<'p>, u32), Undecodable> {
         let old_length = u32::decode_part(&mut patch)?;
         let check = u32::decode_part(&mut patch)?;
@@ -301,7 +301,7 @@ impl<'p> Segments<'p> {
         Ok((segments, check))
     }
 
-    /// The next one, of which at most `at_most` bytes of the new value come.
+    /// Returns the next segment, with at most `at_most` bytes of the new value.
     fn next(&mut self, at_most: usize) -> Result<Option<Segment<'p>>, Undecodable> {
         loop {
             if self.keep > 0 {
@@ -342,7 +342,7 @@ impl<'p> Segments<'p> {
 
 fn take_number(bytes: &mut &[u8]) -> Result<usize, Undecodable> {
     let mut number = 0;
-    // Four bytes hold every length there is.
+    // Four bytes hold every possible length.
     for shift in [0, 7, 14, 21] {
         let byte = take(bytes, 1, NO_PATCH.expected)?[0];
         number |= usize::from(byte & 0x7F) << shift;
@@ -372,7 +372,7 @@ mod tests {
             ((z ^ (z >> 31)) % bound as u64) as usize
         }
 
-        /// `value` with a few stretches replaced, put in or taken out.
+        /// Returns `value` with a few stretches replaced, inserted or removed.
         fn changed(&mut self, value: &[u8]) -> Vec<u8> {
             let mut value = value.to_vec();
             for _ in 0..self.below(4) {
@@ -442,16 +442,16 @@ mod tests {
         let mut patch = Vec::new();
         assert!(diff(&old, &new, &mut patch));
         assert_eq!(patch.len(), HEADER + 2 + 2 + 2 + 178);
-        // Two fields far apart are two pieces.
+        // Two fields far apart make two pieces.
         new[1_700] = 3;
         patch.clear();
         assert!(diff(&old, &new, &mut patch));
         assert_eq!(patch.len(), HEADER + 6 + 178 + 4 + 1);
-        // Nothing is different.
+        // Two equal values.
         patch.clear();
         assert!(diff(&old, &old, &mut patch));
         assert_eq!(patch.len(), HEADER);
-        // Everything is, or there is little to win.
+        // All bytes differ, or the patch would save little.
         assert!(!diff(&old, &[7; 1_780], &mut patch));
         assert!(!diff(&old, &vec![7; 3_000], &mut patch));
         assert!(!diff(&old[..40], &old[..40], &mut patch));

@@ -1,4 +1,4 @@
-//! What a transaction leaves in the log: its changes, whole or in parts, and the tables' names.
+//! Log records of transactions: their changes, whole or in parts, and the tables they create.
 //!
 //! ```text
 //! record      kind  content
@@ -14,18 +14,19 @@
 //!             table u32 · key length u16, its bytes · 0                                delete
 //! ```
 //!
-//! Numbers are little-endian. A first part names itself 0, later ones name it by the LSN at which
-//! its record ends. So no counter numbers transactions, and no two ever share a name.
+//! Numbers are little-endian. In a transaction's first part the field `first part` is 0; its later
+//! parts have the LSN at which the record of the first part ends. So transactions need no counter
+//! as a name, and no two share a name.
 //!
 //! # Invariants
 //!
-//! * I1  Records that change one key stand in the log in the order in which the changes happened:
-//!   a transaction still holds its locks when it hands over its last record, and restart applies
-//!   parts only when it meets that.
-//! * I2  A patch was made for the value that the changes before it, of this transaction and of those
-//!   whose records stand before its own, left in the row: the transaction held the row exclusively from
-//!   before it looked at the value until its record had its place. So who has made all of those finds that
-//!   value, and who finds another has found damage.
+//! * I1  Records that change one key are in the log in the order in which the changes happened. A
+//!   transaction still holds its locks when it appends its last record, and restart applies its
+//!   parts only when it reads that record.
+//! * I2  A patch was made for the value that the changes before it left in the row: earlier changes
+//!   of this transaction, and transactions whose records precede its own. The transaction held the
+//!   row exclusively from before it read the value until its record had its position in the log. So
+//!   a reader that has applied all of those changes finds that value; another value means damage.
 
 use crate::redo::patch;
 use crate::types::codec::{Undecodable, Value, take};
@@ -41,14 +42,14 @@ const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PATCH: u8 = 2;
 
-/// What becomes of a row.
+/// The effect of a change on its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect<'a> {
-    /// It goes.
+    /// Deletes it.
     Delete,
-    /// It has this value.
+    /// Sets its value.
     Put(&'a [u8]),
-    /// It has a value already, of which this [`patch`](crate::redo::patch) makes another.
+    /// Applies this [`patch`](crate::redo::patch) to its existing value.
     Patch(&'a [u8]),
 }
 
@@ -57,7 +58,7 @@ impl<'a> Effect<'a> {
         matches!(self, Effect::Patch(_))
     }
 
-    /// The mark, and the bytes behind it.
+    /// Returns the mark, and the bytes after it.
     fn parts(&self) -> (u8, Option<&'a [u8]>) {
         match self {
             Effect::Delete => (DELETE, None),
@@ -67,7 +68,7 @@ impl<'a> Effect<'a> {
     }
 }
 
-/// One change, as it stands in a record.
+/// One change in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change<'a> {
     pub(crate) table: u32,
@@ -91,8 +92,8 @@ impl Change<'_> {
         }
     }
 
-    /// Appends the change from `old` to `new`, which a key within the limits gets: a patch, if `patches`
-    /// may be and one is much shorter.
+    /// Appends the change from `old` to `new`. Writes a patch if `patches` allows it and the patch
+    /// is much shorter. The key is within the limits.
     pub(crate) fn encode_update(
         (table, key): (u32, &[u8]),
         (old, new): (Option<&[u8]>, &[u8]),
@@ -116,7 +117,7 @@ impl Change<'_> {
     }
 }
 
-/// Takes one change off the front of a record's content.
+/// Decodes one change and removes it from the front of a record's content.
 pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undecodable> {
     const EXPECTED: &str = "the changes of a transaction";
     let table = u32::decode_part(bytes)?;
@@ -136,7 +137,7 @@ pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undeco
     Ok(Change { table, key, effect })
 }
 
-/// A table, as it stands in a record.
+/// A table's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableRecord {
     pub(crate) id: u32,

@@ -1,12 +1,14 @@
-//! From log records to committed transactions, in the order in which they were committed.
+//! Replay: turns log records into committed transactions, in commit order.
 //!
-//! Parts of large transactions are put aside until the record that commits them; parts without one
-//! never happened. Restart reads the log so, and so does whoever makes a checkpoint of it.
+//! Replay collects the parts of large transactions until it reads the record that commits them.
+//! Parts without such a record never happened. Restart and the checkpoint builder both read the log
+//! this way.
 //!
 //! # Invariants
 //!
-//! * I1 What a checkpoint holds is not given out again: transactions whose last record ends at
-//!   `checkpoint_lsn` or before are passed over. The parts of those that end later are not, wherever they lie.
+//! * I1 Replay skips transactions that the checkpoint contains: those whose last record ends at or
+//!   before `checkpoint_lsn`. It does not skip the parts of those that end later, wherever they
+//!   are.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +19,8 @@ use crate::error::Error;
 use crate::redo::record::{self, TableRecord};
 use crate::types::codec::{Undecodable, Value};
 
-/// A record whose check is good and whose content makes no sense: written by a program that does
-/// not agree with this one.
+/// A record with a valid checksum and invalid content: a program that disagrees with this one about
+/// the format wrote it.
 #[derive(Debug)]
 pub(crate) struct InvalidRecord(pub(crate) &'static str);
 
@@ -35,7 +37,7 @@ impl From<Undecodable> for InvalidRecord {
 }
 
 impl InvalidRecord {
-    /// The same in the words of the engine's users.
+    /// Converts it into an error of the public interface.
     pub(crate) fn at(&self, lsn: Lsn) -> Error {
         crate::error::Storage::Damaged {
             place: format!("log record at LSN {lsn}"),
@@ -45,26 +47,26 @@ impl InvalidRecord {
     }
 }
 
-/// What a record brought about.
+/// The effect of a record.
 #[derive(Debug)]
 pub(crate) enum ReplayEvent<'r> {
     /// A new table.
     Table(TableRecord),
-    /// A transaction was committed: these changes, those of its earlier parts first.
+    /// A committed transaction: the changes of its earlier parts, then those of this record.
     Committed(Vec<u8>, &'r [u8]),
-    /// Nothing yet, or nothing any more.
+    /// No effect yet, or none at all.
     Nothing,
 }
 
 /// The parts of one transaction that has not ended.
 #[derive(Debug)]
 struct Parts {
-    /// Where the first of them begins.
+    /// LSN at which the first of them begins.
     begin: Lsn,
     changes: Vec<u8>,
 }
 
-/// What was read and is not committed yet.
+/// The transactions that have been read and are not committed yet.
 #[derive(Debug)]
 pub(crate) struct Replay {
     checkpoint_lsn: Lsn,
@@ -73,7 +75,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Reads on behind a checkpoint that holds everything up to `checkpoint_lsn`.
+    /// Begins after a checkpoint that contains everything up to `checkpoint_lsn`.
     pub(crate) fn new(checkpoint_lsn: Lsn) -> Replay {
         Replay {
             checkpoint_lsn,
@@ -81,7 +83,7 @@ impl Replay {
         }
     }
 
-    /// Takes in the next record.
+    /// Processes the next record.
     pub(crate) fn take<'r>(
         &mut self,
         record: RecordView<'r>,
@@ -132,7 +134,8 @@ impl Replay {
         }
         match self.parts.get_mut(&first) {
             Some(parts) => parts.changes.extend_from_slice(changes),
-            // Its first part lies before the place where reading began, so it ended before `checkpoint_lsn`.
+            // Its first part is before the position where reading began, so it ended before
+            // `checkpoint_lsn`.
             None if !is_new => {}
             None => {
                 return Err(InvalidRecord(
@@ -143,12 +146,13 @@ impl Replay {
         Ok(())
     }
 
-    /// Where the first part begins of all transactions that have not ended.
+    /// Returns the smallest LSN at which an unfinished transaction's first part begins.
     pub(crate) fn earliest_part(&self) -> Option<Lsn> {
         self.parts.values().map(|parts| parts.begin).min()
     }
 
-    /// Forgets parts: those who wrote them are gone, and will not commit them.
+    /// Discards unfinished transactions, because the process that wrote them is gone and will not
+    /// commit them.
     pub(crate) fn forget_parts(&mut self) {
         self.parts.clear();
     }

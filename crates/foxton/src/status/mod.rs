@@ -1,12 +1,12 @@
-//! What goes on in a database at one moment, as plain data: for a monitor, another process, a file.
+//! Status of a database at one moment, as plain data: for a monitor, another process, or a file.
 //!
-//! A [`Status`](crate::status::Picture) holds no reference to the database it was taken of. It is made by
-//! [`Database::picture`](crate::Database::picture), or by another process that looks through a socket
-//! (see [`observe`](crate::observe)), and is the same in both cases. As JSON its durations are whole
-//! microseconds, and their names say so; fields that are not known are ignored and those that are
-//! missing are empty, so that a viewer of another version sees what both know.
+//! A [`Status`](crate::status::Status) holds no reference to its database.
+//! [`Database::status`](crate::Database::status) returns one, and so does another process through a
+//! socket (see [`observe`](crate::observe)); both are the same. In JSON, durations are whole
+//! microseconds, and the names of their fields say so. A reader ignores unknown fields and treats
+//! missing ones as empty, so it works with another version.
 
-/// The wait-for graph, and its drawing.
+/// The wait-for graph.
 pub mod wait_graph;
 
 use std::fmt;
@@ -14,106 +14,106 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What goes on in a database at one moment. Each queue is consistent in itself; two queues may be
-/// a moment apart.
+/// Status of a database at one moment. Each queue is consistent in itself; two queues may be a
+/// moment apart.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Status {
-    /// The process.
+    /// Id of the process.
     pub process: u32,
-    /// Where the database is.
+    /// Location of the database.
     pub database: String,
-    /// Its lock manager and that one's latch.
+    /// The lock manager and its latch.
     pub lock_manager: String,
-    /// Microseconds since 1970, by the clock on the wall.
+    /// Wall-clock time of the status: microseconds since 1970.
     pub at_micros: u64,
-    /// How long it has been open.
+    /// Time since the database was opened.
     #[serde(with = "micros", rename = "open_micros")]
     pub open: Duration,
-    /// Transactions since it was opened.
+    /// Counts of transactions since the database was opened.
     pub transactions: Transactions,
-    /// Locks since it was opened.
+    /// Counts of locks since the database was opened.
     pub locks: Locks,
-    /// Names that somebody holds or waits for: first those with waiters, the longest wait first;
-    /// then the others, in order.
+    /// Names that are locked or waited for: first those with waiters, longest wait first; then the
+    /// others, in order.
     pub queues: Vec<LockQueue>,
-    /// Whether there were more names than are shown.
+    /// True if there are more names than `queues` contains.
     pub left_out: bool,
-    /// The names that cost most time waited, that first.
+    /// The names with the most waiting time, in descending order.
     pub hot_names: Vec<HotName>,
-    /// What waiting cost by table, most time waited first.
+    /// Waiting by table, in descending order of time waited.
     pub tables: Vec<Usage>,
-    /// What waiting cost by label, most time waited first; the first empty name is for
-    /// transactions without one.
+    /// Waiting by label, in descending order of time waited. An empty name stands for transactions
+    /// without a label.
     pub labels: Vec<Usage>,
-    /// The last deadlocks, the latest last.
+    /// The most recent deadlocks, the latest last.
     pub deadlocks: Vec<Deadlock>,
-    /// Checkpoints since it was opened.
+    /// Checkpoints since the database was opened.
     pub checkpoints: Checkpoints,
 }
 
-/// Checkpoints since the database was opened, and who waits for one.
+/// Checkpoints since the database was opened, and commits that wait for one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Checkpoints {
-    /// How many were made.
+    /// Number of checkpoints made.
     pub made: u64,
-    /// How many failed.
+    /// Number of checkpoints that failed.
     pub failed: u64,
-    /// Why the last one failed, or nothing.
+    /// Error of the last failure; empty if there was none.
     pub last_failure: String,
-    /// Bytes of log behind the last one, which the next restart would replay.
+    /// Bytes of log after the last checkpoint, which the next restart would replay.
     pub log_bytes: u64,
-    /// Bytes that the one at hand has read; and 0 if none is being made.
+    /// Bytes read by the checkpoint in progress; 0 if there is none.
     pub done_bytes: u64,
-    /// Of how many; and 0 if none is being made.
+    /// Bytes it has to read in total; 0 if there is none.
     pub total_bytes: u64,
-    /// Commits that wait for it now, since it cannot keep up with what is written.
+    /// Number of commits that wait because checkpoints fall behind.
     pub waiting: u64,
-    /// Commits that have waited or do.
+    /// Number of commits that have waited or wait.
     pub waits: u64,
-    /// How long those that have waited did, together.
+    /// Total time of completed waits.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
 }
 
-/// Transactions since the database was opened.
+/// Counts of transactions since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Transactions {
-    /// Committed, with changes.
+    /// Committed with changes.
     pub commits: u64,
-    /// Committed, without.
+    /// Committed without changes.
     pub read_only_commits: u64,
-    /// Rolled back, whoever wanted it.
+    /// Rolled back, for any reason.
     pub rollbacks: u64,
-    /// Ended because of a deadlock; counted as rolled back, too.
+    /// Victims of a deadlock; counted as rolled back, too.
     pub deadlocks: u64,
-    /// Times that `run` ran one again.
+    /// Times that `run` reran a transaction.
     pub reruns: u64,
 }
 
-/// Locks since the database was opened.
+/// Counts of locks since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Locks {
-    /// Names that came to be held, by transactions that have ended.
+    /// Names locked by transactions that have ended.
     pub acquisitions: u64,
-    /// Requests for what was held already.
+    /// Requests for a lock that the transaction held already.
     pub re_asks: u64,
     /// Requests that had to wait.
     pub waits: u64,
-    /// How long they waited, together.
+    /// Total time waited.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
-    /// Half of the waits took no longer, rounded up to a power of two of microseconds.
+    /// Half of the waits took at most this long, rounded up to a power of two of microseconds.
     #[serde(with = "micros", rename = "half_within_micros")]
     pub half_within: Duration,
-    /// 99 of 100 waits took no longer, rounded up likewise.
+    /// 99 of 100 waits took at most this long, rounded up likewise.
     #[serde(with = "micros", rename = "most_within_micros")]
     pub most_within: Duration,
     /// Requests refused because they were not to wait.
@@ -122,22 +122,22 @@ pub struct Locks {
     pub timeouts: u64,
     /// Waits that ended as the victim of a deadlock.
     pub deadlocks: u64,
-    /// Waits that somebody ended from outside.
+    /// Waits that a cancel token ended.
     pub cancelled: u64,
-    /// Memory of the lock manager, about.
+    /// Approximate memory of the lock manager, in bytes.
     pub memory_bytes: u64,
 }
 
-/// One name, who holds it and who waits for it.
+/// The holders and waiters of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct LockQueue {
-    /// What is locked, as a person would call it: `users`, `users/ann`, `users/end`.
+    /// The locked name in readable form: `users`, `users/ann`, `users/end`.
     pub name: String,
-    /// Who holds it, in no order.
+    /// The holders, in no order.
     pub holders: Vec<QueueEntry>,
-    /// Who waits, first come first. A conversion also stands among the holders, with what it has.
+    /// The waiters, first come first. A conversion is among the holders too, with its present mode.
     pub waiters: Vec<QueueEntry>,
 }
 
@@ -146,42 +146,42 @@ pub struct LockQueue {
 #[serde(default)]
 #[non_exhaustive]
 pub struct QueueEntry {
-    /// Which transaction.
+    /// Id of the transaction.
     pub owner: String,
-    /// What people call it.
+    /// Label of the transaction.
     pub label: String,
-    /// What it holds, or would hold if granted.
+    /// Mode it holds, or would hold if granted.
     pub mode: String,
-    /// How long ago it began, to within a clock tick.
+    /// Age of the transaction, to within a clock tick.
     #[serde(with = "micros", rename = "age_micros")]
     pub age: Duration,
-    /// For a waiter, how long it has waited.
+    /// For a waiter: time waited.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
-    /// For a waiter, whom it waits for directly: holders, then the nearest of those ahead of it;
-    /// not more than eight.
+    /// For a waiter: the owners it waits for directly, at most eight. First holders, then the
+    /// nearest of the waiters ahead.
     pub behind: Vec<ConflictingOwner>,
 }
 
-/// Somebody in the way of a waiter.
+/// An owner that conflicts with a waiter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ConflictingOwner {
-    /// Which transaction.
+    /// Id of the transaction.
     pub owner: String,
-    /// What people call it.
+    /// Label of the transaction.
     pub label: String,
-    /// What it holds, or waits for earlier.
+    /// Mode it holds, or waits for ahead of the waiter.
     pub mode: String,
-    /// How long ago it began.
+    /// Age of the transaction.
     #[serde(with = "micros", rename = "age_micros")]
     pub age: Duration,
-    /// Whether it holds the name, or waits for it earlier.
+    /// True if it holds the name; false if it waits for it ahead.
     pub holds: bool,
 }
 
-/// A name that was waited for. Counts are lower bounds: only the worst names are followed.
+/// A name with waits. Counts are lower bounds, because only the worst names are tracked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -190,13 +190,12 @@ pub struct HotName {
     pub name: String,
     /// Requests that had to wait for it.
     pub waits: u64,
-    /// How long, together.
+    /// Total time waited.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
 }
 
-/// What waiting cost, for a table or for a label. Hold times are those of locks that had to be
-/// waited for.
+/// Waiting for a table or a label. Hold times cover only locks that had to be waited for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -205,18 +204,18 @@ pub struct Usage {
     pub name: String,
     /// Requests that had to wait.
     pub waits: u64,
-    /// How long they waited, together.
+    /// Total time waited.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
-    /// The longest of the waits.
+    /// The longest wait.
     #[serde(with = "micros", rename = "longest_wait_micros")]
     pub longest_wait: Duration,
-    /// Locks that were granted after a wait and have been given back.
+    /// Locks that were granted after a wait and released.
     pub holds: u64,
-    /// How long they were held, together.
+    /// Total time they were held.
     #[serde(with = "micros", rename = "held_micros")]
     pub held: Duration,
-    /// The longest of the holds.
+    /// The longest time one was held.
     #[serde(with = "micros", rename = "longest_hold_micros")]
     pub longest_hold: Duration,
     /// Waits that ended at their deadline.
@@ -225,45 +224,45 @@ pub struct Usage {
     pub deadlocks: u64,
 }
 
-/// A cycle of waits that was found, and who gave way.
+/// A deadlock that was detected, and its victim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// When it was found: microseconds since 1970.
+    /// Time of detection: microseconds since 1970.
     pub at_micros: u64,
     /// Each member waits for the next, the last for the first.
     pub cycle: Vec<CycleMember>,
 }
 
-/// One transaction of a cycle of waits.
+/// One transaction of a deadlock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct CycleMember {
-    /// Which transaction.
+    /// Id of the transaction.
     pub owner: String,
-    /// What people call it.
+    /// Label of the transaction.
     pub label: String,
-    /// How long ago it began.
+    /// Age of the transaction.
     #[serde(with = "micros", rename = "age_micros")]
     pub age: Duration,
-    /// How many locks it held.
+    /// Number of locks it held.
     pub lock_count: u64,
-    /// What it waits for.
+    /// Name it waits for.
     pub name: String,
-    /// How it would hold it.
+    /// Mode it waits for.
     pub mode: String,
-    /// How the next one stands in its way: the mode it holds, or awaits earlier.
+    /// Conflicting mode of the next member, which that member holds or waits for ahead.
     pub behind_mode: String,
-    /// Whether the next one holds the name, or waits for it earlier.
+    /// True if the next member holds the name; false if it waits for it ahead.
     pub behind_holder: bool,
-    /// Whether it was chosen to give way.
+    /// True if this member is the victim.
     pub victim: bool,
 }
 
 impl Status {
-    /// Everybody who waits, and for what; the longest wait first.
+    /// Returns all waiters and the queues they wait in, longest wait first.
     pub fn waiters(&self) -> Vec<(&LockQueue, &QueueEntry)> {
         let of = |queue| -> &'_ LockQueue { queue };
         let mut waiters: Vec<(&LockQueue, &QueueEntry)> = Vec::new();
@@ -274,26 +273,26 @@ impl Status {
         waiters
     }
 
-    /// Transactions that were committed.
+    /// Returns the number of committed transactions.
     pub fn all_commits(&self) -> u64 {
         self.transactions.commits + self.transactions.read_only_commits
     }
 }
 
 impl Usage {
-    /// What a wait took on average.
+    /// Returns the mean duration of a wait.
     pub fn mean_wait(&self) -> Duration {
         mean(self.waited, self.waits)
     }
 
-    /// How long a lock that had been waited for was held, on average.
+    /// Returns the mean time that a lock was held after a wait for it.
     pub fn mean_hold(&self) -> Duration {
         mean(self.held, self.holds)
     }
 }
 
 impl HotName {
-    /// What a wait took on average.
+    /// Returns the mean duration of a wait.
     pub fn mean_wait(&self) -> Duration {
         mean(self.waited, self.waits)
     }
@@ -306,20 +305,20 @@ fn mean(sum: Duration, count: u64) -> Duration {
     }
 }
 
-/// What a wait that lasts too long makes known: everybody who waits, behind whom, since when.
+/// A dump of all waits, made when one lasts too long.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitDump {
-    /// What no wait was to exceed.
+    /// The limit that a wait has exceeded.
     pub bound: Duration,
-    /// How long the longest has lasted.
+    /// Duration of the longest wait.
     pub longest: Duration,
-    /// What goes on.
+    /// Status of the database.
     pub status: Status,
 }
 
 impl fmt::Display for WaitDump {
-    /// A line for each waiter, one for each in its way, and a blank line at the end.
+    /// Writes a line for each waiter, one for each owner it waits for, and a blank line at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiters = self.status.waiters();
         let Status {
@@ -358,7 +357,7 @@ impl fmt::Display for WaitDump {
     }
 }
 
-/// A transaction as it is called where there is room for one word: its label, or its owner.
+/// Returns the name of a transaction for display: its label and its id, or its id.
 pub fn called<'a>(owner: &'a str, label: &'a str) -> impl fmt::Display + 'a {
     struct Called<'a>(&'a str, &'a str);
     impl fmt::Display for Called<'_> {
@@ -372,7 +371,7 @@ pub fn called<'a>(owner: &'a str, label: &'a str) -> impl fmt::Display + 'a {
     Called(owner, label)
 }
 
-/// A duration as whole microseconds.
+/// Serialization of a duration as whole microseconds.
 mod micros {
     use std::time::Duration;
 

@@ -1,8 +1,10 @@
-//! What a database lies on: a directory of files, in a file system, in memory, or of your own making.
+//! Storage devices: the directory of files that holds a database. It may be in a file system, in
+//! memory, or an implementation of your own.
 //!
-//! [`Database::open`](crate::Database::open) takes a directory of the file system. Whoever wants another one, to keep
-//! a database in memory after it was closed, to count calls or to have them fail, gives
-//! [`Database::open_on`](crate::Database::open_on) a [`Device`](crate::types::device::Device); what one must promise, its module says clause by clause.
+//! [`Database::open`](crate::Database::open) uses a directory of the file system.
+//! [`Database::open_on`](crate::Database::open_on) takes a [`Device`](crate::types::device::Device)
+//! instead. A program may use one to keep a database in memory after it is closed, to count calls,
+//! or to make calls fail. The device's module lists its contract clause by clause.
 //!
 //! ```
 //! use std::sync::Arc;

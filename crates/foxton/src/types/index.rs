@@ -1,4 +1,5 @@
-//! Secondary indexes as constants: a name, a table, and how a row's keys are read off it.
+//! Secondary indexes as constants: a name, a table, and a function that extracts a row's index
+//! keys.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,11 +10,11 @@ use crate::types::codec::{Key, TypeName, Undecodable, Value};
 use crate::types::index_entry::{EntryKind, ExtractedKeys};
 use crate::types::table::Table;
 
-/// A second order of a table's rows: an index from keys of type `I` to the rows of a table that maps
-/// `K` to `V`.
+/// A secondary index: maps index keys of type `I` to the rows of a table from `K` to `V`.
 ///
-/// A constant, usually, like the table's. A function reads the index's keys off a row; it gives each to
-/// [`Keys::add`]. A row may have none, and is not found by the index then, or several.
+/// An index is usually a constant, as its table is. A function reads a row and passes each of its
+/// index keys to [`Keys::add`]. A row may have several index keys, or none. The index does not
+/// contain a row without keys.
 ///
 /// ```
 /// use foxton::{Database, Index, Options, Table};
@@ -50,24 +51,24 @@ use crate::types::table::Table;
 ///
 /// # What the database does
 ///
-/// Every write to the table keeps its indexes, in the same transaction: they are undone, locked and
-/// made durable together. A [unique](Index::unique) index refuses a second row with one of its keys.
-/// Reading by an index is as serializable as reading the table: what was not there, in a range of
-/// index keys, does not appear.
+/// Every write to the table updates its indexes in the same transaction: they are locked, undone
+/// and made durable together. A [unique](Index::unique) index refuses a second row with one of its
+/// keys. Reading by an index is as serializable as reading the table: an entry that was missing
+/// from a range of index keys does not appear there later.
 ///
-/// # Declaring it
+/// # Declaring an index
 ///
-/// The database must be told of an index before it is used: in
-/// [`Options::indexes`](crate::Options::indexes) when it is opened, or by
-/// [`Database::create_index`](crate::Database::create_index). That the index exists is remembered, and
-/// that an index of the same name is declared otherwise is an error. Its entries are not stored: they
-/// are read off the rows whenever it is declared, so the function may change from one opening to the
-/// next. What was declared once and is not again is not kept: reading by it is an error, and writing to
-/// the table is one if the index is unique. [`Database::drop_index`](crate::Database::drop_index)
-/// forgets it.
+/// A program declares an index before it uses it: in [`Options::indexes`](crate::Options::indexes)
+/// when it opens the database, or with [`Database::create_index`](crate::Database::create_index).
+/// The database stores the fact that the index exists, and refuses a different declaration under
+/// the same name. It does not store the entries. It extracts them from the rows each time the index
+/// is declared, so the function may change from one opening to the next. An index that was declared
+/// once and is not declared now is not maintained: reading by it is an error. If the index is
+/// unique, writing to its table is an error too.
+/// [`Database::drop_index`](crate::Database::drop_index) removes it.
 ///
-/// The function is called with the row as it is stored, decoded; it must give the same keys for the
-/// same row every time. If it panics, the write that it was called for is undone with its transaction.
+/// The function gets the decoded row as it is stored. It must return the same keys for the same row
+/// every time. If it panics, the database undoes the write that called it, with its transaction.
 pub struct Index<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> {
     name: &'static str,
     table: &'static str,
@@ -77,7 +78,8 @@ pub struct Index<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> {
 }
 
 impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
-    /// The index called `name` (1 to 255 bytes) on `table`; several rows may have one key.
+    /// Returns a non-unique index called `name` (1 to 255 bytes) on `table`: several rows may have
+    /// one key.
     pub const fn new(
         name: &'static str,
         table: &Table<K, V>,
@@ -92,7 +94,7 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
         }
     }
 
-    /// The index called `name` on `table`, in which each key belongs to at most one row.
+    /// Returns a unique index called `name` on `table`: each key belongs to at most one row.
     pub const fn unique(
         name: &'static str,
         table: &Table<K, V>,
@@ -103,9 +105,9 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
         index
     }
 
-    /// The same with a version of your own, 0 if nothing is said. A database that knows the index with
-    /// another version refuses it: so a program notices that another one means something else by
-    /// the same name.
+    /// Sets a version of your own; the default is 0. A database that knows the index with another
+    /// version refuses it, so a program notices that another program uses the name with another
+    /// meaning.
     #[must_use]
     pub const fn version(mut self, version: u32) -> Index<I, K, V> {
         self.version = version;
@@ -114,17 +116,17 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
 }
 
 impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
-    /// Its name.
+    /// Returns the index's name.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The name of the table whose rows it finds.
+    /// Returns the name of the indexed table.
     pub const fn table(&self) -> &'static str {
         self.table
     }
 
-    /// Whether each key belongs to at most one row.
+    /// True if each key belongs to at most one row.
     pub const fn is_unique(&self) -> bool {
         self.is_unique
     }
@@ -148,15 +150,15 @@ impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Index<I, K, V
     }
 }
 
-/// Takes the keys of one row in an index.
+/// Collects the index keys of one row.
 ///
-/// A key may be given in any form that is stored as an `I` is, such as a `&String` for a `str`:
+/// A key may have any type that is stored as an `I` is, such as a `&String` for a `str`:
 ///
 /// ```
 /// use foxton::{Index, Table};
 ///
 /// const USERS: Table<u64, (String, Option<String>)> = Table::new("users");
-/// /// Only users who have a mail address are in it.
+/// /// Contains only users with a mail address.
 /// const BY_MAIL: Index<str, u64, (String, Option<String>)> =
 ///     Index::unique("users_by_mail", &USERS, |_, (_, mail), keys| {
 ///         if let Some(mail) = mail {
@@ -168,7 +170,7 @@ impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Index<I, K, V
 /// ```compile_fail
 /// use foxton::{Database, Index, Options, Table};
 /// const USERS: Table<u64, u64> = Table::new("users");
-/// // Keys of the index are said to be u32, and are u64.
+/// // The index is declared with u32 keys, but the function adds u64 keys.
 /// const BY_AGE: Index<u32, u64, u64> = Index::new("by_age", &USERS, |_, age, keys| keys.add(age));
 /// let mut options = Options::default();
 /// options.indexes.add(&BY_AGE);
@@ -176,9 +178,10 @@ impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Index<I, K, V
 pub struct Keys<I: ?Sized> {
     kind: EntryKind,
     taken: RefCell<ExtractedKeys>,
-    // Contravariant: it takes an `I`. So an index is covariant in it, like a table in its key.
+    // Contravariant, because it consumes an `I`. So an index is covariant in it, as a table is in
+    // its key.
     types: PhantomData<fn(*const I)>,
-    // Stays with the row at hand.
+    // Not Sync: a value belongs to the row being extracted.
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -189,7 +192,7 @@ impl<I: ?Sized> fmt::Debug for Keys<I> {
 }
 
 impl<I: Key + ?Sized> Keys<I> {
-    /// The row is to be found by `key`. The same key given twice counts once.
+    /// Adds an index key of the row. Adding the same key twice has no further effect.
     pub fn add<Q: Key + ?Sized>(&self, key: &Q) {
         const {
             assert!(
@@ -205,7 +208,7 @@ impl<I: Key + ?Sized> Keys<I> {
     }
 }
 
-/// Reads the index's keys off the bytes of a row: its key, its value, and where they go.
+/// Extracts index keys from a row's encoded key and value into the given list.
 pub(crate) type Extract =
     dyn Fn(&[u8], &[u8], &mut ExtractedKeys) -> Result<(), Undecodable> + Send + Sync;
 
@@ -228,7 +231,7 @@ impl fmt::Debug for DeclaredIndex {
 }
 
 impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
-    /// What the entries look like.
+    /// Returns the format of the index's entries.
     pub(crate) fn kind(&self) -> EntryKind {
         match self.is_unique {
             true => EntryKind::Unique,
@@ -284,7 +287,7 @@ impl fmt::Debug for Indexes {
 }
 
 impl Indexes {
-    /// `index` as well.
+    /// Adds `index` to the declared indexes.
     pub fn add<I, K, V>(&mut self, index: &Index<I, K, V>) -> &mut Indexes
     where
         I: Key + ?Sized + 'static,

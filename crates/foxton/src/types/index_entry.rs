@@ -1,4 +1,4 @@
-//! Entries of secondary indexes: what they look like, and which of them lie in a range.
+//! Entries of secondary indexes: their format, and the bounds of ranges of them.
 //!
 //! ```text
 //! index     key of the entry                                 its value
@@ -7,20 +7,21 @@
 //!           primary key
 //! ```
 //!
-//! A shared entry has the primary key in its own key, so that several rows may have one index key and
-//! lie in the order of their primary keys. No index key that something follows is a prefix of another
-//! (I2 of `codec::key`): the entries of one index key are those that begin with it, and lie together.
+//! A shared entry has the primary key in its own key. So several rows may have one index key, and
+//! their entries are ordered by primary key. No index key in its inner encoding is a prefix of
+//! another (I2 of `codec::key`). So the entries of one index key are exactly those that begin with
+//! it, and they are adjacent.
 
 use std::ops::Range;
 
 use crate::types::limits::MAX_KEY_BYTES;
 
-/// How an index keeps its entries.
+/// Format of an index's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryKind {
-    /// One row for each key.
+    /// At most one row per index key.
     Unique,
-    /// Any number of rows.
+    /// Any number of rows per index key.
     Shared,
 }
 
@@ -37,26 +38,26 @@ impl ExtractedKeys {
         self.keys.clear();
     }
 
-    /// Takes in the key that `encode` appends.
+    /// Adds the key that `encode` appends.
     pub(crate) fn add(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         encode(&mut self.bytes);
         self.keys.push(start..self.bytes.len());
     }
 
-    /// Puts the keys in order and forgets all but one of equal ones.
+    /// Sorts the keys and removes duplicates.
     pub(crate) fn sort(&mut self) {
         let ExtractedKeys { bytes, keys } = self;
         keys.sort_by(|a, b| bytes[a.clone()].cmp(&bytes[b.clone()]));
         keys.dedup_by(|a, b| bytes[a.clone()] == bytes[b.clone()]);
     }
 
-    /// The keys, in order once they are sorted.
+    /// Returns the keys; in order after [`sort`](Self::sort).
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(|key| &self.bytes[key.clone()])
     }
 
-    /// Whether `key` is among them. They are sorted.
+    /// True if `key` is among the keys, which must be sorted.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let found = self
             .keys
@@ -64,7 +65,7 @@ impl ExtractedKeys {
         found.is_ok()
     }
 
-    /// The memory of an unusual row is given back.
+    /// Frees memory above `kept_bytes`, which an unusually large row needed.
     pub(crate) fn shrink(&mut self, kept_bytes: usize) {
         self.bytes.shrink_to(kept_bytes);
         self.keys.shrink_to(kept_bytes / size_of::<Range<usize>>());
@@ -72,7 +73,7 @@ impl ExtractedKeys {
 }
 
 impl EntryKind {
-    /// Appends the key of the entry that leads from `index_key` to the row `primary`.
+    /// Appends the key of the entry that maps `index_key` to the row `primary`.
     pub(crate) fn write_key(self, index_key: &[u8], primary: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(index_key);
         if self == EntryKind::Shared {
@@ -91,7 +92,7 @@ impl EntryKind {
         }
     }
 
-    /// The index key and the primary key of an entry.
+    /// Returns the index key and the primary key of an entry.
     pub(crate) fn read<'e>(self, key: &'e [u8], value: &'e [u8]) -> (&'e [u8], &'e [u8]) {
         match self {
             EntryKind::Unique => (key, value),
@@ -105,7 +106,8 @@ impl EntryKind {
     }
 }
 
-/// The smallest bytes above everything that begins with `prefix`; false if there are none.
+/// Changes `prefix` to the smallest bytes above everything that begins with it. Returns false if
+/// there are none.
 pub(crate) fn raise_past(prefix: &mut Vec<u8>) -> bool {
     while prefix.last() == Some(&0xff) {
         prefix.pop();
@@ -119,7 +121,7 @@ pub(crate) fn raise_past(prefix: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Lets `key` be above every key that a table takes.
+/// Sets `key` to bytes above every key that a table accepts.
 pub(crate) fn raise_past_all(key: &mut Vec<u8>) {
     key.clear();
     key.resize(MAX_KEY_BYTES + 1, 0xff);

@@ -1,33 +1,32 @@
-//! How far apart transactions are kept.
+//! Isolation levels.
 //!
-//! Levels differ in which locks a plain read takes and how long it keeps them; writes, and reads that
-//! ask for more than [`Lock::Shared`], keep theirs to the end at every level. So transactions of
-//! different levels live side by side, and each has what its own level promises, whatever the others
-//! chose: nobody else's level lets anybody overwrite what was not committed.
+//! Levels differ in which locks a plain read takes and how long it holds them. Writes, and reads
+//! that request more than [`Lock::Shared`], hold their locks to the end at every level. So
+//! transactions of different levels run side by side, and each has the guarantees of its own level,
+//! whatever the others chose. At no level can a transaction overwrite an uncommitted value.
 
 use crate::types::lock_options::{Lock, LockOptions, LockWait};
 
-/// How far a transaction is kept apart from others: what a plain read, one with
-/// [`Lock::Shared`], locks and until when.
+/// Isolation level: what a plain read, one with [`Lock::Shared`], locks and until when.
 ///
-/// | may be seen | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |
+/// | a transaction may see | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |
 /// |---|---|---|---|---|
-/// | a write over one that is not committed (G0) | no | no | no | no |
-/// | what was rolled back, or was overwritten before its commit (G1a, G1b) | no | no | no | yes |
-/// | information that flows in a circle (G1c) | no | no | no | yes |
+/// | a write over an uncommitted write (G0) | no | no | no | no |
+/// | a write that was rolled back, or overwritten before its commit (G1a, G1b) | no | no | no | yes |
+/// | circular information flow (G1c) | no | no | no | yes |
 /// | a transaction that was seen and vanishes again (OTV) | no | no | no | yes |
-/// | another value at the second look, a lost update, half of a transaction (P4, G-single) | no | no | yes | yes |
-/// | two that each read what the other writes (write skew, G2-item) | no | no | yes | yes |
-/// | a key that was not there at the first look (phantoms: PMP, G2) | no | yes | yes | yes |
+/// | another value at a second read, a lost update, half of a transaction (P4, G-single) | no | no | yes | yes |
+/// | two transactions that each read what the other writes (write skew, G2-item) | no | no | yes | yes |
+/// | a key that was missing at the first read (phantoms: PMP, G2) | no | yes | yes | yes |
 ///
 /// | a plain read | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |
 /// |---|---|---|---|---|
 /// | locks keys | to the end | to the end | while it reads them | no |
 /// | locks the gaps between them | to the end | no | no | no |
-/// | waits for who writes | yes | yes | yes | no |
+/// | waits for writers | yes | yes | yes | no |
 ///
-/// At `ReadCommitted` and below, [`get_for_update`](crate::Transaction::get_for_update) is how to read
-/// what is to be written: it keeps its lock, so no update is lost.
+/// At `ReadCommitted` and below, read a row that you will write with
+/// [`get_for_update`](crate::Transaction::get_for_update). It holds its lock, so no update is lost.
 ///
 /// ```
 /// use foxton::{Database, Isolation, Options, Table};
@@ -49,11 +48,11 @@ pub enum Isolation {
     /// As if transactions ran one after the other.
     #[default]
     Serializable,
-    /// What was read stays as it is; more may come in between.
+    /// Values that were read do not change; new keys may appear between them.
     RepeatableRead,
-    /// What is read was committed.
+    /// Reads return committed values.
     ReadCommitted,
-    /// What is read was written, or will be, or neither: it may yet be rolled back.
+    /// Reads may return values that are not committed and may yet be rolled back.
     ReadUncommitted,
 }
 
@@ -65,25 +64,25 @@ foxton_sync::named_enum! {
     ReadUncommitted = "read-uncommitted",
 }
 
-/// What a read locks, and until when.
+/// Which locks a read takes, and how long it holds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LockDuration {
-    /// Keys and the gaps between them, to the end.
+    /// Locks on keys and the gaps between them, held to the end.
     #[default]
     Range,
-    /// Keys, to the end.
+    /// Locks on keys, held to the end.
     Key,
-    /// Each key until it has been read, unless it was locked before.
+    /// A lock on each key while it is read, unless the transaction held one before.
     Short,
-    /// Nothing.
+    /// No locks.
     None,
 }
 
 impl Isolation {
-    /// What a read with these options locks.
+    /// Returns which locks a read with these options takes, and how long it holds them.
     #[inline]
     pub(crate) fn hold(self, options: LockOptions) -> LockDuration {
-        // What passes over keys cannot keep others out of the gaps between them.
+        // A read that skips keys cannot keep others out of the gaps between them.
         let skips = options.wait == LockWait::Skip;
         match (self, options.lock) {
             (Isolation::Serializable, _) if !skips => LockDuration::Range,

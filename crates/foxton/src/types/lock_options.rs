@@ -1,23 +1,25 @@
-//! How strongly rows, tables and numbers are locked, and how long to wait for that.
+//! Options of a lock request: how strongly to lock a row, a table or an advisory number, and how
+//! long to wait.
 
 use std::time::Duration;
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::request::WaitMode;
 
-/// How strongly a read locks what it reads, until the transaction ends.
+/// How strongly a read locks a row; the lock is held until the transaction ends.
 ///
-/// | | while it is held, others may | take it to |
+/// | | while it is held, others may | use it to |
 /// |---|---|---|
 /// | `Shared` | read | read |
-/// | `Update` | read with `Shared` | read what will probably be written |
-/// | `Exclusive` | neither read nor write | read what will surely be written |
+/// | `Update` | read with `Shared` | read a row that will probably be written |
+/// | `Exclusive` | neither read nor write | read a row that will surely be written |
 ///
-/// Two transactions that both read `Shared` and then both write wait for each other for ever, and
-/// one of them is ended; with `Update` the second waits at its read and nobody is ended.
+/// Two transactions that both read with `Shared` and then both write would wait for each other for
+/// ever, so one of them is aborted. With `Update` the second one waits at its read, and neither is
+/// aborted.
 ///
-/// A lock alone waits as long as [`Options::lock_wait`](crate::Options::lock_wait) says; the
-/// methods say otherwise:
+/// Without further options a request waits as long as
+/// [`Options::lock_wait`](crate::Options::lock_wait) says. The methods change that:
 ///
 /// ```
 /// use foxton::{Database, Lock, Options, Table};
@@ -41,18 +43,19 @@ use foxton_lock::request::WaitMode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Lock {
-    /// Others may read too.
+    /// Others may read.
     #[default]
     Shared,
-    /// Others may read, but not mean to write.
+    /// Others may read, but not with the intention to write.
     Update,
-    /// Nobody else reads or writes.
+    /// Others may neither read nor write.
     Exclusive,
 }
 
 impl Lock {
-    /// Refuse with `lock_busy` rather than wait. The transaction goes on;
-    /// [`Database::run`](crate::Database::run) does not run it again for that, but hands the refusal on.
+    /// Refuses with `lock_busy` instead of waiting. The transaction stays open.
+    /// [`Database::run`](crate::Database::run) returns the refusal and does not rerun the
+    /// transaction.
     pub fn nowait(self) -> LockOptions {
         LockOptions {
             lock: self,
@@ -60,8 +63,9 @@ impl Lock {
         }
     }
 
-    /// Wait at most this long for each lock, then refuse with `lock_timeout`. The transaction goes on;
-    /// [`Database::run`](crate::Database::run) does not run it again for that, but hands the refusal on.
+    /// Waits at most `at_most` for each lock, then refuses with `lock_timeout`. The transaction
+    /// stays open. [`Database::run`](crate::Database::run) returns the refusal and does not rerun
+    /// the transaction.
     pub fn timeout(self, at_most: Duration) -> LockOptions {
         LockOptions {
             lock: self,
@@ -69,11 +73,11 @@ impl Lock {
         }
     }
 
-    /// Pass over what others have locked, as if it were not there.
+    /// Skips rows that others have locked, as if they did not exist.
     ///
-    /// For work queues: many workers each take the first job that nobody has. A range read this
-    /// way locks the keys it returns and nothing between them, so it is not serializable: it does
-    /// not notice what it skipped, nor what appears later.
+    /// This is for work queues, where each worker takes the first job that no other worker has
+    /// taken. A range read this way locks the keys it returns and nothing between them, so it is
+    /// not serializable: it notices neither the rows it skipped nor rows that appear later.
     pub fn skip_locked(self) -> LockOptions {
         LockOptions {
             lock: self,
@@ -89,7 +93,7 @@ impl Lock {
         }
     }
 
-    /// The mode for a number of the program's own.
+    /// Returns the mode for an advisory lock, which is on a number of the program's own.
     pub(crate) fn advisory_mode(self) -> Mode {
         match self {
             Lock::Shared => Mode::S,
@@ -98,22 +102,23 @@ impl Lock {
         }
     }
 
-    /// The mode for a key alone.
+    /// Returns the mode for a key without its gap.
     pub(crate) fn key_mode(self) -> Mode {
         Mode::key(self.key_part(), GapPart::None)
     }
 
-    /// The mode for a key and the gap before it.
+    /// Returns the mode for a key and the gap before it.
     pub(crate) fn range_mode(self) -> Mode {
         Mode::key(self.key_part(), GapPart::S)
     }
 }
 
-/// A [`Lock`] and how long to wait for it. Made by its methods, or from it alone.
+/// A [`Lock`] and how long to wait for it. Create it with the methods of [`Lock`], or from a
+/// `Lock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct LockOptions {
-    /// How strongly.
+    /// How strongly to lock.
     pub lock: Lock,
     /// How long to wait.
     pub wait: LockWait,
@@ -128,11 +133,11 @@ impl From<Lock> for LockOptions {
     }
 }
 
-/// How a whole table is locked, by [`Transaction::lock_table`](crate::Transaction::lock_table).
+/// How strongly [`Transaction::lock_table`](crate::Transaction::lock_table) locks a whole table.
 ///
-/// Intentions say that the transaction locks, or will lock, single keys: reads take the first, reads for
-/// update and writes the second, without being told. Which of them may be held side by side, by different
-/// transactions:
+/// An intention says that the transaction locks, or will lock, single keys. Reads take
+/// `IntentShared` automatically; reads for update and writes take `IntentExclusive`. This table
+/// says which locks different transactions may hold at the same time:
 ///
 /// | | `IntentShared` | `IntentExclusive` | `Shared` | `SharedIntentExclusive` | `Update` | `Exclusive` |
 /// |---|---|---|---|---|---|---|
@@ -149,13 +154,15 @@ pub enum TableLock {
     IntentShared,
     /// Some keys will be written.
     IntentExclusive,
-    /// All is read: nobody writes.
+    /// The whole table is read. Others may not write.
     Shared,
-    /// All is read and some will be written.
+    /// The whole table is read, and some keys will be written.
     SharedIntentExclusive,
-    /// All is read and much will probably be written: nobody else means to.
+    /// The whole table is read, and many keys will probably be written. Others may not intend to
+    /// write.
     Update,
-    /// All is written: nobody reads or writes, and no key needs a lock any more.
+    /// The whole table is written. Others may neither read nor write, and no key needs a lock of
+    /// its own.
     Exclusive,
 }
 
@@ -179,11 +186,11 @@ pub enum LockWait {
     /// As long as [`Options::lock_wait`](crate::Options::lock_wait) says.
     #[default]
     Default,
-    /// Not at all: refuse.
+    /// Do not wait: refuse.
     Refuse,
-    /// At most so long.
+    /// Wait at most this long.
     AtMost(Duration),
-    /// Not at all: pass over what is locked.
+    /// Do not wait: skip the row.
     Skip,
 }
 

@@ -1,4 +1,4 @@
-//! Types of tables, keys, values, indexes and locks: plain data that no database is needed for.
+//! Types of tables, keys, values, indexes and locks: plain data that needs no database.
 
 /// Typed keys and values.
 pub mod codec;

@@ -1,19 +1,19 @@
-//! A moment in a transaction, to go back to.
+//! Savepoints: positions within a transaction to roll back to.
 
 use foxton_lock::request::OwnerId;
 
-/// A moment in a transaction, to go back to with
+/// A position within a transaction, for
 /// [`Transaction::rollback_to`](crate::Transaction::rollback_to).
 ///
-/// Savepoints nest: going back to one forgets those taken after it. One is only good for the transaction
-/// that gave it; any other refuses it.
+/// Savepoints nest: rolling back to one discards those taken after it. A savepoint is valid only
+/// for the transaction that created it; other transactions refuse it.
 ///
-/// Going back undoes changes and gives no locks back, at any isolation level: what was read since, and is
-/// remembered by the program, may be why it went back. An insert that was undone leaves its key locked,
-/// too.
+/// Rolling back to a savepoint undoes changes but releases no locks, at any isolation level. The
+/// program may have rolled back because of a value it has read since, so those locks stay. The key
+/// of an undone insert stays locked too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Savepoint {
-    /// The address of the database's engine: owners are numbered by database.
+    /// Address of the database's engine, because owners are numbered per database.
     pub(crate) database: usize,
     pub(crate) owner: OwnerId,
     pub(crate) number: u64,

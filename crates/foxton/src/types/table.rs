@@ -1,17 +1,17 @@
-//! Tables as constants: a name and two types.
+//! Tables as constants: a name, a key type and a value type.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::types::codec::{Key, Value};
 
-/// An ordered map from `K` to `V` in a database, by name.
+/// A named, ordered map from `K` to `V` in a database.
 ///
-/// A constant, usually; it holds nothing but the name and the types. The table comes into being
-/// when a transaction first uses it. From then on the database remembers the types and refuses the
-/// name with others.
+/// A table is usually a constant, because it holds only the name and the types. The database
+/// creates the table when a transaction first uses it. It stores the types, and later refuses the
+/// name with other types.
 ///
-/// `Table<[u8], [u8]>` is the raw door: keys and values are the bytes themselves.
+/// `Table<[u8], [u8]>` is a raw table: its keys and values are plain bytes.
 ///
 /// ```
 /// use foxton::{Database, Options, Table};
@@ -31,13 +31,13 @@ use crate::types::codec::{Key, Value};
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: &'static str,
-    // Covariant in both, so that a constant over `&'static str` takes shorter-lived keys; a
-    // function type, so that a table is Send and Sync whatever its keys are.
+    // Covariant in both, so that a table over `&'static str` accepts shorter-lived keys. A function
+    // type, so that a table is Send and Sync whatever its key and value types are.
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
-    /// The table called `name` (1 to 255 bytes).
+    /// Returns the table called `name`, which has 1 to 255 bytes.
     pub const fn new(name: &'static str) -> Table<K, V> {
         Table {
             name,
@@ -47,7 +47,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
 }
 
 impl<K: ?Sized, V: ?Sized> Table<K, V> {
-    /// Its name.
+    /// Returns the table's name.
     pub const fn name(&self) -> &'static str {
         self.name
     }

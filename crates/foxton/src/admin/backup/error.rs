@@ -1,4 +1,4 @@
-//! Why no copy came of it.
+//! Errors of a backup or a restore.
 
 use std::io;
 use std::path::Path;
@@ -7,20 +7,20 @@ use foxton_log::Failure;
 
 use crate::error::{Error, Storage};
 
-/// Why nothing came of it, told by which of the two directories it was about.
+/// Why a copy failed, by which of the two directories the error is about.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// What is copied could not be read.
+    /// The source could not be read.
     Source(Failure),
-    /// What is copied is not what was written.
+    /// The source differs from what was written.
     Damaged(String, String),
-    /// It was written by a later version.
+    /// A later version wrote the source.
     Newer(String),
     /// The copy could not be written.
     Target(Failure),
-    /// A file of another database lies there.
+    /// The source contains a file of another database.
     Foreign(String),
-    /// The copy is not what was written just now.
+    /// The copy differs from what was just written.
     Differs(String),
 }
 
@@ -55,7 +55,7 @@ impl Failed {
         matches!(self, Failed::Source(_) | Failed::Damaged(..))
     }
 
-    /// In the words of the engine's users.
+    /// Converts it into an error of the public interface.
     pub(super) fn told(self, source: &Path, target: &Path) -> Error {
         let doing = |place: &Path, failure: &Failure| {
             let file = place.join(&failure.file);

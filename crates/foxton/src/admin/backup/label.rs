@@ -1,20 +1,21 @@
-//! The label of a backup: the file that makes a directory one.
+//! Label of a backup: the file that marks a directory as one.
 //!
 //! ```text
-//!  0      8       12   16       32     40    48   56  64      72    80    84       92   508
-//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
-//!  |magic |version|zero|identity|compat|image|from|end|records|taken|files|incompat|zero|check|
-//!  |8     |u32    |u32 |16      |u64   |u64  |u64 |u64|u64    |u64  |u32  |u64     |    |u32  |
-//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
+//!  0      8       12   16       32     40   48   56  64      72    80    84       92   508
+//!  +------+-------+----+--------+------+----+----+---+-------+-----+-----+--------+----+-----+
+//!  |magic |version|zero|identity|compat|ckpt|from|end|records|taken|files|incompat|zero|check|
+//!  |8     |u32    |u32 |16      |u64   |u64 |u64 |u64|u64    |u64  |u32  |u64     |    |u32  |
+//!  +------+-------+----+--------+------+----+----+---+-------+-----+-----+--------+----+-----+
 //! ```
 //!
-//! Version 1 has no `incompat`, and zeros there. A label without such features is still written so.
+//! `ckpt` is the checkpoint LSN. Version 1 has no `incompat`, but zeros there. A label without such
+//! features is still written as version 1.
 //!
 //! # Invariants
 //!
-//! * I1  It is written last, under another name, synced and renamed, when everything else in the backup
-//!   is durable and has been read again. So a directory without it is no backup, or one that was
-//!   interrupted.
+//! * I1  The label is written last, under another name, synced and renamed, when everything else in
+//!   the backup is durable and has been verified. So a directory without it is no backup, or an
+//!   interrupted one.
 //! * I2  `check` is the CRC-32C of everything before it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,7 +28,7 @@ use super::error::Failed;
 use crate::checkpoint::manifest::Manifest;
 use crate::types::limits::BACKUP_FILE as FILE;
 
-/// What it is called until it is whole.
+/// Name of the file until it is complete.
 pub(crate) const UNFINISHED: &str = "backup.new";
 
 pub(super) const BYTES: usize = 512;
@@ -35,24 +36,24 @@ const CHECK_AT: usize = BYTES - 4;
 const MAGIC: &[u8; 8] = b"FOXTONbk";
 const VERSION: u32 = 2;
 
-/// What the label says.
+/// The contents of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) identity: [u8; 16],
     /// Features of the database that a program may ignore.
     pub(super) compat: u64,
-    /// Features of the database that a program must know before it reads.
+    /// Features of the database that a program must know to read it.
     pub(super) incompat: u64,
-    /// The checkpoint in the backup holds everything up to here.
+    /// The checkpoint in the backup contains everything up to here.
     pub(super) checkpoint_lsn: Lsn,
-    /// Where its log begins, and where it ends.
+    /// LSN at which the log in the backup begins, and at which it ends.
     pub(super) from: Lsn,
     pub(crate) end: Lsn,
-    /// Records in its log.
+    /// Number of records in its log.
     pub(super) records: u64,
-    /// When it was begun, in microseconds since 1970.
+    /// Time when the backup began, in microseconds since 1970.
     pub(super) taken_micros: u64,
-    /// Files besides the log.
+    /// Number of files besides the log.
     pub(super) files: u32,
 }
 
@@ -61,11 +62,11 @@ impl Label {
         UNIX_EPOCH + Duration::from_micros(self.taken_micros)
     }
 
-    /// What is wrong with one that [is not of](Self::is_of) the checkpoint beside it.
+    /// The defect of a label that does not [belong](Self::is_of) to the checkpoint beside it.
     pub(crate) const STRANGE: &str =
         "the checkpoint beside it is not the one that it was made with";
 
-    /// Whether it was made with this checkpoint, which is empty if there is none.
+    /// True if it was made with this checkpoint, which is empty if there is none.
     pub(crate) fn is_of(&self, checkpoint: &Manifest) -> bool {
         (self.checkpoint_lsn, self.from) == (checkpoint.checkpoint_lsn, checkpoint.redo_from)
             && self.files as usize == checkpoint.layers.len()
@@ -108,7 +109,7 @@ impl Label {
         })
     }
 
-    /// Makes the directory a backup (I1).
+    /// Writes the label, which makes the directory a backup (I1).
     pub(super) fn write(&self, device: &dyn Device) -> Result<(), Failed> {
         let file = device.create(UNFINISHED);
         let file = file.map_err(Failed::target("create", UNFINISHED))?;
@@ -145,7 +146,7 @@ impl Label {
     }
 }
 
-/// The number of `N` bytes at `at`.
+/// Returns the number in `N` bytes at `at`.
 fn number<const N: usize>(bytes: &[u8; BYTES], at: usize) -> u64 {
     let mut whole = [0; 8];
     whole[..N].copy_from_slice(&bytes[at..at + N]);

@@ -1,32 +1,35 @@
-//! Backups: a copy of a database as it was at one position of its log, taken while it is used.
+//! Backups: a copy of a database at one position of its log, made while it is in use.
 //!
 //! # The idea
 //!
-//! A log up to the end of any record is the database as it was after some commit, so a copy of one
-//! needs no picture of the tables and nobody has to stand still. A backup is the checkpoint, if there
-//! is one, and the log from there to a position that is said afterwards. [`Database::backup_to`](crate::Database::backup_to) makes
-//! everything that was committed when it began durable first, and copies up to there.
-//! [`of_directory`](crate::admin::backup::of_directory) reads the files of a database without opening it, whether or not a process has it
-//! open, and copies what is whole in them: commits that were acknowledged *sync* or *buffered* before it
-//! began are in it.
+//! A log up to the end of any record is the database after some commit. So a copy needs no snapshot
+//! of the tables, and no transaction stops. A backup is the checkpoint, if there is one, and the
+//! log from there to a position that is reported at the end.
+//! [`Database::backup_to`](crate::Database::backup_to) first makes everything durable that was
+//! committed when it began, and copies up to there.
+//! [`of_directory`](crate::admin::backup::of_directory) reads the files of a database without
+//! opening it, whether a process has it open or not, and copies what is complete in them. It
+//! includes all commits that were acknowledged *sync* or *buffered* before it began.
 //!
-//! # What is in a backup
+//! # Contents of a backup
 //!
-//! The files of the checkpoint, a log of its own that is closed, and the label, which is written
-//! last, after everything else was synced and read again. No file `foxton`: a backup is not opened but
-//! [restored](crate::admin::backup::restore), so that it stays what it is.
+//! The files of the checkpoint, a log of its own that is closed, and the label. The label is
+//! written last, after everything else was synced and verified. There is no file `foxton`: a backup
+//! is not opened but [restored](crate::admin::backup::restore), so it never changes.
 //!
 //! # Invariants
 //!
-//! * I1  A directory with a label holds a whole backup, durably.
-//! * I2  Nothing in the database is changed, and no writer waits. While [`Database::backup_to`](crate::Database::backup_to) runs, no
-//!   checkpoint is made.
-//! * I3  A restored database gets its superblock last. Before, it is none, and says so from the beginning (`target`).
+//! * I1  A directory with a label holds a complete, durable backup.
+//! * I2  A backup changes nothing in the database, and no writer waits for it. While
+//!   [`Database::backup_to`](crate::Database::backup_to) runs, no checkpoint is made.
+//! * I3  A restored database gets its superblock last. Before that it is not a database, and is
+//!   marked as such from the beginning (`target`).
 //!
-//! # What a restored database is
+//! # A restored database
 //!
-//! The same database, with the same identity, and another future: where the two go on, their logs have
-//! different records at the same positions. Never put files of the one into the directory of the other.
+//! It has the same identity as the original, but another future: after both continue, their logs
+//! have different records at the same positions. Never put files of one into the directory of the
+//! other.
 
 /// Errors of a backup.
 mod error;
@@ -62,34 +65,35 @@ pub(crate) use label::Label;
 use target::{Copy, size_of};
 use transfer::{Extent, transfer};
 
-/// Times that a database is read again whose files went while they were read.
+/// Maximum number of times a database is read again because its files were removed meanwhile.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is in a backup, or in a database that was restored from one.
+/// Description of a backup, or of a database restored from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backup {
-    /// The position of the log that it is of: every transaction whose record ends here or before is in
-    /// it, and no other.
+    /// The position of the backup: it contains exactly the transactions whose records end here or
+    /// before.
     pub end: Lsn,
-    /// The earliest position that it can be restored to.
+    /// The earliest position to which it can be restored.
     pub earliest: Lsn,
-    /// Records in its log.
+    /// Number of records in its log.
     pub records: u64,
-    /// Bytes in it.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was begun.
+    /// Time when it began.
     pub taken: SystemTime,
 }
 
-/// How far a copy is: bytes done, of about so many. It must not ask for a checkpoint, which would wait for the copy.
+/// Callback for the progress of a copy: bytes done, and the approximate total. It must not request
+/// a checkpoint, which would wait for the copy.
 pub type CopyProgress<'t> = &'t mut dyn FnMut(u64, u64);
 
 impl Database {
-    /// Makes a backup in the directory `path`, which is empty or not there, while transactions go on.
-    /// Everything that was committed when this was called is in it. It has been read again when this
-    /// returns. [`restore`] makes a database of it.
+    /// Makes a backup in the directory `path`, which must be empty or not exist, while transactions
+    /// continue. The backup contains everything that was committed when this was called, and has
+    /// been verified when this returns. [`restore`] makes a database from it.
     ///
     /// ```
     /// use foxton::{Database, Table, backup};
@@ -116,23 +120,23 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A storage error, if the directory is not empty, the log has failed, or either device fails. What
-    /// is in the directory then is no backup; the database goes on.
+    /// A storage error if the directory is not empty, the log has failed, or either device fails.
+    /// The directory then holds no backup; the database continues.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         let path = path.as_ref();
         let target = Copy::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
     }
 
-    /// Where the log ends now: what is committed is in the records before. A backup taken later can be
-    /// [restored](restore) to this position.
+    /// Returns the LSN at which the log ends now. All committed transactions are before it. A
+    /// backup made later can be [restored](restore) to this position.
     pub fn log_end(&self) -> Lsn {
         let engine = self.engine();
         engine.log.end(&engine.workers.worker())
     }
 
-    /// As [`backup_to`](Self::backup_to), to a device of your own, such as one that fails on purpose,
-    /// and telling how far it is.
+    /// Like [`backup_to`](Self::backup_to), to a device of your own, and with a progress callback.
+    /// Tests use it with a device that fails.
     ///
     /// # Errors
     /// As for [`backup_to`](Self::backup_to).
@@ -157,20 +161,20 @@ impl Database {
             at_most: end,
         };
         let place = Path::new(&engine.place);
-        // Nothing of the checkpoint or the log goes while it is copied.
+        // No file of the checkpoint or the log is removed during the copy.
         let _held = engine.checkpoints.hold();
         make(&*engine.device, &engine.superblock, extent, target, told)
             .map_err(|failed| Copy::Backup.ended(failed, &**target, (place, path)))
     }
 }
 
-/// Makes a backup of the database in the directory `path` without opening it, whether or not a process
-/// has it open: it reads the files and takes what is whole in them. Every commit that was acknowledged
-/// *sync* or *buffered* before this was called is in it.
+/// Makes a backup of the database in the directory `path` without opening it, whether a process has
+/// it open or not. It reads the files and copies what is complete in them. The backup contains
+/// every commit that was acknowledged *sync* or *buffered* before this was called.
 ///
 /// # Errors
-/// A storage error, if there is no database, it is damaged, the directory `target` is not empty, or a
-/// device fails.
+/// A storage error if there is no database, it is damaged, the directory `target` is not empty, or
+/// a device fails.
 pub fn of_directory(
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
@@ -192,7 +196,8 @@ pub fn of_directory(
             Ok(made) => return Ok(made),
             Err(failed) => failed,
         };
-        // Whoever has it open may have made a checkpoint, and removed what was being read.
+        // A process that has it open may have made a checkpoint and removed files that were being
+        // read.
         if attempt == ATTEMPTS || !failed.is_of_source() || !Copy::Backup.clear(&*target) {
             return Err(Copy::Backup.ended(failed, &*target, (path, target_path)));
         }
@@ -201,26 +206,27 @@ pub fn of_directory(
     }
 }
 
-/// What the label of the backup in the directory `path` says.
+/// Returns the contents of the label of the backup in the directory `path`.
 ///
 /// # Errors
-/// A storage error, if there is none, or it is damaged.
+/// A storage error if there is no label, or it is damaged.
 pub fn inspect(path: impl AsRef<Path>) -> Result<Backup> {
     let path = path.as_ref();
     let (source, label) = labelled(path)?;
     Ok(label.backup(about(&source)))
 }
 
-/// Makes a database in the directory `target`, which is empty or not there, of the backup in the
-/// directory `backup`: as it was at its position, or at the last commit up to `to`. What was restored
-/// has been read again when this returns.
+/// Restores the backup in the directory `backup` into the directory `target`, which must be empty
+/// or not exist. The database is as it was at the backup's position, or at the last commit up to
+/// `to`. It has been verified when this returns.
 ///
-/// From before its first file is made until it is whole, and if this is cut short or fails, `target` is no database and is
-/// refused, `not_restored`. A restore into it begins anew.
+/// From before the first file is created until the restore is complete, `target` is not a database:
+/// opening it fails with `not_restored`. The same holds after an interrupted or failed restore.
+/// Restoring into it again starts from the beginning.
 ///
 /// # Errors
-/// A storage error, if there is no whole backup, it is damaged, `target` is not empty, or a device
-/// fails. A request error, if the backup does not reach to `to`.
+/// A storage error if there is no complete backup, it is damaged, `target` is not empty, or a
+/// device fails. A request error if the backup does not include `to`.
 pub fn restore(
     backup: impl AsRef<Path>,
     target: impl AsRef<Path>,
@@ -235,7 +241,7 @@ pub fn restore(
         .map_err(|failed| Copy::Database.ended(failed, &*target, (path, target_path)))
 }
 
-/// As [`restore`], from and to devices of your own, such as ones that fail on purpose.
+/// Like [`restore`], between devices of your own. Tests use it with devices that fail.
 ///
 /// # Errors
 /// As for [`restore`].
@@ -267,7 +273,7 @@ fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
     }
 }
 
-/// Copies a database, and labels the copy.
+/// Copies a database and writes the label.
 fn make(
     source: &dyn Device,
     superblock: &Superblock,
@@ -290,7 +296,7 @@ fn make(
         }),
         files: moved.files,
     };
-    // From here on nothing may fail that leaves a whole backup behind.
+    // From here on no step may fail after it has left a complete backup.
     let bytes = size_of(&**target)? + label::BYTES as u64;
     label.write(&**target)?;
     Ok(label.backup(bytes))
@@ -360,7 +366,7 @@ fn labelled(path: &Path) -> Result<(FileDevice, Label)> {
     Ok((source, label))
 }
 
-/// What a directory without a label is.
+/// Describes a directory without a label.
 fn unlabelled(device: &dyn Device) -> String {
     let names = device.list().unwrap_or_default();
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
@@ -376,7 +382,7 @@ fn unlabelled(device: &dyn Device) -> String {
     .to_owned()
 }
 
-/// The label of a backup, or what is wrong with it. `None`: there is none.
+/// Returns the label of a backup, or a description of its damage; `None` if there is no label.
 pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result<Label, String>>> {
     match Label::read(device) {
         Ok(label) => Ok(Some(Ok(label))),
@@ -403,8 +409,8 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Bytes in all files, for those who want to know how much there is about: what is no file, or cannot be opened,
-/// does not matter to them, since it may be no part of what is copied.
+/// Returns the approximate bytes in all files. Ignores entries that are not files or cannot be
+/// opened, because they may not be part of the copy.
 fn about(device: &dyn Device) -> u64 {
     let names = device.list().unwrap_or_default();
     let bytes = |name: &String| device.open(name).and_then(|file| file.len()).unwrap_or(0);

@@ -1,22 +1,22 @@
-//! Where a copy goes: a directory that is empty and this copy's alone.
+//! Target of a copy: an empty directory that only this copy uses.
 //!
-//! A directory that is to become a database must not be taken for a new one before, or nobody would notice
-//! that it is empty: opening makes a database of a directory without files. So a restore begins with the file
-//! `restoring`, and the superblock takes its place when all else is there.
+//! Opening an empty directory creates a database in it. So an unfinished restore must not look
+//! empty, or a program would open a new database in its place. A restore therefore begins with the
+//! file `restoring`. The superblock replaces it when everything else is in place.
 //!
-//! | what is there | opening | restoring |
+//! | files there | opening | restoring |
 //! |---|---|---|
-//! | nothing, or `lock` | makes a new database, as before anything was begun | begins |
+//! | none, or `lock` | creates a new database | begins |
 //! | `restoring`, and perhaps more | is refused, `not_restored` | begins anew |
-//! | `foxton`, and all the rest | opens it | is refused, `not_empty` |
+//! | `foxton`, and all others | opens it | is refused, `not_empty` |
 //!
 //! # Invariants
 //!
-//! * I1  Of `restoring` and `foxton` one is there, and durably one or the other, from before the first
-//!   file of a database is made.
-//! * I2  What is removed is of a copy: it has a name that copies give, and lies where `restoring` does or where
-//!   nothing was when this copy began.
-//! * I3  Where `foxton` may be there after a power cut, all that belongs to it is, too.
+//! * I1  From before the first file of a database is created, either `restoring` or `foxton`
+//!   exists, durably.
+//! * I2  Only files of a copy are removed: their name is one that copies use, and `restoring` is in
+//!   the directory, or the directory was empty when this copy began.
+//! * I3  Whenever `foxton` may exist after a power failure, all files that belong to it exist too.
 
 use std::fs;
 use std::path::Path;
@@ -35,11 +35,11 @@ use crate::error::{Error, Result, Storage};
 use crate::recovery::open_error::{not_created, not_locked, told};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
 
-/// What `restoring` says to whoever looks into it.
+/// Contents of `restoring`, for people.
 const FOR_PEOPLE: &[u8] = b"A database is being restored into this directory, or a restore was cut short. There is \
 no database before the file foxton is here: give the same restore again, or remove the directory.\n";
 
-/// What is being made.
+/// Kind of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Copy {
     Backup,
@@ -47,9 +47,9 @@ pub(super) enum Copy {
 }
 
 impl Copy {
-    /// The directory `path`, made if it is not there, for this copy alone.
+    /// Returns the directory `path` for this copy alone, creating it if it does not exist.
     pub(super) fn directory(self, path: &Path) -> Result<Arc<dyn Device>> {
-        // Before anything in it is touched.
+        // Check before changing anything in it.
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         let names: Vec<String> = names.filter(|name| name != LOCK_FILE).collect();
@@ -61,7 +61,7 @@ impl Copy {
         Ok(device)
     }
 
-    /// Takes `device` for this copy alone.
+    /// Locks `device` for this copy alone.
     pub(super) fn take(self, device: &Arc<dyn Device>, path: &Path) -> Result<()> {
         let locked = device.lock();
         locked.map_err(|error| not_locked(path, error).in_passing())?;
@@ -75,7 +75,7 @@ impl Copy {
         }
     }
 
-    /// Whether it may go where these files are.
+    /// Returns an error unless the copy may be made beside these files.
     fn suits(self, path: &Path, names: &[String]) -> Result<()> {
         let again = self == Copy::Database && names.iter().any(|name| name == RESTORE_FILE);
         let in_the_way = |name: &&String| !again || !is_of_a_restore(name);
@@ -89,7 +89,7 @@ impl Copy {
         }
     }
 
-    /// Sees to it that there is no copy, and tells why in the words of the engine's users.
+    /// Removes the copy and converts the failure into an error of the public interface.
     pub(super) fn ended(
         self,
         failed: Failed,
@@ -106,7 +106,7 @@ impl Copy {
         told
     }
 
-    /// Removes what an attempt left, and no file that is none of it. False: something is left.
+    /// Removes the files of an attempt, and no others. Returns false if some are left.
     pub(super) fn clear(self, target: &dyn Device) -> bool {
         let Ok(names) = target.list() else {
             return false;
@@ -114,19 +114,21 @@ impl Copy {
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         match self {
             Copy::Backup => {
-                // First what says that it is whole, and for good.
+                // First, durably, the file that marks the copy as complete.
                 let is_none = !has(BACKUP_FILE)
                     || target.remove(BACKUP_FILE).is_ok() && target.sync_dir().is_ok();
                 is_none && remove(target, &names, is_of_a_backup)
             }
             Copy::Database if has(superblock::FILE) => {
-                // It was renamed, and nobody knows which of the two names a power cut leaves: all else stays (I3).
+                // After this rename it is unknown which of the two names a power failure would
+                // leave, so all other files stay (I3).
                 let renamed = target.rename(superblock::FILE, RESTORE_FILE);
                 let _ = renamed.and_then(|()| target.sync_dir());
                 false
             }
             Copy::Database => {
-                // The room is given back, and nobody takes the directory for a new database (I1).
+                // Frees the space. `restoring` stays, so that the directory is not opened as a new
+                // database (I1).
                 remove(target, &names, |name| {
                     name != RESTORE_FILE && is_of_a_restore(name)
                 }) && !has(RESTORE_FILE)
@@ -135,8 +137,8 @@ impl Copy {
     }
 }
 
-/// Says, durably and before there is anything else, that what is there is no database (I1); what an earlier attempt
-/// left goes.
+/// Marks the directory, durably and before any other file exists, as holding no database (I1).
+/// Removes the files of an earlier attempt.
 fn begin_restoring(device: &dyn Device, names: &[String]) -> Result<(), Failed> {
     if names.is_empty() {
         let file = device.create(RESTORE_FILE);
@@ -152,18 +154,18 @@ fn begin_restoring(device: &dyn Device, names: &[String]) -> Result<(), Failed> 
     synced.map_err(Failed::target("sync", "the directory"))
 }
 
-/// Removes those files whose names are `meant`. False: one of them could not be removed.
+/// Removes those files whose names match. Returns false if one could not be removed.
 fn remove(device: &dyn Device, names: &[String], meant: impl Fn(&str) -> bool) -> bool {
     let mut meant = names.iter().filter(|name| meant(name));
     meant.all(|name| device.remove(name).is_ok())
 }
 
-/// Whether a backup that is not whole has a file called so, sooner or later.
+/// True if an incomplete backup may contain a file with this name.
 fn is_of_a_backup(name: &str) -> bool {
     name == label::UNFINISHED || is_copied(name)
 }
 
-/// Whether what is being restored has a file called so, sooner or later.
+/// True if an unfinished restore may contain a file with this name.
 fn is_of_a_restore(name: &str) -> bool {
     [RESTORE_FILE, superblock::UNFINISHED].contains(&name) || is_copied(name)
 }
@@ -174,7 +176,7 @@ fn is_copied(name: &str) -> bool {
         || layer::number_of(name).is_some()
 }
 
-/// Bytes in all files of a copy.
+/// Returns the bytes in all files of a copy.
 pub(super) fn size_of(device: &dyn Device) -> Result<u64, Failed> {
     let names = device.list();
     let names = names.map_err(Failed::target("list", "the directory"))?;

@@ -1,4 +1,5 @@
-//! From one directory to another: the files of the checkpoint, the log, and a second look at both.
+//! Transfer of the checkpoint and the log from one directory to another, and verification of the
+//! copy.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,16 +19,16 @@ use crate::checkpoint::merge::{Below, Merge};
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// Which part of the log is wanted.
+/// The part of the log to copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// It is known to go on to here.
+    /// The log is known to extend to here.
     pub(super) at_least: Lsn,
-    /// Nothing that ends later.
+    /// Records that end later are not copied.
     pub(super) at_most: Lsn,
 }
 
-/// What was copied.
+/// Description of the copied log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopiedLog {
     pub(super) checkpoint_lsn: Lsn,
@@ -37,7 +38,7 @@ pub(super) struct CopiedLog {
     pub(super) files: u32,
 }
 
-/// Copies the database `identity` to a directory that is empty, durably, and reads the copy again.
+/// Copies the database `identity` durably into an empty directory and verifies the copy.
 pub(super) fn transfer(
     source: &dyn Device,
     identity: &[u8; 16],
@@ -56,7 +57,8 @@ pub(super) fn transfer(
         copy_layer(source, &**target, layer, &mut advance)?;
     }
     if manifest != Manifest::default() {
-        // As it was read: whoever has the database open may have made another by now.
+        // Write the manifest that was read: a process that has the database open may have written
+        // another by now.
         let whole = manifest.encode(identity);
         put_file(&**target, manifest::FILE, &whole)?;
     }
@@ -64,7 +66,8 @@ pub(super) fn transfer(
     let span = CopyRange {
         from,
         at_least: extent.at_least.max(checkpoint_lsn),
-        // A checkpoint may have been made since somebody said how much he wants, and needs the log up to there.
+        // A checkpoint may have been made since the extent was chosen, and needs the log up to its
+        // LSN.
         at_most: extent.at_most.max(checkpoint_lsn),
     };
     let copied = copy(source, identity, span, target, &mut advance)?;
@@ -81,7 +84,7 @@ pub(super) fn transfer(
     })
 }
 
-/// Makes a file, durably but for its name.
+/// Creates a file and syncs it; the caller syncs the directory.
 fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), Failed> {
     let file = target
         .create(name)
@@ -90,7 +93,7 @@ fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), Failed>
     written.map_err(Failed::target("write", name))
 }
 
-/// Copies a layer, durably but for its name.
+/// Copies a layer and syncs it; the caller syncs the directory.
 fn copy_layer(
     source: &dyn Device,
     target: &dyn Device,
@@ -101,7 +104,7 @@ fn copy_layer(
     let from = source.open(name).map_err(Failed::source("open", name))?;
     let length = from.len().map_err(Failed::source("read", name))?;
     if length != layer.bytes {
-        // Before any of it is copied: it may have been made longer than any device.
+        // Checked before copying: the file may be longer than any device.
         let what = "it is not as long as the manifest says";
         return Err(Failed::damaged(name, length, what));
     }
@@ -109,7 +112,7 @@ fn copy_layer(
         .create(name)
         .map_err(Failed::target("create", name))?;
     let (mut at, mut chunk) = (0, vec![0; CHUNK]);
-    // No further, should somebody make it longer meanwhile.
+    // Copies no further, even if the file grows meanwhile.
     while at < length {
         let wanted = (length - at).min(CHUNK as u64) as usize;
         let count = from.read_at(&mut chunk[..wanted], at);
@@ -125,8 +128,8 @@ fn copy_layer(
     to.sync().map_err(Failed::target("sync", name))
 }
 
-/// Reads the copy again: layers row by row, the log record by record. Both have checksums of their own,
-/// so what had gone bad in what was copied is noticed, too.
+/// Verifies the copy: layers row by row, the log record by record. Both have checksums of their
+/// own, so damage in the source is found too.
 fn verify(
     target: &dyn Device,
     identity: &[u8; 16],
@@ -153,7 +156,7 @@ fn verify(
         OpenError::Device(failure) => Failed::Target(failure),
         error => Failed::Differs(error.to_string()),
     })?;
-    // The log ends with the record that says it was closed.
+    // The log ends with the record that marks it as closed.
     let whole = found.ended == LogEnd::Closed && found.records == copied.records;
     if whole && found.end > copied.end {
         Ok(())
@@ -180,7 +183,7 @@ impl From<CopyError> for Failed {
 }
 
 impl Failed {
-    /// What was found when the copy was read again.
+    /// Converts an error found while verifying the copy.
     fn again(error: CheckpointError) -> Failed {
         match Failed::from(error) {
             Failed::Source(failure) => Failed::Target(failure),
@@ -214,11 +217,12 @@ mod tests {
     const BULK: Table<u64, [u8]> = Table::new("bulk");
     const NOTES: Table<u64, u64> = Table::new("notes");
 
-    /// Whoever says how much he wants, and waits until no checkpoint is made, may find one beyond what he said.
+    /// A backup that has chosen its extent and then waits for the checkpoint to end may find a
+    /// checkpoint beyond its extent.
     #[test]
     fn the_log_is_copied_up_to_a_checkpoint_that_was_made_since_it_was_said_how_much_is_wanted() {
         let db = Database::in_memory(Options::tiny()).unwrap();
-        // It keeps the log from its first part on.
+        // This transaction retains the log from its first part on.
         let mut open = db.begin().unwrap();
         for key in 0..100 {
             open.put(&BULK, &key, &[7; 900]).unwrap();

@@ -11,12 +11,12 @@ fn worker() -> Worker {
     Workers::new().background_worker()
 }
 
-/// A checkpoint every 256 KiB: the room is 1 KiB.
+/// A checkpoint every 256 KiB, so a credit is 1 KiB.
 fn throttle() -> Throttle {
     Throttle::new(Lsn::new(256 * KIB), 256 * KIB)
 }
 
-/// A commit of a hundred bytes that ends at `end`; whether it has anything to do.
+/// Records a commit of a hundred bytes that ends at `end`. Returns whether it has something to do.
 fn commits(throttle: &Throttle, write_credit: &mut WriteCredit, end: u64) -> bool {
     write_credit.done();
     throttle.note(write_credit, Lsn::new(end), 100);
@@ -30,7 +30,7 @@ fn pass(throttle: &Throttle, write_credit: &mut WriteCredit, end: u64) -> StallD
 #[test]
 fn as_much_comes_as_the_terms_say() {
     let at = |terms: LogBudget| [-1.0, 0.0, 0.5, 1.0, 7.0].map(|done| terms.at(done));
-    // The usual one, one that has much to read, and one that rewrites a large database.
+    // The usual budget, one with much to read, and one that rewrites a large database.
     assert_eq!(at(LogBudget::new(100, 100, 0)), [50, 50, 100, 150, 150]);
     assert_eq!(at(LogBudget::new(100, 1_000, 700)), [50, 50, 300, 550, 550]);
     assert_eq!(
@@ -54,7 +54,7 @@ fn one_asks_for_a_checkpoint_and_nobody_waits_before_it_is_made() {
         pass(&throttle, &mut write_credit, 256 * KIB),
         StallDecision::Ask
     ));
-    // Somebody has looked, too, and finds that it was asked.
+    // Another commit checks too, and finds that the request was made.
     assert!(matches!(
         pass(&throttle, &mut write_credit, 256 * KIB),
         StallDecision::Nothing
@@ -85,7 +85,7 @@ fn who_is_ahead_waits_for_room_in_the_order_they_came_and_has_it_for_a_while() {
             .poll(&mut permits[which], &mut context)
             .is_ready()
     };
-    // What they have written themselves takes 400 bytes; then there is room for one, and for two more.
+    // Their own records take 400 bytes; then there is space for one, and for two more.
     throttle.allow(&worker, Lsn::new(301 * KIB + 399));
     assert!(!is_let_go(&mut permits, 0));
     throttle.allow(&worker, Lsn::new(301 * KIB + 400));
@@ -93,12 +93,12 @@ fn who_is_ahead_waits_for_room_in_the_order_they_came_and_has_it_for_a_while() {
     throttle.allow(&worker, Lsn::new(303 * KIB + 400));
     assert!(is_let_go(&mut permits, 1) && is_let_go(&mut permits, 2));
     assert!(!is_let_go(&mut permits, 3));
-    // The second has room for eleven commits of a hundred bytes, and then waits again.
+    // The second has credit for eleven commits of a hundred bytes, and then waits again.
     for nth in 0..11 {
         assert!(!commits(&throttle, &mut permits[1], 400 * KIB), "{nth}");
     }
     assert!(commits(&throttle, &mut permits[1], 400 * KIB));
-    // When it is over everybody goes on, and what room is left is good no more.
+    // When the checkpoint is over all waiters are released, and remaining credit is void.
     drop(shut);
     assert!(is_let_go(&mut permits, 3));
     let _shut = throttle.shut(&worker);
@@ -154,7 +154,7 @@ fn a_task_that_is_dropped_takes_its_room_with_it_and_holds_up_nobody() {
     assert_eq!(permits.map(|write_credit| write_credit.room), [0, KIB]);
 }
 
-/// A log of numbers, and somebody who makes checkpoints of it at his leisure.
+/// A log of numbers, and a thread that makes slow checkpoints of it.
 #[test]
 fn threads_keep_to_what_may_come_and_none_sleeps_for_ever() {
     const THREADS: u64 = 16;
@@ -163,7 +163,7 @@ fn threads_keep_to_what_may_come_and_none_sleeps_for_ever() {
     let throttle = Throttle::new(Lsn::new(KIB), 16 * KIB);
     let room = throttle.room;
     let (end, left) = (AtomicU64::new(0), AtomicU64::new(THREADS));
-    // Behind what may come there is only what is in flight.
+    // Beyond the limit there are only commits in flight.
     let slack = THREADS * (room + 2 * BYTES);
     thread::scope(|scope| {
         let maker = worker();
@@ -191,7 +191,7 @@ fn threads_keep_to_what_may_come_and_none_sleeps_for_ever() {
             if left.load(Relaxed) == 0 {
                 break;
             }
-            // From here on nobody goes as they like: then it is looked how far they have gone.
+            // From here on no writer is unlimited, and the test measures how far they get.
             throttle.allow(&maker, Lsn::new(end.load(Relaxed)));
             let from = end.load(Relaxed);
             for step in 0..8 {

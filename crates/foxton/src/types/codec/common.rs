@@ -1,9 +1,10 @@
-//! What is encoded alike as a key and as a value: truth, text, bytes, arrays and tuples.
+//! Encodings that keys and values share: booleans, text, bytes, arrays and tuples.
 //!
-//! Keys and values are two traits, since one promises an order and the other does not, and a type may
-//! have only one of them. They have the same four functions, and what is built from parts is built in
-//! the same way. They differ in their numbers and in how a string says where it ends, so this is told
-//! how: a function that writes the bytes of a string as a part, and one that reads them.
+//! `Key` and `Value` are two traits, because one promises an order and the other does not, and a
+//! type may implement only one of them. They have the same four functions, and both build composed
+//! types in the same way. They differ in their numbers and in how a string marks its end. So the
+//! macro takes two functions as parameters: one writes the bytes of a string as a part, the other
+//! reads them.
 
 /// Implements `Key` or `Value` for `bool`, strings, bytes, arrays and tuples up to 4.
 macro_rules! alike {

@@ -1,4 +1,4 @@
-//! Keys: the order of the encodings is the order of the values.
+//! Key encodings: the order of the bytes is the order of the values.
 //!
 //! | type | alone, or last in a tuple | inside a tuple |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * I1  `a < b` exactly when `encode(a) < encode(b)` byte by byte.
-//! * I2  An inner encoding is no prefix of another inner encoding of its type, so whatever follows
-//!   it never changes an order already decided, and no two keys share an encoding.
+//! * I2  No inner encoding is a prefix of another inner encoding of its type. So bytes that follow
+//!   it never change an order that is already decided, and no two keys share an encoding.
 
 use super::common::alike;
 use super::{TypeName, Undecodable, all_taken, take, text};
@@ -50,25 +50,25 @@ use super::{TypeName, Undecodable, all_taken, take, text};
 /// assert_eq!(Seat::decode(&bytes), Ok(Seat { row: 3, number: 14 }));
 /// ```
 pub trait Key {
-    /// What decoding gives: `String` for `str`, the type itself for most.
+    /// The decoded type: `String` for `str`, the type itself for most.
     type Owned;
 
-    /// The name stored with a table whose keys these are.
+    /// The type name that is stored with a table of such keys.
     const TYPE: TypeName;
 
     /// Appends the encoding of a key that stands alone or comes last.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Appends an encoding that says where it ends, for a key that something follows.
+    /// Appends an encoding that marks its own end, for a key that is followed by another.
     fn encode_part(&self, out: &mut Vec<u8>);
 
-    /// Reads what [`Key::encode`] wrote; all of `bytes` belongs to it.
+    /// Decodes bytes that [`Key::encode`] wrote, using all of `bytes`.
     ///
     /// # Errors
     /// [`Undecodable`] if the bytes are no encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, Undecodable>;
 
-    /// Reads what [`Key::encode_part`] wrote off the front of `bytes`.
+    /// Decodes bytes that [`Key::encode_part`] wrote, and removes them from the front of `bytes`.
     ///
     /// # Errors
     /// [`Undecodable`] if the bytes are no encoding of this type.
@@ -122,7 +122,8 @@ macro_rules! integers {
 
 integers!(u8 i8 1, u16 i16 2, u32 i32 4, u64 i64 8, u128 i128 16);
 
-/// 00 becomes 00 FF and the end is 00 00: the end sorts before every continuation (I1, I2).
+/// Writes 00 as 00 FF and the end as 00 00, so that the end sorts before every continuation (I1,
+/// I2).
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         out.push(byte);

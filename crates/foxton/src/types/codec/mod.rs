@@ -1,11 +1,12 @@
-//! Typed keys and values: how Rust values become the bytes that tables hold.
+//! Typed keys and values: how Rust values become the bytes that tables store.
 //!
-//! A table is an ordered map of bytes. [`Key`](crate::Key) encodes so that the order of the bytes is the order
-//! of the values; [`Value`](crate::Value) only has to come back as it was. Both name their type ([`TypeName`](crate::types::codec::TypeName)),
-//! and the name is stored with the table and compared whenever the table is used.
+//! A table is an ordered map of bytes. A [`Key`](crate::Key) is encoded so that the order of the
+//! bytes is the order of the values. A [`Value`](crate::Value) only has to be decoded to what was
+//! encoded. Both have a type name ([`TypeName`](crate::types::codec::TypeName)). The database
+//! stores the name with the table and compares it whenever the table is used.
 //!
-//! `[u8]` is the raw door: the bytes themselves. `str`, `String`, `[u8]` and `Vec<u8>` standing
-//! alone are stored as they are, so a raw table reads what a typed one wrote.
+//! `[u8]` is for raw tables: the bytes themselves. `str`, `String`, `[u8]` and `Vec<u8>` that stand
+//! alone are stored unchanged, so a raw table can read what a typed table wrote.
 
 /// Encodings shared by keys and values.
 mod common;
@@ -25,7 +26,8 @@ pub use key::Key;
 pub use raw::Encoded;
 pub use value::Value;
 
-/// Bytes of the longest type name kept; a longer one is cut, and its hash still tells it apart.
+/// Maximum length of a stored type name, in bytes. A longer name is truncated, and its hash still
+/// distinguishes it.
 const NAME_BYTES: usize = 104;
 
 /// The name of a key or value type, built at compile time.
@@ -44,13 +46,14 @@ pub struct TypeName {
 }
 
 impl TypeName {
-    /// The name of a type of your own. Names are compared as they are written, so put the crate
-    /// and a version in: `"billing::Invoice.2"`.
+    /// Returns the name of a type of your own. Names are compared as text, so include the crate and
+    /// a version: `"billing::Invoice.2"`.
     pub const fn new(name: &str) -> TypeName {
         TypeName::EMPTY.with(name.as_bytes())
     }
 
-    /// A name as it was stored with a table: what is left of its text, and the hash of the whole.
+    /// Returns a name as it was stored with a table: the possibly truncated text, and the hash of
+    /// the whole name.
     ///
     /// ```
     /// use foxton::codec::{Key, TypeName};
@@ -63,7 +66,8 @@ impl TypeName {
         name
     }
 
-    /// `open`, the parts separated by commas, `close`: how tuples, arrays and options are named.
+    /// Returns `open`, the parts separated by commas, and `close`. Tuples, arrays and options are
+    /// named so.
     pub const fn composed(open: &str, parts: &[TypeName], close: &str) -> TypeName {
         let mut name = TypeName::EMPTY.with(open.as_bytes());
         let mut index = 0;
@@ -77,7 +81,7 @@ impl TypeName {
         name.with(close.as_bytes())
     }
 
-    /// An array of `count` parts.
+    /// Returns the name of an array of `count` parts.
     pub(crate) const fn array(part: TypeName, count: usize) -> TypeName {
         let mut digits = [0u8; 20];
         let mut start = digits.len();
@@ -98,9 +102,9 @@ impl TypeName {
         name.with(b"]")
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
-        // A name is cut at a byte; what remains of a cut character is dropped.
+        // A name is truncated at a byte; this drops the rest of a truncated character.
         let bytes = &self.text[..usize::from(self.length)];
         match std::str::from_utf8(bytes) {
             Ok(text) => text,
@@ -108,7 +112,7 @@ impl TypeName {
         }
     }
 
-    /// A number that differs where the whole names differ (FNV-1a, 64 bits). Stored with the table.
+    /// Returns the FNV-1a hash (64 bits) of the whole name. It is stored with the table.
     pub const fn hash(&self) -> u64 {
         self.hash
     }
@@ -139,7 +143,7 @@ impl TypeName {
             index += 1;
         }
         if part.length as usize == NAME_BYTES {
-            // A cut name: what was cut still counts, through its hash.
+            // A truncated name: the truncated part still counts, through its hash.
             self.hash = (self.hash ^ part.hash).wrapping_mul(0x0000_0100_0000_01b3);
         }
         self
@@ -166,10 +170,10 @@ impl fmt::Debug for TypeName {
     }
 }
 
-/// The bytes at hand are not an encoding of the type that was asked for.
+/// Error: the bytes are not an encoding of the expected type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undecodable {
-    /// What was expected, as a noun: `"8 bytes of u64"`, `"UTF-8 text"`.
+    /// The expected encoding, as a noun: `"8 bytes of u64"`, `"UTF-8 text"`.
     pub expected: &'static str,
 }
 
@@ -181,7 +185,7 @@ impl fmt::Display for Undecodable {
 
 impl std::error::Error for Undecodable {}
 
-/// Takes `count` bytes off the front.
+/// Removes `count` bytes from the front and returns them.
 pub(crate) fn take<'a>(
     bytes: &mut &'a [u8],
     count: usize,
@@ -196,7 +200,7 @@ pub(crate) fn take<'a>(
     }
 }
 
-/// Nothing may be left over.
+/// Returns an error if bytes are left over.
 pub(crate) fn all_taken(bytes: &[u8], expected: &'static str) -> Result<(), Undecodable> {
     if bytes.is_empty() {
         Ok(())

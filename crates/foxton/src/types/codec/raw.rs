@@ -1,12 +1,12 @@
-//! Keys and values as they are stored, whatever their type: for tools.
+//! Encoded keys and values of any type, for tools.
 
 use super::{Key, TypeName, Undecodable, Value};
 
 /// The stored bytes of a key or a value of any type.
 ///
-/// `Table<Encoded, Encoded>` opens a table whatever types it was made for, and nothing checks that
-/// the bytes put there are an encoding of them: whoever reads them as the type they should be gets
-/// [`Undecodable`]. A table that comes into being this way is one of plain bytes.
+/// `Table<Encoded, Encoded>` opens a table of any types. The database does not check that bytes
+/// written this way are an encoding of the table's types. If they are not, a typed read later fails
+/// with [`Undecodable`]. A table created this way stores plain bytes.
 ///
 /// ```
 /// use foxton::{Database, Options, Table, codec::{Encoded, Key}};
@@ -23,16 +23,16 @@ use super::{Key, TypeName, Undecodable, Value};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Encoded(pub Vec<u8>);
 
-/// Stands for every type when a table is opened; never stored.
+/// Matches every type when a table is opened; never stored.
 const ANY: TypeName = TypeName::new("any");
 
 impl TypeName {
-    /// Whether a table made for `stored` may be used as one of `self`.
+    /// True if a table with the stored type hash `stored` may be used with this type.
     pub(crate) fn fits(&self, stored: u64) -> bool {
         self.hash() == stored || *self == ANY
     }
 
-    /// The name a new table gets: of plain bytes, if it might be anything.
+    /// Returns the type name for a new table: plain bytes, if this type matches every type.
     pub(crate) fn for_new_table(&self) -> TypeName {
         if *self == ANY {
             <[u8] as Key>::TYPE

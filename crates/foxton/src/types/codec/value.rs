@@ -1,7 +1,7 @@
-//! Values: what comes out is what went in. No order is promised.
+//! Value encodings. They promise no order.
 //!
-//! Numbers are little-endian. Strings and bytes are themselves when they stand alone or come last,
-//! and carry a 4-byte length when something follows. An option is one byte, then its value.
+//! Numbers are little-endian. Strings and bytes are stored unchanged when they stand alone or come
+//! last; otherwise a 4-byte length precedes them. An option is one byte, then its value.
 
 use super::common::alike;
 use super::{TypeName, Undecodable, all_taken, take, text};
@@ -15,25 +15,25 @@ use super::{TypeName, Undecodable, all_taken, take, text};
 /// assert_eq!(<(u32, Option<String>)>::decode(&bytes), Ok((7, Some("seven".to_string()))));
 /// ```
 pub trait Value {
-    /// What decoding gives: `String` for `str`, the type itself for most.
+    /// The decoded type: `String` for `str`, the type itself for most.
     type Owned;
 
-    /// The name stored with a table whose values these are.
+    /// The type name that is stored with a table of such values.
     const TYPE: TypeName;
 
     /// Appends the encoding of a value that stands alone or comes last.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Appends an encoding that says where it ends, for a value that something follows.
+    /// Appends an encoding that marks its own end, for a value that is followed by another.
     fn encode_part(&self, out: &mut Vec<u8>);
 
-    /// Reads what [`Value::encode`] wrote; all of `bytes` belongs to it.
+    /// Decodes bytes that [`Value::encode`] wrote, using all of `bytes`.
     ///
     /// # Errors
     /// [`Undecodable`] if the bytes are no encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, Undecodable>;
 
-    /// Reads what [`Value::encode_part`] wrote off the front of `bytes`.
+    /// Decodes bytes that [`Value::encode_part`] wrote, and removes them from the front of `bytes`.
     ///
     /// # Errors
     /// [`Undecodable`] if the bytes are no encoding of this type.
@@ -69,7 +69,7 @@ macro_rules! numbers {
 numbers!(u8 1, u16 2, u32 4, u64 8, u128 16, i8 1, i16 2, i32 4, i64 8, i128 16, f32 4, f64 8);
 
 fn with_length(bytes: &[u8], out: &mut Vec<u8>) {
-    // A value this long is refused by the table's limit long before the length would not fit.
+    // The table's limit refuses a value long before its length exceeds a u32.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(bytes);
@@ -115,7 +115,7 @@ impl<V: Value> Value for Option<V> {
 
 #[cfg(test)]
 mod tests {
-    //! What goes in comes out, alone and followed by something.
+    //! Round trips of values, alone and followed by another value.
 
     use super::*;
 
