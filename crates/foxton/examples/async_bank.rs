@@ -1,7 +1,7 @@
-//! Ten thousand tasks on two threads, all moving money between the same accounts at once.
+//! Ten thousand tasks on two threads move money between the same accounts at the same time.
 //!
-//! A task that must wait for a lock, or for its commit to be written, yields its thread: thousands
-//! wait here while two threads work.
+//! A task that has to wait for a lock, or for its commit, yields its thread. So thousands of tasks
+//! wait while two threads work.
 //!
 //! `cargo run --release -p foxton --example async_bank`
 
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Moves a little money from one account to another, holding the first while others run.
+/// Moves a little money between two accounts. It holds the lock on the first while other tasks run.
 async fn transfer(db: Database, task: u64) -> Result<()> {
     let from = task % ACCOUNT_COUNT;
     let to = (task * 31 + 7) % ACCOUNT_COUNT;

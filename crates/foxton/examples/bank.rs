@@ -1,7 +1,7 @@
-//! A bank: eight tellers move money between accounts while an auditor adds everything up.
+//! A bank: eight tellers move money between accounts while an auditor computes totals.
 //!
-//! Every audit sees every transfer whole or not at all, so every audit comes to the same total. The
-//! database lies in a directory; run the example twice and it goes on where it was.
+//! Every audit sees each transfer whole or not at all, so every audit gets the same total. The
+//! database is in a directory; a second run continues from the first.
 //!
 //! `cargo run --release -p foxton --example bank [DIRECTORY]`
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let directory = std::env::args_os().nth(1).map(PathBuf::from);
     let directory = directory.unwrap_or_else(|| std::env::temp_dir().join("foxton-bank"));
     let mut options = Options::default();
-    // Handed to the operating system at commit, synced each second.
+    // A commit is written to the operating system at once and synced every second.
     options.durability = Durability::Buffered;
     let db = Database::open_with(&directory, options)?;
     println!("{}: {}", directory.display(), db.recovered().log);
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Opens the accounts, if this is the first time. Returns the next free transfer number.
+/// Creates the accounts on the first run. Returns the next free transfer number.
 fn open_accounts(tx: &mut Transaction) -> Result<u64> {
     for account in 0..ACCOUNT_COUNT {
         if tx.get_for_update(&ACCOUNTS, &account)?.is_none() {
@@ -79,7 +79,7 @@ fn open_accounts(tx: &mut Transaction) -> Result<u64> {
     Ok(next)
 }
 
-/// One teller's day. Some customers ask for more than they have.
+/// The transfers of one teller. Some ask for more money than there is.
 fn work(db: &Database, teller: u64, first_number: u64) -> Result<()> {
     let mut random = teller + 1;
     let mut below = |bound: u64| {
@@ -110,7 +110,7 @@ fn work(db: &Database, teller: u64, first_number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Adds everything up, and compares each account with its history.
+/// Computes the total, and compares each account with its history.
 fn audit(tx: &mut Transaction) -> Result<(i64, u64)> {
     tx.set_label("audit");
     let mut expected = vec![OPENING_BALANCE; ACCOUNT_COUNT as usize];

@@ -1,8 +1,9 @@
-//! Customers, found by their mail address, by their city, and by what they owe.
+//! Customers, found by mail address, by city and by debt.
 //!
-//! Three secondary indexes: a unique one that leaves out who has no mail address, one in which many share a
-//! key, and one with keys of two parts. The database keeps them inside the transactions that write to the
-//! table; the program only says how their keys are read off a row.
+//! There are three secondary indexes: a unique one without customers that have no mail address, one
+//! in which many customers share a key, and one with keys of two parts. The database updates them
+//! inside the transactions that write to the table. The program only declares how to extract their
+//! keys from a row.
 //!
 //! `cargo run --release -p foxton --example customers`
 
@@ -52,7 +53,7 @@ impl From<(String, Option<String>, String, u64)> for Customer {
 
 const CUSTOMERS: Table<u64, Customer> = Table::new("customers");
 
-/// Nobody shares an address; who has none is not in it.
+/// Each address belongs to one customer; customers without an address are not in the index.
 const BY_MAIL: Index<str, u64, Customer> =
     Index::unique("customers_by_mail", &CUSTOMERS, |_, customer, keys| {
         if let Some(mail) = &customer.mail {
@@ -65,7 +66,7 @@ const BY_CITY: Index<str, u64, Customer> =
         keys.add(&customer.city);
     });
 
-/// By city, and within it by debt.
+/// By city, and within a city by debt.
 const BY_DEBT: Index<(&str, u64), u64, Customer> =
     Index::new("customers_by_debt", &CUSTOMERS, |_, customer, keys| {
         if customer.owes > 0 {
@@ -97,7 +98,8 @@ fn main() -> Result<()> {
         tx.put(&CUSTOMERS, &4, &customer("Edsger", None, "London", 300))
     })?;
 
-    // One row by a unique key, to be changed: the row is locked, and found again by its new city.
+    // Read one row by a unique key, to change it. The row is locked, and later found by its new
+    // city.
     db.run(|tx| {
         let found = tx.get_by_for_update(&BY_MAIL, "grace@example.org")?;
         let (id, mut grace) = found.expect("she is a customer");
@@ -112,7 +114,7 @@ fn main() -> Result<()> {
     }
     println!();
 
-    // A second one with an address that somebody has is refused; the transaction goes on.
+    // A second customer with an existing address is refused; the transaction goes on.
     let refused = tx.insert(
         &CUSTOMERS,
         &5,
@@ -125,7 +127,7 @@ fn main() -> Result<()> {
     tx.insert(&CUSTOMERS, &5, &customer("Eve", None, "Paris", 7))?;
     tx.commit()?;
 
-    // An index more, on a table that has rows.
+    // Another index, on a table that already has rows.
     db.create_index(&BY_DEBT)?;
     let mut tx = db.begin()?;
     println!("who owes most in London:");

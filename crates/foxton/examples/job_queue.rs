@@ -1,8 +1,8 @@
-//! A job queue: producers add jobs, workers each take the first job that nobody else has.
+//! A job queue: producers add jobs, and each worker takes the first job that no other worker has.
 //!
-//! A worker reads the queue with `skip_locked`, so it passes over jobs that others are working on
-//! instead of waiting for them. The job stays in the queue, locked, until the worker commits; if it
-//! fails, or its process dies, the job is simply there again. Some workers here fail on purpose.
+//! A worker reads the queue with `skip_locked`, so it skips jobs that others are working on instead
+//! of waiting for them. A job stays in the queue, locked, until its worker commits. If the worker
+//! fails, or its process dies, the job is available again. Some workers here fail on purpose.
 //!
 //! `cargo run --release -p foxton --example job_queue`
 
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use foxton::{Database, Durability, Error, Lock, Options, Result, Table};
 
-/// By priority, then number: the smallest goes first.
+/// By priority, then number: the smallest comes first.
 const QUEUE: Table<(u8, u64), str> = Table::new("queue");
-/// What has been done, by number: the worker, and how often it was tried before.
+/// Finished jobs by number: the worker, and the number of earlier attempts.
 const DONE: Table<u64, (u64, String)> = Table::new("done");
 
 const PRODUCERS: u64 = 2;
@@ -94,7 +94,7 @@ fn work(db: &Database, worker: u64, failures: &AtomicU64, idle: &AtomicU64) -> R
             let Some(((priority, number), job)) = free.first()? else {
                 return Ok(false);
             };
-            // The work itself: everybody else is free to take the next job meanwhile.
+            // The work itself. Meanwhile other workers can take the next job.
             thread::sleep(Duration::from_micros(50));
             if attempts % 17 == 0 {
                 return Err(Error::other("the tool broke"));

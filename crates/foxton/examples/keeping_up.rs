@@ -1,13 +1,13 @@
-//! More is written than a checkpoint can keep up with: how fast it goes on, how long the log becomes, and how long
-//! a commit takes.
+//! Writers that are faster than checkpoints: shows the throughput, the length of the log, and
+//! commit times.
 //!
 //! ```text
 //! cargo run --release -p foxton --example keeping_up -- 512 15 256 10 2000
 //! ```
 //!
-//! So many threads, for so many seconds, a checkpoint every so many MiB of log; each transaction replaces so many rows,
-//! of so many bytes, out of 100,000. The database is in a directory of its own among the temporary ones (`TMPDIR`), and
-//! is removed.
+//! The arguments are the number of threads, the seconds to run, the MiB of log between checkpoints,
+//! the rows that each transaction replaces (out of 100,000), and the bytes of a row. The database
+//! is in a temporary directory of its own (`TMPDIR`), which is removed at the end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -18,12 +18,12 @@ use foxton::{Database, Durability, Options, Table};
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 const COUNT: u64 = 100_000;
 
-/// What the threads are told, and tell.
+/// State shared by the threads.
 #[derive(Default)]
 struct Shared {
     is_over: AtomicBool,
     done: AtomicU64,
-    /// The longest, in microseconds.
+    /// The longest commit, in microseconds.
     longest: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ fn main() -> foxton::Result<()> {
     Ok(())
 }
 
-/// One thread's transactions.
+/// The transactions of one thread.
 fn write(
     db: &Database,
     seed: u64,
@@ -74,7 +74,7 @@ fn write(
             random % COUNT
         };
         let mut keys = (0..rows).map(draw).collect::<Vec<_>>();
-        // In order, so that no two wait for each other.
+        // In order, so that no two transactions wait for each other in a cycle.
         keys.sort_unstable();
         let row = vec![random as u8; length];
         let begun = Instant::now();
@@ -87,7 +87,7 @@ fn write(
     Ok(())
 }
 
-/// Prints every second what came of it.
+/// Prints the results every second.
 fn watch(db: &Database, seconds: u64, shared: &Shared) {
     println!("  s  transactions/s  log behind the checkpoint, MiB  checkpoints  longest, ms");
     let (mut before, mut most_ever) = (0, 0);

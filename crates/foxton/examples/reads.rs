@@ -1,4 +1,4 @@
-//! Read-only transactions for an instruction counter:
+//! Read-only transactions, for an instruction counter.
 //!
 //! ```text
 //! cargo build --release -p foxton --example reads
@@ -6,9 +6,9 @@
 //!     target/release/examples/reads off 3000 10000
 //! ```
 //!
-//! The count it prints divides callgrind's total into instructions for each transaction: begin, ten
-//! rows of a range, commit. The first argument is a lock manager, or `off` for no locking; then come
-//! the rows of each of three tables and the number of transactions.
+//! Divide callgrind's total by the printed count to get the instructions of one transaction: begin,
+//! ten rows of a range, commit. The first argument is a lock manager, or `off` for no locking. The
+//! others are the rows of each of three tables and the number of transactions.
 
 use foxton::{Database, Durability, Locking, Options, Table};
 use std::time::Instant;

@@ -1,17 +1,20 @@
-//! Transactions that wait for something else, as for the network, on processors that the rest of the program
-//! keeps busy: what it costs them that the database tries whether fewer at work would do more.
+//! Transactions that wait for something else, such as the network, while the rest of the program
+//! keeps the processors busy. Shows the cost of the database's trials whether fewer running
+//! transactions would do more.
 //!
 //! ```text
 //! cargo run --release -p foxton --example waiting -- 100 2000 10
 //! cargo run --release -p foxton --example waiting -- 200 2000 8 8
 //! ```
 //!
-//! So many threads, each of whose transactions reads five rows and then sleeps for so many microseconds, with every
-//! admission in turn, each for so many seconds. A trial stops all but a few of them, sees that next to nothing is done,
-//! and is over after some 30 ms, which is the longest that somebody waits; the next is later and later.
+//! The arguments are the number of threads, the microseconds that each transaction sleeps after it
+//! has read five rows, and the seconds to run with each admission in turn. A trial stops all but a
+//! few of the transactions, finds that almost nothing is done, and ends after some 30 ms. That is
+//! the longest time that a transaction waits, and the next trial comes later and later.
 //!
-//! With a fourth number the threads first update a few rows for so many seconds, and do not sleep, which few at work do
-//! better; so there are seats when they begin to sleep. What is done in each quarter of a second from then on is printed.
+//! With a fourth number the threads first update a few rows for that many seconds without sleeping,
+//! which is faster with few running transactions. So admission is limited when they begin to sleep.
+//! From then on the example prints what is done in each quarter of a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -21,16 +24,16 @@ use foxton::{Admission, Database, Durability, Options, Table};
 
 const ROWS: Table<u32, u32> = Table::new("rows");
 const COUNT: u32 = 10_000;
-/// Those that are updated.
+/// Rows that are updated.
 const HOT: u32 = 20;
 
-/// What the threads are told, and tell.
+/// State shared by the threads.
 #[derive(Default)]
 struct Shared {
     is_hot: AtomicBool,
     is_over: AtomicBool,
     done: AtomicU64,
-    /// The longest, in microseconds.
+    /// The longest transaction, in microseconds.
     longest: AtomicU64,
 }
 
@@ -63,7 +66,7 @@ fn main() -> foxton::Result<()> {
     Ok(())
 }
 
-/// Waits for so many seconds of each, and prints what is done.
+/// Waits for the given seconds of each kind of work, and prints what is done.
 fn watch(admission: Admission, cold: u64, hot: u64, shared: &Shared) {
     thread::sleep(Duration::from_secs(hot));
     let begun = shared.done.load(Relaxed);
@@ -88,7 +91,7 @@ fn watch(admission: Admission, cold: u64, hot: u64, shared: &Shared) {
     }
 }
 
-/// Work on every processor that has nothing to do with the database.
+/// Keeps every processor busy with work outside the database.
 fn keep_busy(shared: &Shared) {
     let spin = || {
         while !shared.is_over.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! The account of communication: what a transaction passes that others might have to wait for.
+//! The account of communication: critical sections that a transaction passes.
 //!
 //! `cargo test -p foxton --features account`
 #![cfg(feature = "account")]
@@ -20,7 +20,7 @@ fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
         run(0);
         let before = db.stats().account;
         (0..ROUNDS).for_each(run);
-        // Neither `stats` nor the flusher is in it: they are counted apart.
+        // It includes neither `stats` nor the flusher, which are counted apart.
         let since = db.stats().account.since(&before);
         move |component, pattern| since.count(component, pattern) as f64 / ROUNDS as f64
     };
@@ -73,7 +73,7 @@ fn what_the_engine_passes_by_itself_is_counted_apart() {
     options.durability = Durability::Sync;
     let db = Database::in_memory(options).unwrap();
     db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
-    // Its sync is over, and it was the flusher that made it.
+    // The flusher made the sync.
     let background = db.stats().background_account;
     assert!(background.count(Component::Log, Pattern::Fixed) >= 1);
     let before = db.stats().account;

@@ -1,4 +1,4 @@
-//! Few at work at once, many who want to be.
+//! Admission: few running transactions, many that want to run.
 
 use std::thread;
 
@@ -63,7 +63,7 @@ fn a_thread_with_several_transactions_open_is_not_shut_out_by_itself() {
     db.run(|tx| tx.put(&NUMBERS, &9, &1)).unwrap();
     let mut tx = db.begin().unwrap();
     assert_eq!(tx.range(&NUMBERS, ..).count().unwrap(), 4);
-    // Dropped, refused or rolled back: the seat is given back.
+    // A dropped, refused or rolled back transaction frees its slot.
     drop(tx);
     db.begin().unwrap().rollback();
     db.run(|tx| tx.put(&NUMBERS, &9, &2)).unwrap();

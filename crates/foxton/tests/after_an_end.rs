@@ -1,5 +1,6 @@
-//! A transaction that a deadlock or a canceller ended refuses everything but its end: each operation there is,
-//! of threads and of tasks. It holds nothing, changes nothing, and says each time that it is over.
+//! A transaction that a deadlock or a cancel token has ended refuses every operation except its
+//! end, for threads and for tasks. It holds no locks, changes nothing, and reports its end each
+//! time.
 
 mod common;
 
@@ -15,7 +16,7 @@ use foxton::{
 const ENDED: &str = "ended_by_conflict";
 const CANCELLED: &str = "cancelled";
 
-/// An operation of threads: what it is called, and how it ends.
+/// An operation of threads: its name and its call.
 type Step = (&'static str, fn(&mut Transaction, &Savepoint) -> Result<()>);
 
 /// Every operation of a [`Transaction`] that does not consume it.
@@ -133,7 +134,7 @@ const STEPS: &[Step] = &[
     }),
 ];
 
-/// Two rows and both indexes; whoever closes a circle of waits is its victim.
+/// Two rows and both indexes; the transaction that closes a cycle of waits is the victim.
 fn two_rows() -> Database {
     let mut options = Options::tiny();
     options.victim = VictimPolicy::Requester;
@@ -143,7 +144,8 @@ fn two_rows() -> Database {
     db
 }
 
-/// A transaction that a deadlock has ended, a savepoint that it took, and who is left of the circle.
+/// Returns a transaction that a deadlock has ended, a savepoint that it took, and the other session
+/// of the cycle.
 fn victim(db: &Database) -> (Transaction, Savepoint, Session) {
     let mut tx = db.begin().unwrap();
     tx.set_label("victim");
@@ -157,7 +159,7 @@ fn victim(db: &Database) -> (Transaction, Savepoint, Session) {
     (tx, savepoint, other)
 }
 
-/// Nothing of the victim is left, and the other one comes to its end.
+/// Checks that the victim has left nothing, and that the other session completes.
 fn only_the_other(db: &Database, mut other: Session) {
     assert!(db.locks().iter().all(|lock| lock.label == "other"));
     assert_eq!(other.commit(), Done);
@@ -167,7 +169,7 @@ fn only_the_other(db: &Database, mut other: Session) {
     db.verify();
 }
 
-/// What each operation of a thread is refused with.
+/// Checks the error of each operation of a thread.
 fn refusals(tx: &mut Transaction, savepoint: &Savepoint, code: &str, says: &str) {
     for (what, step) in STEPS {
         let refused = step(tx, savepoint).expect_err(what);
@@ -182,7 +184,7 @@ fn every_operation_of_a_thread_is_refused() {
     let db = two_rows();
     let (mut tx, savepoint, other) = victim(&db);
     refusals(&mut tx, &savepoint, ENDED, "drop it and run it again");
-    // What cannot fail does no harm.
+    // Operations that cannot fail have no effect.
     tx.set_label("victim still");
     tx.set_isolation(Isolation::ReadUncommitted);
     assert_eq!(tx.get(&TABLE, &1).unwrap_err().code(), ENDED);
@@ -190,7 +192,7 @@ fn every_operation_of_a_thread_is_refused() {
     only_the_other(&db, other);
 }
 
-/// The same operations come to their ends as long as nothing has ended the transaction.
+/// The same operations succeed as long as nothing has ended the transaction.
 #[test]
 fn every_operation_of_a_thread_is_taken_before() {
     for (what, step) in STEPS {
@@ -203,7 +205,8 @@ fn every_operation_of_a_thread_is_taken_before() {
     }
 }
 
-/// Each one as the first after the canceller, which rolls it back, and as a later one.
+/// Each operation is tried both as the first after cancellation, which rolls back, and as a later
+/// one.
 #[test]
 fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
     for (what, step) in STEPS {
@@ -271,7 +274,7 @@ fn a_range_that_is_ended_on_its_way_gives_no_more() {
     only_the_other(&db, other);
 }
 
-/// An end is not the next one's, which has the same worker.
+/// The next transaction of the same worker is not affected.
 #[test]
 fn the_next_transaction_is_a_new_one() {
     let db = two_rows();
@@ -285,7 +288,7 @@ fn the_next_transaction_is_a_new_one() {
     next.commit().unwrap();
 }
 
-/// What all operations of a task come to, one after the other.
+/// Returns the results of all operations of a task, one after the other.
 fn all_of_a_task(
     tx: &mut AsyncTransaction,
     savepoint: &Savepoint,
@@ -337,7 +340,7 @@ fn all_of_a_task(
     saw
 }
 
-/// A transaction of a task that a deadlock has ended, and who is left of the circle.
+/// Returns a transaction of a task that a deadlock has ended, and the other session of the cycle.
 fn victim_of_tasks(db: &Database) -> (AsyncTransaction, Savepoint, Session) {
     let mut tx = db.begin_async().unwrap();
     now(tx.put(&TABLE, &1, &11)).unwrap();

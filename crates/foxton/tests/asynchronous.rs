@@ -1,4 +1,4 @@
-//! Tasks: many on few threads, and futures dropped at any moment.
+//! Tasks: many on few threads, with futures dropped at any moment.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn tasks_that_are_aborted_anywhere_leave_no_locks_and_no_half_transactions() {
             }
         }
     });
-    // A commit whose future was dropped is finished by another thread.
+    // Another thread finishes a commit whose future was dropped.
     let deadline = Instant::now() + Duration::from_secs(60);
     while !db.locks().is_empty() {
         assert!(
@@ -149,13 +149,13 @@ fn a_commit_whose_future_is_dropped_happens_if_it_had_begun() {
             );
         }
         drop(commit);
-        // Waits for the lock, and so for the commit.
+        // This waits for the lock, and so for the commit.
         assert_eq!(db.run(|tx| tx.get(&ACCOUNTS, &1)).unwrap(), Some(expected));
     }
     assert!(db.locks().is_empty());
 }
 
-/// Has an insert wait for the gap before 100, which `scanner` holds, and forgets its future.
+/// Makes an insert wait for the gap before 100, which `scanner` holds, and forgets its future.
 fn forget_an_insert(scanner: &mut foxton::Transaction, tx: &mut foxton::AsyncTransaction) {
     assert_eq!(scanner.range(&SPARSE, 91..99).count().unwrap(), 0);
     let mut insert = Box::pin(tx.insert(&SPARSE, &95, &0));
@@ -183,7 +183,7 @@ fn an_operation_that_is_forgotten_takes_no_lock_from_the_next_transaction() {
     drop(tx);
     drop(scanner);
     let mut expected = 2;
-    // One of these works with what the dropped one worked with.
+    // One of these reuses the worker of the dropped transaction.
     let mut next: Vec<_> = (0..2).map(|_| db.begin().unwrap()).collect();
     for (number, tx) in next.iter_mut().enumerate() {
         assert_eq!(tx.get(&SPARSE, &100).unwrap(), Some(1));
@@ -230,7 +230,7 @@ fn a_waker_that_panics_does_not_stop_the_time_of_other_tasks() {
     let db = memory(Durability::None);
     let mut holder = db.begin().unwrap();
     holder.put(&ACCOUNTS, &1, &0).unwrap();
-    // Longer than it takes to come to the wait, whatever else the machine does.
+    // Longer than the task needs to begin its wait on a busy machine.
     let brief = Lock::Shared.timeout(Duration::from_secs(1));
     let mut tx = db.begin_async().unwrap();
     let mut get = Box::pin(tx.get_locked(&ACCOUNTS, &1, brief));

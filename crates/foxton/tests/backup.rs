@@ -1,6 +1,6 @@
-//! Backups: taken while transactions go on, whole or not there at all, whatever fails on the way and
-//! wherever the power goes; and what is restored is the database as it was after some commit. What becomes of a
-//! restore on the way is in `restore.rs`.
+//! Backups made while transactions run: complete or absent, whatever fails and whenever the power
+//! fails. A restored database is the database after some commit. Interrupted restores are in
+//! `restore.rs`.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use foxton_log::device::memory::MemoryDevice;
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 const COUNT: Table<str, u64> = Table::new("count");
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,7 +42,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Adds one to the count, and moves money around.
+/// Adds one to the count, and moves money.
 fn step(db: &Database, seed: u64) -> u64 {
     db.run(|tx| {
         let (from, to) = (seed % 10, seed / 10 % 10);
@@ -57,7 +57,7 @@ fn step(db: &Database, seed: u64) -> u64 {
     .unwrap()
 }
 
-/// The count, once it is sure that no money was lost.
+/// Returns the count, after checking that no money was lost.
 fn steps(db: &Database) -> u64 {
     let rows = db.run(|tx| tx.range(&ACCOUNTS, ..).collect()).unwrap();
     assert_eq!(rows.iter().map(|(_, money)| money).sum::<i64>(), 0);
@@ -66,7 +66,7 @@ fn steps(db: &Database) -> u64 {
 
 fn quiet(_: u64, _: u64) {}
 
-/// Says stop when it goes.
+/// Sets the flag when it is dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -83,7 +83,7 @@ fn a_backup_under_way_stops_nobody_and_has_what_was_committed_when_it_began() {
     let db = Database::open_with(scratch.at("db"), options).unwrap();
     let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        // Whatever goes wrong below, the writers end.
+        // The writers stop even if an assertion below fails.
         let _stopped = Stops(&stop);
         for writer in 0..3u64 {
             let (db, done, stop) = (&db, &done, &stop);
@@ -109,7 +109,7 @@ fn a_backup_under_way_stops_nobody_and_has_what_was_committed_when_it_began() {
             );
             let made = match round % 2 {
                 0 => db.backup_to(&path).unwrap(),
-                // As another process would, which has not opened it.
+                // Like another process, which has not opened the database.
                 _ => backup::of_directory(scratch.at("db"), &path, &mut quiet).unwrap(),
             };
             assert_eq!(backup::inspect(&path).unwrap(), made);
@@ -260,7 +260,7 @@ fn a_backup_behind_a_close_ends_where_it_says_and_so_does_what_is_restored() {
     let scratch = Scratch::new("positions");
     let open = || Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
     step(&open(), 1);
-    // The log goes on behind the record that closed it.
+    // The log continues after the record that closed it.
     let db = open();
     let end = db.log_end();
     let made = db.backup_to(scratch.at("made")).unwrap();
@@ -270,7 +270,7 @@ fn a_backup_behind_a_close_ends_where_it_says_and_so_does_what_is_restored() {
     assert_eq!(steps(&Database::open(scratch.at("to")).unwrap()), 1);
 }
 
-/// A log that ends in a file which somebody has made as long as no log ever is.
+/// The last file of the log was extended to an impossible length.
 #[cfg(unix)]
 #[test]
 fn a_file_of_zeros_without_an_end_is_damage_and_not_read() {
@@ -294,7 +294,7 @@ fn a_file_of_zeros_without_an_end_is_damage_and_not_read() {
     );
 }
 
-/// A database of some steps on a device in memory, with a log of several segments.
+/// Creates a database in memory after some steps, with a log of several segments.
 fn filled() -> Database {
     let db = Database::in_memory(Options::tiny()).unwrap();
     for seed in 0..40 {
@@ -335,7 +335,7 @@ fn a_backup_that_fails_is_none_and_the_database_goes_on() {
             };
             assert_eq!(error.code(), "device_full", "{call:?} {nth}: {error}");
             assert!(restored.is_err(), "{call:?} {nth}");
-            // What was there of it is gone, and does not keep the next one from being made.
+            // Its files are gone and do not prevent the next backup.
             assert_eq!(device.list().unwrap().len(), 0, "{call:?} {nth}");
             db.backup_on(&target, &mut quiet).unwrap();
             failures += 1;
@@ -345,7 +345,7 @@ fn a_backup_that_fails_is_none_and_the_database_goes_on() {
     assert_eq!(step(&db, 9), 41);
 }
 
-/// Whoever watches a directory puts files there; what fails there takes only its own away.
+/// Another program puts files into the directory; a failing backup removes only its own.
 #[test]
 fn what_somebody_puts_beside_a_backup_stays_there_when_it_fails() {
     let db = filled();
@@ -386,7 +386,7 @@ fn of_many_who_make_a_backup_in_one_place_one_does() {
     backup::restore(scratch.at("one"), scratch.at("to"), None, &mut quiet).unwrap();
 }
 
-/// A layer as long as no file ever is.
+/// A layer was extended to an impossible length.
 #[cfg(unix)]
 #[test]
 fn a_layer_that_was_made_longer_is_damage_and_not_copied() {
@@ -449,11 +449,11 @@ fn a_backup_that_went_bad_is_not_restored() {
     let mut noticed = 0;
     let last_segment = made.files().pop().map(|(name, _)| name);
     for (name, contents) in made.files() {
-        // What it says, the log says, too, as long as it is whole.
+        // A complete log contains the same information.
         if name == foxton_log::format::clean_shutdown::FILE {
             continue;
         }
-        // Damage to the record that says the log was closed takes nothing away.
+        // Damage to the closing record of the log loses nothing.
         let closing = if last_segment.as_ref() == Some(&name) {
             24
         } else {

@@ -1,4 +1,4 @@
-//! What a user does first: every operation once, alone, and what comes back.
+//! Basics: every operation once, alone, and its result.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -175,7 +175,7 @@ fn long_ranges_rest_on_the_way_and_miss_nothing() {
     db.run(|tx| (0..2000).try_for_each(|key| tx.put(&NUMBERS, &key, &(key as i64))))
         .unwrap();
     let mut reader = db.begin().unwrap();
-    // Keys deleted and not committed: ghosts on the way.
+    // Deleted and uncommitted keys are ghosts in the range.
     let mut tx = db.begin().unwrap();
     for key in (500..1500).step_by(3) {
         assert!(tx.delete(&NUMBERS, &key).unwrap());

@@ -1,5 +1,5 @@
-//! Options at the ends of their ranges, times that no clock reaches, and directories that go away: odd, and allowed.
-//! Each ends in an answer, and what was committed is there.
+//! Bounds: options at the ends of their ranges, times that no clock reaches, and directories that
+//! disappear. Each case ends in an answer, and committed rows are there.
 
 #[path = "common/scratch.rs"]
 mod scratch;
@@ -16,7 +16,8 @@ use scratch::Directory;
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 const ROWS: u64 = 200;
 
-/// Transactions that wait for each other, two at a time, one of them a task; then what is there.
+/// Runs transactions that wait for each other, two at a time, one of them a task; then checks the
+/// rows.
 fn used(db: &Database) -> Result<(), Error> {
     db.run(|tx| (0..ROWS).try_for_each(|key| tx.put(&NUMBERS, &key, &key)))?;
     thread::scope(|scope| {
@@ -59,7 +60,7 @@ fn is_there(db: &Database) {
     assert_eq!(rows[1..3], [(1, 41), (2, 0)]);
 }
 
-/// Uses a database, closes it, opens it again, with these options.
+/// Uses a database with these options, closes it, and opens it again.
 fn lives_with(name: &str, change: impl Fn(&mut Options)) {
     let options = || {
         let mut options = Options::default();
@@ -140,7 +141,7 @@ fn locks_may_have_one_bucket_and_be_traded_at_once_or_never() {
     });
 }
 
-/// A single wait without an end, by a thread and by a session.
+/// A single wait without a time limit, by a thread and by a session.
 #[test]
 fn a_lock_may_be_waited_for_longer_than_any_clock_reaches() {
     let db = Database::in_memory(Options::default()).unwrap();
@@ -165,8 +166,8 @@ fn a_lock_may_be_waited_for_longer_than_any_clock_reaches() {
     });
 }
 
-/// Whoever removes the directory of a database that is open takes its files away: what is asked of it is answered, and
-/// nothing of it comes back in a directory that somebody else makes there.
+/// The directory of an open database is removed. Requests are still answered, and no file of the
+/// database appears in a new directory of the same name.
 #[test]
 fn a_directory_that_is_removed_meanwhile_hangs_nobody() {
     for durability in [Durability::Sync, Durability::Buffered, Durability::None] {
@@ -176,7 +177,7 @@ fn a_directory_that_is_removed_meanwhile_hangs_nobody() {
         let db = Database::open_with(&directory.0, options).unwrap();
         db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
         std::fs::remove_dir_all(&directory.0).unwrap();
-        // Much, so that it comes to new segments.
+        // Enough log for new segments.
         for turn in 0..2_000_u64 {
             let put = db.run(|tx| (0..20).try_for_each(|key| tx.put(&NUMBERS, &key, &turn)));
             if let Err(error) = put {

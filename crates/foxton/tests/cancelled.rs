@@ -1,6 +1,6 @@
-//! Transactions that are ended from elsewhere: while they wait, between operations, in a range, before their
-//! commit and after it; of threads, of tasks and of sessions, over every lock manager. A wait that nobody ended
-//! would last for ever here.
+//! Cancelled transactions: during a wait, between operations, in a range, before and after their
+//! commit; of threads, tasks and sessions, over every lock manager. Without cancellation these
+//! waits would never end.
 
 mod common;
 
@@ -17,13 +17,13 @@ use foxton::{
     Result,
 };
 
-/// Nobody waits only for so long.
+/// No lock wait has a time limit.
 fn patient(mut options: Options) -> Database {
     options.lock_wait = Duration::MAX;
     database(options, TWO)
 }
 
-/// Somebody holds the first row.
+/// A session holds the first row.
 fn held(options: Options) -> (Database, Session) {
     let db = patient(options);
     let mut holder = Session::new(&db, "holder");
@@ -31,7 +31,7 @@ fn held(options: Options) -> (Database, Session) {
     (db, holder)
 }
 
-/// One that can be cancelled.
+/// A session with a cancel token.
 fn watched(db: &Database, canceller: &CancelToken) -> Session {
     let mut session = Session::new(db, "waits");
     session.transaction().set_cancel_token(canceller);
@@ -105,7 +105,7 @@ fn a_task_that_waits_is_woken_and_rolled_back() {
         let mut waits = watched(&db, &canceller);
         assert_eq!(waits.put(2, 21), Done);
         assert_eq!(waits.scan(..), Waits);
-        // Behind both: what is rolled back is for the next ones.
+        // Behind both: rolled back locks go to the next waiters.
         let mut next = Session::new(&db, "next");
         assert_eq!(next.get(2), Waits);
         canceller.cancel();
@@ -120,7 +120,7 @@ fn a_task_that_waits_is_woken_and_rolled_back() {
     });
 }
 
-/// The grant comes first: the operation ends well, and the next one is refused.
+/// The grant comes first: the operation succeeds, and the next one is refused.
 #[test]
 fn who_was_granted_before_goes_on_until_the_next_operation() {
     over_all_managers(|options| {
@@ -137,7 +137,8 @@ fn who_was_granted_before_goes_on_until_the_next_operation() {
     });
 }
 
-/// It sleeps with its lock, and nobody takes it from there: it would wait again, and nobody would cancel it again.
+/// It sleeps with a granted lock, which must not be revoked: it would wait again, and no second
+/// cancellation would end that wait.
 #[test]
 fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
     over_all_managers(|options| {
@@ -158,7 +159,7 @@ fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
     });
 }
 
-/// And the other order: nothing can be granted to it any more.
+/// The other order: after cancellation nothing can be granted to it.
 #[test]
 fn who_is_cancelled_first_is_not_granted_afterwards() {
     over_all_managers(|options| {
@@ -219,11 +220,11 @@ fn one_that_was_cancelled_ends_whoever_is_given_it_and_another_one_may_take_its_
     tx.put(&TABLE, &1, &12).unwrap();
     tx.set_cancel_token(&cancelled_before);
     cancelled(tx.get(&TABLE, &1));
-    // It is over.
+    // It has ended.
     tx.set_cancel_token(&other);
     cancelled(tx.get(&TABLE, &1));
     drop(tx);
-    // Who works with the same things next has none.
+    // The next transaction of the same worker has no token.
     let mut holder = Session::new(&db, "holder");
     assert_eq!(holder.put(1, 13), Done);
     let mut waiting: Vec<_> = (0..4).map(|_| Session::new(&db, "waits")).collect();
@@ -266,7 +267,7 @@ fn a_commit_is_an_operation_and_what_is_committed_stays() {
     assert_eq!(db.stats().cancelled, 2);
 }
 
-/// Rows 1 to 9, by both indexes.
+/// Rows 1 to 9, with both indexes.
 fn nine() -> Database {
     let all: Vec<_> = (1..10).map(|key| (key, key as i64)).collect();
     let db = database(Options::tiny(), &all);
@@ -317,7 +318,7 @@ fn what_rests_for_want_of_requests_is_refused_the_next_one() {
     tx.set_cancel_token(&canceller);
     tx.put(&TABLE, &1, &11).unwrap();
     canceller.cancel();
-    // Nobody has taken it from its program.
+    // It is not yet rolled back: only its program does that.
     assert!(!db.locks().is_empty());
     cancelled(tx.put(&TABLE, &2, &22));
     assert!(db.locks().is_empty());
@@ -347,7 +348,7 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
         cancelled(now(session.lock_advisory_async(3, Lock::Shared)));
         cancelled(session.run(|tx| tx.put(&TABLE, &1, &11)));
         assert_eq!(db.locks().len(), 2);
-        // Its transactions may be given another one, and it too.
+        // Its transactions can have another token, and so can the session.
         let other = CancelToken::new();
         session
             .run(|tx| {
@@ -377,7 +378,7 @@ fn a_dropped_operation_takes_its_wait_along() {
             let mut waits = Box::pin(tx.get(&TABLE, &1));
             assert!(waits.as_mut().poll(&mut context).is_pending());
         }
-        // Its next wait is another one.
+        // Its next wait is a new one.
         let mut waits = Box::pin(tx.get_for_update(&TABLE, &1));
         assert!(waits.as_mut().poll(&mut context).is_pending());
         canceller.cancel();
@@ -392,20 +393,20 @@ fn a_dropped_operation_takes_its_wait_along() {
     });
 }
 
-/// What one worker has to do with the others.
+/// State shared by the workers.
 struct Race {
     db: Database,
-    /// Each worker's at the moment, for who cancels.
+    /// The current token of each worker, for the canceller.
     cancellers: Vec<Mutex<CancelToken>>,
     working: AtomicUsize,
 }
 
 const WORKERS: u64 = 6;
 const ROUNDS: u64 = 40;
-/// Rows that all of them change; above, one that counts for each worker.
+/// Number of rows that all workers change; the rows above are one counter per worker.
 const SHARED: u64 = 3;
 
-/// Three rows in some order, so that there are deadlocks, with or without patience; and one's own count.
+/// Returns rows in random order, so that there are deadlocks, with or without a time limit.
 fn steps(random: &mut u64) -> [(u64, LockOptions); 2] {
     let mut draw = || {
         *random = random
@@ -432,7 +433,7 @@ impl Race {
         }
     }
 
-    /// Moves one from row to row, as a thread.
+    /// Moves one unit from row to row, as a thread.
     fn by_thread(&self, own: u64, steps: [(u64, LockOptions); 2], by: &CancelToken) -> Result<()> {
         self.db.run(|tx| {
             tx.set_cancel_token(by);
@@ -465,7 +466,7 @@ impl Race {
         self.db.run_async(body).await
     }
 
-    /// How many of a worker's transactions were committed.
+    /// Returns how many of a worker's transactions were committed.
     fn work(&self, worker: u64) -> i64 {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -479,7 +480,7 @@ impl Race {
                 0 => self.by_thread(own, steps, &by),
                 _ => runtime.block_on(self.by_task(own, steps, &by)),
             };
-            // What was not granted in time comes out, and is asked for again.
+            // A timeout is returned, and the transaction is run again.
             let came_to = loop {
                 match come() {
                     Err(error) if error.code() == "lock_timeout" => {}
@@ -495,7 +496,7 @@ impl Race {
         committed
     }
 
-    /// Cancels now this one and now that one, until all are done.
+    /// Cancels workers in random order until all are done.
     fn disturb(&self) {
         let mut next = 0;
         while self.working.load(Ordering::Relaxed) > 0 {
@@ -507,8 +508,8 @@ impl Race {
     }
 }
 
-/// Grants, deadlines, deadlocks, commits and cancellers, all at once: each transaction is committed or not, as it
-/// was answered, and nothing of it is left.
+/// Grants, deadlines, deadlocks, commits and cancellations at the same time. Each transaction is
+/// committed or not, as its answer said, and leaves nothing behind.
 #[test]
 fn whoever_comes_first_each_transaction_ends_one_way() {
     for manager in LockManagerKind::ALL {
@@ -549,13 +550,13 @@ fn whoever_comes_first_each_transaction_ends_one_way() {
     }
 }
 
-/// Between two steps of others, at named points.
+/// Races at failpoints.
 #[cfg(feature = "hooks")]
 mod at_points {
     use super::*;
     use foxton::failpoint;
 
-    /// The request stands in its queue, and nobody has noted yet that it waits.
+    /// The request is in its queue, and is not yet recorded as waiting.
     #[test]
     fn who_is_about_to_wait_while_it_is_cancelled_does_not() {
         over_all_managers(|options| {

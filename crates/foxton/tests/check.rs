@@ -1,5 +1,5 @@
-//! `check`: every byte that matters is noticed when it is another, and named; what is not noticed
-//! changes nothing; and nothing that lies in a directory makes it panic.
+//! `check` reports every changed byte that matters, with its file. A changed byte that it does not
+//! report changes nothing, and no contents of a directory make it panic.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use foxton_log::device::memory::{Contents, MemoryDevice};
 const BULK: Table<u64, [u8]> = Table::new("bulk");
 const NAMES: Table<str, (u8, Option<String>)> = Table::new("names");
 
-/// A small database that was closed: a checkpoint of two layers or more, and a log of several files.
+/// A small closed database: a checkpoint of at least two layers, and a log of several files.
 fn filled() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new());
     let mut options = Options::tiny();
-    // Only those checkpoints that are asked for below.
+    // Only the checkpoints requested below.
     options.checkpoint_log_bytes = 1 << 40;
     let db = Database::open_on(device.clone(), options).unwrap();
     let fill = |from: u64, to: u64| {
@@ -41,7 +41,7 @@ fn checked(device: &dyn Device) -> Report {
     check_on(device).unwrap()
 }
 
-/// All rows, or `None` if it does not open.
+/// Returns all rows, or `None` if the database does not open.
 fn content(device: &MemoryDevice) -> Option<impl PartialEq + std::fmt::Debug + use<>> {
     let copy = Arc::new(MemoryDevice::with_files(device.files()));
     let db = Database::open_on(copy, Options::tiny()).ok()?;
@@ -72,7 +72,7 @@ fn a_whole_database_is_whole_and_nothing_in_it_was_touched() {
     assert_eq!(device.files(), before);
 }
 
-/// Flips one byte after the other, every `step`th, and looks what becomes of it.
+/// Flips every `step`th byte, one at a time, and checks the outcome.
 fn flip(step: u64) -> (u64, u64) {
     let device = filled();
     let whole = content(&device).unwrap();
@@ -94,7 +94,7 @@ fn flip(step: u64) -> (u64, u64) {
                     dead += 1;
                 }
                 Ok(report) => {
-                    // A record may begin in the segment before.
+                    // A record may begin in the previous segment.
                     let runs_on = name.starts_with("log-") && at < 4096 + 600;
                     let named = report.findings.iter().any(|finding| {
                         let before = finding.offset.is_none_or(|offset| offset <= at);
@@ -104,7 +104,7 @@ fn flip(step: u64) -> (u64, u64) {
                     assert!(named, "byte {at} of {name}: {:?}", report.findings);
                     noticed += 1;
                 }
-                // A version that would be another is refused, and so says who to ask.
+                // A different version is refused, and the error says so.
                 Err(error) => assert_eq!(error.code(), "future_format", "byte {at} of {name}"),
             }
             file.write_at(&byte, at).unwrap();
@@ -134,7 +134,7 @@ fn damage_in_several_places_is_named_place_by_place() {
         .into_iter()
         .filter_map(|(name, _)| name.starts_with("log-").then_some(name))
         .collect();
-    // One that is full, behind the checkpoint.
+    // A full segment, after the checkpoint.
     let last = &log[log.len() - 2];
     let file = device.open(last).unwrap();
     for at in [6_000, 12_000, 20_000] {
@@ -157,7 +157,7 @@ fn damage_in_several_places_is_named_place_by_place() {
 
 #[test]
 fn each_damaged_block_of_a_layer_is_named_up_to_a_thousand() {
-    // Values as large as a block, so that each row has one; and no more than go into one layer.
+    // Values as large as a block, so that each row has its own block; all fit into one layer.
     const LARGE: Table<u64, [u8]> = Table::new("large");
     const BLOCK: u64 = 64 << 10;
     const ROWS: u64 = 1_010;
@@ -165,7 +165,7 @@ fn each_damaged_block_of_a_layer_is_named_up_to_a_thousand() {
     let db = Database::open_on(device.clone(), Options::default()).unwrap();
     for key in 0..ROWS {
         db.run(|tx| {
-            // The last one makes all of them durable, and a checkpoint has what is.
+            // The last commit makes all of them durable, so the checkpoint contains them.
             if key + 1 < ROWS {
                 tx.set_durability(foxton::Durability::None);
             }
@@ -181,7 +181,7 @@ fn each_damaged_block_of_a_layer_is_named_up_to_a_thousand() {
     let file = device.open(&layer).unwrap();
     let spoil = |blocks: std::ops::Range<u64>| {
         for block in blocks {
-            // Around a value are the headers of the block and the entry, and the key.
+            // Each value is preceded by the headers of block and entry, and the key.
             file.write_at(b"?!", 64 + block * (16 + 19 + BLOCK) + BLOCK / 2)
                 .unwrap();
         }
@@ -213,7 +213,7 @@ fn what_is_missing_swapped_or_foreign_is_named() {
         let device = filled();
         device.remove(name).unwrap();
         let findings = checked(&*device).findings;
-        // The mark of the close says nothing that a whole log does not.
+        // The clean-shutdown mark says nothing that a complete log does not.
         let is_mark = *name == foxton_log::format::clean_shutdown::FILE;
         assert_eq!(findings.is_empty(), is_mark, "{name}: {findings:?}");
     }
@@ -271,7 +271,7 @@ fn garbage_is_an_error_or_a_finding_and_never_a_panic() {
     }
 }
 
-/// A backup whose label says more than what lies beside it: what cannot be restored is no whole backup.
+/// The label of a backup does not match its files, so it cannot be restored.
 #[test]
 fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
     let db = Database::in_memory(Options::tiny()).unwrap();
@@ -288,7 +288,7 @@ fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
     let later = backup();
     db.checkpoint().unwrap();
     let checkpointed = backup();
-    // The log ends before its end; the checkpoint is of another time.
+    // The log ends before the label's end, or the checkpoint has another LSN.
     for (of, label, place) in [
         (&first, &later, "log-0000000000000000"),
         (&later, &checkpointed, "backup"),

@@ -1,5 +1,5 @@
-//! Checkpoints: what is in them, how short they make the log, what they cost writers, and that no
-//! crash, failure or damage around them loses a commit or passes for one.
+//! Checkpoints: their contents, the log they leave, and their effect on writers. No crash, failure
+//! or damage around a checkpoint loses a commit or goes unnoticed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -16,7 +16,7 @@ use foxton_log::format::segment;
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 const TEXTS: Table<str, [u8]> = Table::new("texts");
 
-/// Everything small, and checkpoints only when they are asked for.
+/// The smallest options, and checkpoints only on request.
 fn options() -> Options {
     let mut options = Options::tiny();
     options.checkpoint_log_bytes = u64::MAX;
@@ -93,7 +93,7 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
     let device = FaultDevice::new();
     let db = open(Arc::new(device.clone()));
     put(&db, 0..10, 1);
-    // Two in parts: one commits behind the checkpoint, one never does.
+    // Two transactions in parts: one commits after the checkpoint, one never does.
     let (mut later, mut never) = (db.begin().unwrap(), db.begin().unwrap());
     for key in 0..100 {
         later.put(&NUMBERS, &(1_000 + key), &2).unwrap();
@@ -105,7 +105,7 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
     let made = db.checkpoint().unwrap();
     assert!(made.redo_from < made.checkpoint_lsn, "{made:?}");
     later.commit().unwrap();
-    // A second one, with the parts that it has in hand.
+    // A second checkpoint, with parts still pending.
     put(&db, 30..40, 1);
     let again = db.checkpoint().unwrap();
     assert!(
@@ -123,7 +123,7 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
         .chain((1_000..1_100).map(|key| (key, 2)))
         .collect();
     assert_eq!(numbers(&db), expected);
-    // Those whose process is gone will never commit: they keep nothing any more.
+    // Transactions of an ended process never commit, so they no longer retain log.
     put(&db, 40..41, 1);
     let made = db.checkpoint().unwrap();
     assert_eq!(made.redo_from, made.checkpoint_lsn);
@@ -169,7 +169,7 @@ fn what_a_checkpoint_writes_goes_by_what_was_changed_and_not_by_what_there_is() 
     let (mut written, mut most_layers) = (0, 0);
     // A hundredth of the rows changes in all, ten rows before each checkpoint.
     for round in 0..50u64 {
-        // Another all through.
+        // Changed in every byte.
         let value = vec![2 + round as u8; 1_000];
         db.run(|tx| tx.put(&TEXTS, &format!("{:06}", round * 100), &value))
             .unwrap();
@@ -177,7 +177,8 @@ fn what_a_checkpoint_writes_goes_by_what_was_changed_and_not_by_what_there_is() 
         written += made.written_bytes;
         most_layers = most_layers.max(made.layers);
     }
-    // Fifty kilobytes were changed; each was written a few times, and the whole never again.
+    // Fifty kilobytes were changed; each was written a few times, and the whole database never
+    // again.
     assert!(written < whole / 10, "{written} of {whole}");
     assert!((3..=8).contains(&most_layers), "{most_layers}");
 }
@@ -215,7 +216,7 @@ fn checkpoints_come_by_themselves_and_bound_what_a_restart_replays() {
     options.durability = Durability::Buffered;
     let db = Database::open_on(device.clone(), options.clone()).unwrap();
     let mut round: u64 = 0;
-    // However slow the machine: each that is due is made.
+    // However slow the machine is, every due checkpoint is made.
     while db.checkpoints().made < 5 {
         let text = vec![(round / 100) as u8; 1_000];
         db.run(|tx| tx.put(&TEXTS, &format!("{}", round % 100), &text))
@@ -234,7 +235,7 @@ fn checkpoints_come_by_themselves_and_bound_what_a_restart_replays() {
     );
 }
 
-/// Waits for one that is made by itself.
+/// Waits for an automatic checkpoint.
 fn made(db: &Database) -> Checkpoint {
     loop {
         let stats = db.checkpoints();
@@ -254,7 +255,7 @@ fn a_checkpoint_in_many_steps_writes_each_row_twice() {
         put(&db, from..from + 20, from);
     }
     drop(db);
-    // There is much more log than what is held in memory of it, which is as much as one checkpoint is made after.
+    // There is much more log than a step holds in memory, which is the log between two checkpoints.
     let mut options = options();
     options.checkpoint_log_bytes = 16 << 10;
     let db = Database::open_on(device.clone(), options).unwrap();
@@ -266,7 +267,7 @@ fn a_checkpoint_in_many_steps_writes_each_row_twice() {
     assert_eq!(numbers(&open(device)).len(), 5_000);
 }
 
-/// A writer that is faster for a while has the log grow, and then a checkpoint has to go faster than that to catch up.
+/// A fast writer lets the log grow; the checkpoint then has to be faster to catch up.
 #[test]
 fn what_a_checkpoint_costs_that_is_far_behind_goes_by_how_far() {
     const ROUNDS: u64 = 320;
@@ -289,12 +290,13 @@ fn what_a_checkpoint_costs_that_is_far_behind_goes_by_how_far() {
     drop(db);
     assert_eq!(last.layers, 1, "the last step merges what the others wrote");
     let [opens, renames] = [Call::Open, Call::Rename].map(|call| device.calls(call));
-    // Opening the database, closing it and the steps together open each segment a few times, not each step all of them.
+    // Opening, closing and all steps together open each segment a few times. Not every step opens
+    // them all.
     assert!(
         opens - opened < 10 * segments,
         "{opens} - {opened}, {segments}"
     );
-    // One for each of those that are enough, and what opening and closing do.
+    // One rename per step, up to the maximum, and those of opening and closing.
     assert!(renames - renamed <= 70, "{renames} - {renamed}");
 }
 
@@ -305,7 +307,8 @@ fn who_waits_for_a_checkpoint_hurries_the_one_at_hand() {
     options.checkpoint_log_bytes = 64 << 10;
     options.checkpoint_rate = Some(1);
     let db = Database::open_on(device, options).unwrap();
-    // Enough, and less than half as much again: then commits would wait for it, and it would not keep to its rate.
+    // Enough, but less than half as much again: otherwise commits would wait for it, and it would
+    // ignore its rate.
     for from in (0..2_300).step_by(20) {
         put(&db, from..from + 20, from);
     }
@@ -318,7 +321,7 @@ fn who_waits_for_a_checkpoint_hurries_the_one_at_hand() {
         thread::yield_now();
     }
     let before = db.checkpoints().made;
-    // By itself it would take a day.
+    // At its own rate it would take a day.
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || done.send(db.checkpoint().map(|_| db.checkpoints())).is_ok());
     let stats = is_done.recv_timeout(Duration::from_mins(2));

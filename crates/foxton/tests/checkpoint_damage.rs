@@ -1,7 +1,8 @@
-//! Damage to a checkpoint at rest: flipped bits, files that are lost, swapped, cut, foreign and stale.
+//! Damage to a checkpoint at rest: flipped bits, and files that are lost, swapped, cut, foreign or
+//! stale.
 //!
-//! Opening must give an error that names what is wrong, or all rows where the damage was to nothing
-//! that matters; never wrong rows, fewer rows without a word, or a panic.
+//! Opening must return an error that names the damage, or all rows if the damage has no effect. It
+//! must never return wrong rows, miss rows silently, or panic.
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ fn options() -> Options {
     options
 }
 
-/// A closed database of two layers and some log behind them, whose first segments are gone, and an
+/// Returns a closed database of two layers and some log, whose first segments are gone, and an
 /// older state of it with other layers.
 fn database() -> (Files, Files) {
     let device = Arc::new(MemoryDevice::new());
     let db = Database::open_on(device.clone(), options()).unwrap();
-    // Pushes the first segment out of what is needed.
+    // Moves the first segment out of the log that is needed.
     for round in 0..4 {
         db.run(|tx| tx.put(&FILLING, &0, &[round; 40_000])).unwrap();
     }
@@ -162,7 +163,8 @@ fn without_the_manifest_or_the_log_it_needs_there_is_no_database() {
     let mut lost = files.clone();
     lost.retain(|(name, _)| !name.starts_with("log-"));
     refused(&lost, &["missing"]);
-    // A last segment that ends before the image: the place at which restart begins is gone.
+    // A last segment that ends before the checkpoint LSN: the position at which restart begins is
+    // gone.
     let last = names(&files, "log-").pop().unwrap();
     let mut short = files;
     bytes(&mut short, &last).truncate(4_100);
@@ -172,7 +174,7 @@ fn without_the_manifest_or_the_log_it_needs_there_is_no_database() {
 #[test]
 fn stale_and_foreign_files_are_not_taken_for_ours() {
     let (files, older) = database();
-    // A manifest from before names layers that are gone.
+    // An earlier manifest names layers that are gone.
     let mut stale = files.clone();
     *bytes(&mut stale, "checkpoint") = bytes(&mut older.clone(), "checkpoint").clone();
     match open(&stale) {
@@ -188,7 +190,7 @@ fn stale_and_foreign_files_are_not_taken_for_ours() {
         *bytes(&mut foreign, &name) = bytes(&mut other.clone(), &name).clone();
         refused(&foreign, &[&name]);
     }
-    // What a checkpoint that was cut short leaves is in nobody's way.
+    // Files of an interrupted checkpoint do no harm.
     let mut leftover = files;
     let layer = names(&leftover, "layer-")[0].clone();
     let bytes = bytes(&mut leftover, &layer).clone();

@@ -1,8 +1,9 @@
-//! Crashes and failures around checkpoints: the power goes at every change to the directory, in every
-//! way the device knows, while a checkpoint is made and while a restart from one goes on; and every
-//! call fails, once and for ever. What was acknowledged is there again, and nothing else.
+//! Crashes and failures around checkpoints. The power fails after every change to the directory,
+//! with every kind of loss that the device simulates: while a checkpoint is made, and while a
+//! restart from one runs. Every call fails, once and permanently. Acknowledged transactions are
+//! there again, and no others.
 //!
-//! Each test has a twin that plants a fault and wants to see it found.
+//! Each test has a twin that injects a fault and must find it.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -40,8 +41,8 @@ fn rows(db: &Database) -> Rows {
         .collect()
 }
 
-/// What round `round` does to the rows: puts some, takes one away, and every third time so much
-/// that it comes in parts and fills segments.
+/// Changes the rows in round `round`: puts some and deletes one. Every third time the change is so
+/// large that it is written in parts and fills segments.
 fn change(db: &Database, model: &Rows, round: u64) -> Result<Rows, (Error, Rows)> {
     let mut after = model.clone();
     let size = if round % 3 == 2 { 9_000 } else { 30 };
@@ -61,12 +62,12 @@ fn change(db: &Database, model: &Rows, round: u64) -> Result<Rows, (Error, Rows)
     }
 }
 
-/// The rows after each round, and how many changes had been recorded when it was acknowledged.
+/// The rows after each round, and the number of recorded changes when it was acknowledged.
 type Acknowledged = Vec<(usize, Rows)>;
 
 const ROUNDS: u64 = 8;
 
-/// Rounds with a checkpoint after every second.
+/// Runs the rounds, with a checkpoint after every second one.
 fn run(device: &FaultDevice, door: impl Device + 'static) -> (Acknowledged, Recording) {
     device.record();
     let db = open(door).unwrap();
@@ -83,8 +84,8 @@ fn run(device: &FaultDevice, door: impl Device + 'static) -> (Acknowledged, Reco
     (acknowledged, device.recording().unwrap())
 }
 
-/// The states that may be found if the power goes after `cut` changes: the last that was
-/// acknowledged, or the next.
+/// Returns the states that a power failure after `cut` changes may leave: the last acknowledged
+/// one, or the next.
 fn may_be(acknowledged: &Acknowledged, cut: usize) -> &[(usize, Rows)] {
     let known = acknowledged.partition_point(|(at, _)| *at <= cut);
     &acknowledged[known - 1..acknowledged.len().min(known + 1)]
@@ -96,7 +97,7 @@ fn mild() -> impl Iterator<Item = Damage> {
         .filter(|damage| !damage.harms_durable())
 }
 
-/// Opens, and says what was found.
+/// Opens the database and returns the rows.
 fn found(
     device: impl Device + 'static,
     may_be: &[(usize, Rows)],
@@ -109,8 +110,8 @@ fn found(
     Ok((db, rows))
 }
 
-/// Cuts a recorded run everywhere; opens, makes a checkpoint, and cuts that everywhere; opens once
-/// more, and cuts that somewhere. Says how many images there were.
+/// Cuts a recorded run everywhere, opens, makes a checkpoint and cuts that everywhere, then opens
+/// again and cuts that at some points. Returns the number of images.
 fn cut_everywhere(acknowledged: &Acknowledged, recording: &Recording) -> Result<usize, String> {
     let mut images = 0;
     for (cut, disk) in recording.disks().enumerate() {
@@ -122,7 +123,8 @@ fn cut_everywhere(acknowledged: &Acknowledged, recording: &Recording) -> Result<
             images += 1;
             let (db, rows) =
                 found(device.clone(), may_be(acknowledged, cut)).map_err(told(String::new()))?;
-            // The second level is as large as the first: one damage of the first for each cut.
+            // The second level is as large as the first: one kind of loss for each cut of the
+            // first.
             if which != cut % 8 {
                 continue;
             }
@@ -138,7 +140,7 @@ fn cut_everywhere(acknowledged: &Acknowledged, recording: &Recording) -> Result<
                 let device = FaultDevice::holding(&disk.crash(damage, second as u64));
                 device.record();
                 images += 1;
-                // What was not acknowledged and was found has to stay once the database was open.
+                // An unacknowledged state that was found must stay once the database was open.
                 let may = match second >= opened {
                     true => &settled[..],
                     false => may_be(acknowledged, cut),
@@ -175,10 +177,10 @@ fn power_cuts_while_checkpoints_are_made_and_restarted_from_lose_nothing() {
     assert!(images > 2_000, "{images}");
 }
 
-/// Whether a sync of the file of this name, or of the directory, is left out.
+/// True if the sync of this file, or of the directory, is to be skipped.
 type Rule = fn(Call, &str) -> bool;
 
-/// A device that only says it did what its rule names.
+/// A device that falsely reports success where its rule applies.
 #[derive(Debug, Clone)]
 struct Liar {
     device: FaultDevice,
@@ -273,7 +275,7 @@ fn a_sync_that_a_checkpoint_leaves_out_is_found_out() {
     }
 }
 
-/// A run in which `call` fails. Says whether the fault came.
+/// A run in which `call` fails. Returns whether the fault occurred.
 fn fail(call: Call, nth: u64, times: Times) -> bool {
     let device = FaultDevice::new();
     let kind = match call {
@@ -312,8 +314,8 @@ fn fail(call: Call, nth: u64, times: Times) -> bool {
         found(image, &states)
             .unwrap_or_else(|what| panic!("{call:?} {nth} {times:?} {damage}: {what}"));
     }
-    // The same directory without a power cut. What is seen there has to stay, and a checkpoint of it
-    // has to be whole.
+    // The same directory without a power failure. Its state must stay, and a checkpoint of it must
+    // be complete.
     let told = |what| format!("{call:?} {nth} {times:?}, opened again: {what}");
     let (db, rows) = found(device.clone(), &states).map_err(told).unwrap();
     db.checkpoint().unwrap();
@@ -368,8 +370,8 @@ fn writers_wait_for_no_checkpoint_that_was_asked_for_however_long_it_takes() {
         while db.checkpoints().progress.is_none_or(|(done, _)| done == 0) {
             thread::yield_now();
         }
-        // It has read the log and stands at its layer. Every commit here would hang if a writer
-        // waited for it: new tables, new segments, large records and reads included.
+        // It has read the log and is blocked at its layer. If a writer waited for it, every commit
+        // here would hang: new tables, new segments, large records and reads included.
         let model = (2..200).fold(model, |model, round| change(&db, &model, round).unwrap());
         db.run(|tx| tx.put(&Table::<u64, u64>::new("another"), &1, &1))
             .unwrap();

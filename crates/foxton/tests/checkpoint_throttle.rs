@@ -1,4 +1,4 @@
-//! Who writes faster than checkpoints can be made: how far the log comes then, and what waits for them, and how.
+//! Writers that are faster than checkpoints: how far the log grows, and which commits wait.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -18,9 +18,9 @@ use gate::{Gate, Opener};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 
-/// The bytes of a row.
+/// Bytes of a row.
 const ROW: usize = 500;
-/// A checkpoint every so many bytes.
+/// Bytes of log between checkpoints.
 const EVERY: u64 = 256 << 10;
 
 fn options() -> Options {
@@ -34,23 +34,24 @@ fn put(db: &Database, key: u64) {
     db.run(|tx| tx.put(&ROWS, &key, &[key as u8; ROW])).unwrap();
 }
 
-/// A device on which a checkpoint takes long beside what comes meanwhile.
+/// A device on which a checkpoint is slow compared with the writers.
 fn slow() -> Gate {
     Gate::slow(Duration::from_millis(30))
 }
 
-/// How far the log is ahead of the last checkpoint, at least.
+/// Returns the bytes of log since the last checkpoint, at least.
 fn ahead(db: &Database) -> u64 {
     let end = db.log_end().bytes();
     end - db.checkpoints().checkpoint_lsn.bytes().min(end)
 }
 
-/// Half and the whole of `EVERY` come while one is made that began when as much had come, or, as it is after one of those, half as
-/// much again: three and a half times as much are more.
+/// Maximum log: a checkpoint begins at `EVERY`, or half as much again after another one, and
+/// meanwhile half of `EVERY` and the whole of it are allowed. Three and a half times `EVERY` is
+/// more than that.
 const BOUND: u64 = EVERY * 7 / 2;
 
-/// But until the thread that makes one runs, more may come. If nobody waited, each would have several times as much log to read as the one
-/// before, which soon is more than this.
+/// More may be written before the checkpoint thread runs. If no commit waited, each checkpoint
+/// would have several times as much log to read as the previous one, which soon exceeds this.
 const GROWN: u64 = EVERY * 16;
 
 #[test]
@@ -75,7 +76,8 @@ fn no_more_log_comes_than_checkpoints_can_keep_up_with() {
             most = most.max(ahead(&db));
             thread::sleep(Duration::from_millis(1));
         }
-        // Though the next is always due when one is done, whoever asks for one has it.
+        // The next automatic checkpoint is always due when one is done, and yet a requested one is
+        // made.
         db.checkpoint().unwrap();
         is_over.store(true, Ordering::Relaxed);
         most
@@ -126,8 +128,8 @@ fn tasks_wait_without_a_thread_each() {
     assert_eq!(count, WRITERS * WRITES);
 }
 
-/// A database whose checkpoint stands, and that has as much log as may come meanwhile; what lets it go on; and the first key that nobody has
-/// written.
+/// Returns a database whose checkpoint is blocked and whose log is at its limit, the opener of the
+/// checkpoint, and the first unused key.
 fn shut() -> (Database, Opener, u64) {
     let (device, opener) = Gate::shut();
     let mut options = options();
@@ -138,7 +140,7 @@ fn shut() -> (Database, Opener, u64) {
     while !stands() {
         put(&db, key);
         key += 1;
-        // It is due; the log is to stay below what may come while it is made.
+        // A checkpoint is due; the log stays below the limit that applies while it is made.
         if ahead(&db) > EVERY + ROW as u64 {
             while !stands() {
                 thread::yield_now();
@@ -148,7 +150,7 @@ fn shut() -> (Database, Opener, u64) {
     (db, opener, key)
 }
 
-/// Writes until it has to wait, in a thread of its own; returns how far it came.
+/// Writes until it has to wait, on a thread of its own; returns the next key.
 fn writer(db: &Database, from: u64, is_over: &AtomicBool) -> u64 {
     let mut key = from;
     while !is_over.load(Ordering::Relaxed) {
@@ -158,7 +160,7 @@ fn writer(db: &Database, from: u64, is_over: &AtomicBool) -> u64 {
     key
 }
 
-/// Waits until the checkpoint stands and somebody waits for it, and says how much log there is then.
+/// Waits until the checkpoint is blocked and a commit waits for it, and returns the bytes of log.
 fn stands_still(db: &Database) -> u64 {
     loop {
         let stood = (db.checkpoints().throttled, ahead(db));
@@ -177,13 +179,13 @@ fn who_waits_holds_neither_locks_nor_a_seat_and_readers_do_not_wait() {
         let writing = scope.spawn(|| writer(&db, first, &is_over));
         let stood = stands_still(&db);
         assert!((EVERY..BOUND).contains(&stood), "{stood}");
-        // There is one seat, and it has the last row exclusively until it has committed.
+        // There is one slot, and the writer holds the last row exclusively until it has committed.
         let rows = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
         let last = db.run(|tx| tx.get_for_update(&ROWS, &(rows - 1))).unwrap();
         assert!(rows > first && last.is_some());
         assert!(!writing.is_finished());
         assert_eq!(ahead(&db), stood);
-        // It is seen from inside and from outside.
+        // Both statistics show it, from inside and outside the process.
         let (stats, seen) = (db.checkpoints(), db.status().checkpoints);
         assert_eq!(
             (stats.waiting, seen.waiting, seen.waits),
@@ -210,7 +212,7 @@ fn a_task_that_waits_may_be_dropped_and_has_committed() {
         assert!(matches!(put, Poll::Ready(Ok(()))));
         let mut commit = pin!(tx.commit());
         let mut is_throttled = false;
-        // Until the flusher has written it, or the checkpoint is to be waited for.
+        // Until the flusher has written it, or the commit is to wait for the checkpoint.
         while !is_throttled && commit.as_mut().poll(&mut context).is_pending() {
             is_throttled = db.checkpoints().throttled > 0;
             thread::yield_now();
@@ -222,7 +224,7 @@ fn a_task_that_waits_may_be_dropped_and_has_committed() {
     }
     let count = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
     assert_eq!(count, key, "what was dropped has committed");
-    // It is in nobody's way.
+    // It blocks no other commit.
     drop(opener);
     db.checkpoint().unwrap();
     put(&db, key);
@@ -234,12 +236,12 @@ fn commits_whose_tasks_are_dropped_ask_for_checkpoints_too() {
     let mut options = options();
     options.durability = Durability::Sync;
     let device = FaultDevice::new();
-    // None is durable when it is looked at first.
+    // No commit is durable at its first poll.
     device.slow_sync(Duration::from_millis(50));
     let db = Database::open_on(Arc::new(device), options).unwrap();
     put(&db, 0);
     let mut context = Context::from_waker(Waker::noop());
-    // The next key may not be had until the keeper has let go of the one before.
+    // The next key may be locked until the background thread has released the previous one.
     let mut key = 1;
     while db.checkpoints().made == 0 {
         let mut tx = db.begin_async().unwrap();
@@ -265,7 +267,7 @@ fn whoever_waits_is_let_go_when_the_checkpoint_fails() {
         assert_eq!(db.checkpoints().failed, 0);
         opener.send(Err(io::ErrorKind::StorageFull)).unwrap();
         drop(opener);
-        // The next is made when as much log has come again.
+        // The next checkpoint is made after as much log again.
         while db.checkpoints().made < 1 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -281,7 +283,7 @@ fn a_checkpoint_that_is_to_be_slow_hurries_when_commits_wait_for_it() {
     let mut options = options();
     options.checkpoint_rate = Some(1);
     let db = Database::in_memory(options).unwrap();
-    // By itself it would take a day.
+    // At its own rate it would take a day.
     let mut key = 0;
     while db.checkpoints().made < 2 {
         put(&db, key % 100);
@@ -310,7 +312,7 @@ fn a_database_is_closed_while_somebody_waits() {
         }
     });
     stands_still(&db);
-    // It ends the checkpoint, which stands at the device.
+    // Closing ends the checkpoint, which is blocked at the device.
     let closing = thread::spawn(move || drop(db));
     thread::sleep(Duration::from_millis(20));
     drop(opener);

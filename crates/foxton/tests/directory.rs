@@ -1,5 +1,5 @@
-//! Directories that cannot be opened, and devices that fail: each a typed error that says what to
-//! do, and nothing is harmed by the attempt.
+//! Directories that cannot be opened, and devices that fail. Each gives a typed error that says
+//! what to do, and the attempt does no harm.
 
 #[path = "common/scratch.rs"]
 mod scratch;
@@ -150,7 +150,7 @@ fn a_database_open_in_this_process_is_not_opened_again() {
         "in_use",
         &["in this process", "share"],
     );
-    // A transaction keeps it open as well.
+    // A transaction keeps the database open as well.
     let tx = db.begin().unwrap();
     drop(db);
     assert_says(&refused(&directory.0), "in_use", &[]);
@@ -162,7 +162,7 @@ fn a_database_open_in_this_process_is_not_opened_again() {
 fn a_database_open_in_another_process_is_not_opened_either() {
     const HELD: &str = "FOXTON_TEST_HELD_DIRECTORY";
     if let Ok(path) = std::env::var(HELD) {
-        // The other process: it finds the directory taken and says what it was told.
+        // The other process: it finds the directory locked and prints the error.
         print!("refused: {}", refused(Path::new(&path)));
         return;
     }
@@ -179,7 +179,7 @@ fn a_database_open_in_another_process_is_not_opened_either() {
     assert!(said.contains(&holder), "{said}");
 }
 
-/// A log with five transactions, and one byte wrong in the second.
+/// A log with five transactions, and one wrong byte in the second.
 #[test]
 fn damage_in_the_middle_of_the_log_is_noticed_and_named() {
     let directory = Directory::new("damage");
@@ -225,7 +225,7 @@ fn a_damaged_superblock_and_one_from_the_future_are_told_apart() {
     bad[60] ^= 1;
     fs::write(&file, &bad).unwrap();
     assert_says(&refused(&directory.0), "damaged", &["backup"]);
-    // A later version, with a good check.
+    // A later version with a valid checksum.
     let mut later = good.clone();
     later[8] = 2;
     let check = crc32c(&later[..508]);
@@ -261,7 +261,7 @@ fn a_file_system_that_takes_no_writes_is_named() {
     assert_says(&error, "read_only", &["writing"]);
 }
 
-/// A real one, where the test may mount one.
+/// A real read-only mount, if the test is allowed to mount one.
 #[test]
 fn a_read_only_mount_is_named() {
     let directory = Directory::new("mount");

@@ -1,9 +1,11 @@
-//! Letting go early: who has read what is not durable is not told that it committed until it is.
+//! Early lock release: a transaction that has read data that is not durable is not acknowledged
+//! before it is.
 //!
-//! The device is stopped between writing and syncing, so that a commit is in the log, its locks are
-//! gone, and a power cut would take it. Then others read, and a task that commits shows by one poll
-//! whether it waits. The same with a *buffered* commit that somebody else, who is stopped while writing, keeps from being
-//! written, so that the end of the process would take it.
+//! The device is stopped between writing and syncing. So a commit is in the log, its locks are
+//! released, and a power failure would lose it. Then other transactions read, and a task that
+//! commits shows by one poll whether it waits. The tests do the same with a *buffered* commit that
+//! is not written because another thread is stopped while it writes the log; the end of the process
+//! would lose that commit.
 #![cfg(feature = "hooks")]
 
 use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, failpoint};
@@ -38,7 +40,7 @@ fn wait(mut commit: Commit) -> foxton::Result<()> {
     }
 }
 
-/// Runs a future that has nothing to wait for.
+/// Runs a future that must not wait.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     match future
@@ -52,7 +54,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 type Writing = JoinHandle<foxton::Result<()>>;
 
-/// Commits what `write` does in a thread of its own, to where its locks are gone.
+/// Commits the changes of `write` on a thread of its own, until its locks are released.
 fn lets_go(
     db: &Database,
     reached: impl FnOnce(),
@@ -91,7 +93,7 @@ fn writes(db: &Database) -> (FailpointStop, Writing) {
     (stop, writing)
 }
 
-/// A database in which a commit has let go and is not durable.
+/// A database in which a commit has released its locks and is not durable.
 struct Scene {
     device: FaultDevice,
     db: Database,
@@ -100,7 +102,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Rows 1 to 9 are durable; then `write` commits.
+    /// Makes rows 1 to 9 durable, then commits `write`.
     fn new(
         write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
     ) -> Scene {
@@ -118,7 +120,7 @@ impl Scene {
         }
     }
 
-    /// As `puts_one`, but *buffered*, and what is stopped is a commit of another row that writes the log.
+    /// Like `puts_one`, but *buffered*; a commit of another row is stopped while it writes the log.
     fn puts_one_buffered() -> Scene {
         let device = FaultDevice::new();
         let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
@@ -142,7 +144,7 @@ impl Scene {
         Scene::new(|tx| tx.put(&ROWS, &1, &7))
     }
 
-    /// What is there if the power goes now.
+    /// Returns the database after a power failure at this moment.
     fn after_a_power_cut(&self) -> Database {
         let image = self.device.crash(Damage::DropAll, 0);
         Database::open_on(Arc::new(image), Options::tiny()).unwrap()
@@ -154,8 +156,8 @@ impl Scene {
         tx
     }
 
-    /// Whether who reads with `read` and commits so is answered while nothing is durable; in the end
-    /// it is.
+    /// Returns whether a transaction that reads with `read` and commits like this is acknowledged
+    /// while nothing is durable. In the end it is.
     fn answers(
         self,
         durability: Durability,
@@ -281,12 +283,12 @@ fn who_writes_on_top_is_not_answered_before() {
             assert_eq!(before, Some(7), "nobody waits for the lock");
             tx.put(&ROWS, &1, &8).await
         });
-        // A buffered one is written by the flusher, which is stopped.
+        // The flusher writes a buffered commit, and it is stopped.
         assert_eq!(answered, durability == Durability::None, "{durability}");
     }
 }
 
-/// The sync fails after the locks went.
+/// The sync fails after the locks were released.
 #[test]
 fn when_the_log_fails_nobody_is_answered_who_has_seen_what_is_lost() {
     let scene = Scene::puts_one();
@@ -395,7 +397,8 @@ fn who_reads_what_is_buffered_waits_for_no_disk() {
     syncs.release();
 }
 
-/// A *buffered* commit that lets go on top of a *sync* one hides from nobody that this is not durable.
+/// A *buffered* commit releases its locks on top of a *sync* one, and readers still wait for the
+/// latter.
 #[test]
 fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() {
     for durability in [Durability::Sync, Durability::Buffered] {
@@ -413,7 +416,8 @@ fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() 
     }
 }
 
-/// What takes rows away would have everybody wait; it keeps its locks for as long as it is not written.
+/// A commit that deletes rows would make all readers wait, so it holds its locks until it is
+/// written.
 #[test]
 fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
     let scene = Scene::puts_one_buffered();

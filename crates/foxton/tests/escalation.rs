@@ -1,5 +1,4 @@
-//! Whole tables in the place of many keys: what a transaction has read and written is kept by the table
-//! as well as by the keys.
+//! Escalation: locks on whole tables in place of many keys protect the same reads and writes.
 
 use foxton::error::ConflictReason;
 use foxton::{Database, Durability, Error, Lock, LockManagerKind, Options, Table};
@@ -20,7 +19,7 @@ fn database_with(manager: LockManagerKind, change: impl FnOnce(&mut Options)) ->
     Database::in_memory(options).unwrap()
 }
 
-/// Keys that are nobody's neighbours, so that each is a lock of its own.
+/// Returns keys that are not neighbours, so that each is a lock of its own.
 fn key(number: u64) -> u64 {
     number << 16
 }
@@ -76,7 +75,7 @@ fn a_large_read_keeps_phantoms_out_and_lets_others_read() {
             Lock::Update.nowait()
         )));
         other.rollback();
-        // It may still write itself, into what it has read, and the gaps stay its own.
+        // It can still write into the range it has read, and the gaps stay locked.
         tx.insert(&ROWS, &key(151), &2).unwrap();
         tx.delete(&ROWS, &key(150)).unwrap();
         assert_eq!(tx.range(&ROWS, key(100)..).count().unwrap(), 50);
@@ -125,7 +124,7 @@ fn large_transactions_beside_small_ones_see_all_or_nothing_of_each_other() {
                         let from = key((thread * 7 + round) % rows);
                         match round % 4 {
                             0 => assert_eq!(total(db), 100 * rows as i64),
-                            // All rows, one by one, and a row that comes and goes.
+                            // Reads all rows one by one, or inserts and deletes a row.
                             1 => db
                                 .run(|tx| {
                                     let guest = from + 1;
@@ -159,7 +158,7 @@ fn large_transactions_beside_small_ones_see_all_or_nothing_of_each_other() {
     }
 }
 
-/// What a lock counts that stands in a queue.
+/// Bytes that a queued lock counts.
 const LOCK_BYTES: usize = 96;
 const OTHERS: Table<u64, i64> = Table::new("others");
 
@@ -219,7 +218,7 @@ fn what_there_is_no_room_for_is_refused_by_name_and_the_rest_can_be_committed() 
         let is_named = blockers.iter().any(|blocker| blocker.label == "reader");
         assert!(is_named, "{manager}: {error}");
         assert_eq!(conflict.table(), Some("rows"), "{manager}");
-        // Again and again, until the reader has ended; then its keys make room.
+        // Refused until the reader has ended; then its locks free the memory.
         assert_eq!(
             tx.put(&ROWS, &key(1 + done), &1).unwrap_err().code(),
             "lock_room"

@@ -1,5 +1,4 @@
-//! Locks that are asked for by name: whole tables and numbers of the program's own, over every lock
-//! manager.
+//! Explicit locks, on whole tables and on advisory numbers, over every lock manager.
 
 mod common;
 
@@ -8,7 +7,7 @@ use foxton::{Lock, LockWait, TableLock};
 
 use TableLock::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive, Update};
 
-/// As the documentation of `TableLock` has it: what may be held beside each.
+/// The compatibility table from the documentation of `TableLock`.
 const BESIDE: [(TableLock, &[TableLock]); 6] = [
     (
         IntentShared,

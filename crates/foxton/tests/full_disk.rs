@@ -1,5 +1,5 @@
-//! A disk that is really full: a file system of two megabytes in memory, which needs the right to mount
-//! one. Without it these tests say so and show nothing.
+//! A disk that is really full: an in-memory file system of two megabytes, which requires the
+//! permission to mount one. Without it these tests print that and check nothing.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -15,7 +15,7 @@ const SIZE: u64 = 2 << 20;
 struct Small(PathBuf);
 
 impl Small {
-    /// `None`, and why, where file systems cannot be mounted.
+    /// Returns `None`, and prints why, if file systems cannot be mounted.
     fn mount(name: &str) -> Option<Small> {
         let path = std::env::temp_dir().join(format!("foxton-full-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -34,7 +34,7 @@ impl Small {
         Some(small)
     }
 
-    /// Makes it twice as large.
+    /// Doubles the size.
     fn enlarge(&self) {
         let size = format!("remount,size={}", 2 * SIZE);
         let status = Command::new("mount")
@@ -60,14 +60,14 @@ impl Drop for Small {
     }
 }
 
-/// Small segments, and no checkpoint that would make room.
+/// Small segments, and no checkpoint that would free space.
 fn options() -> Options {
     let mut options = Options::tiny();
     options.checkpoint_log_bytes = 1 << 40;
     options
 }
 
-/// Puts rows until it is refused; how many were acknowledged, and why no more.
+/// Puts rows until one is refused; returns how many were acknowledged, and the error.
 fn fill(db: &Database, from: u64) -> (u64, foxton::Error) {
     for key in from.. {
         if let Err(error) = db.run(|tx| tx.put(&ROWS, &key, &[key as u8; 2_000])) {
@@ -102,7 +102,7 @@ fn a_full_disk_ends_writing_says_so_and_loses_nothing_and_room_mends_it() {
     ] {
         assert!(error.to_string().contains(words), "{error}");
     }
-    // Who reads, reads on; nobody writes any more, and everybody is told why.
+    // Readers continue; every write is refused with the reason.
     assert!(reader.get(&ROWS, &0).unwrap().is_some());
     assert_eq!(fill(&db, 1 << 40).1.code(), "device_full");
     drop(reader);
@@ -142,13 +142,13 @@ fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
     );
     db.run(|tx| tx.put(&ROWS, &700, b"it goes on")).unwrap();
     fs::remove_file(small.filler()).unwrap();
-    // What was there of the other is in nobody's way.
+    // The failed backup has left no files in the way.
     db.backup_to(small.at("backup")).unwrap();
     drop(db);
     fs::remove_dir_all(&other).unwrap();
     backup::restore(small.at("backup"), &other, None, &mut |_, _| {}).unwrap();
     assert_eq!(count(&other), 701);
-    // There is room for one, and not for two.
+    // There is space for one database, and not for two.
     let restore = || backup::restore(small.at("backup"), small.at("again"), None, &mut |_, _| {});
     let error = restore().unwrap_err();
     assert_eq!(error.code(), "device_full", "{error}");
@@ -156,7 +156,7 @@ fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
     let opened = Database::open_with(small.at("again"), options());
     assert_eq!(opened.unwrap_err().code(), "not_restored");
     assert_eq!(restore().unwrap_err().code(), "device_full");
-    // Where there is more room it can be given again.
+    // With more space the restore can be repeated.
     small.enlarge();
     restore().unwrap();
     assert_eq!(count(&small.at("again")), 701);

@@ -1,6 +1,6 @@
-//! Races that are played at named points: one instruction between two others, every time.
+//! Races played at failpoints: one instruction between two others, every time.
 //!
-//! Each test says which line of the engine it guards: taken away, the test is red.
+//! Each test names the line of the engine that it guards; without that line the test fails.
 #![cfg(feature = "hooks")]
 
 use foxton::failpoint;
@@ -29,8 +29,8 @@ fn keys(tx: &mut Transaction, range: impl RangeBounds<u64>, reversed: bool) -> V
     found
 }
 
-/// Between what a scan upwards finds and the lock it takes there, a key comes into the gap.
-/// (Downwards it cannot: the gap above is locked before anything is looked for.)
+/// A key is inserted into the gap between an ascending scan's lookup and its lock. (In a descending
+/// scan this cannot happen: the gap above is locked before the lookup.)
 fn a_key_comes_before_the_lock(range: impl RangeBounds<u64> + Clone) {
     let db = with(&[1, 10]);
     let other = db.clone();
@@ -69,8 +69,9 @@ fn a_key_that_goes_before_it_is_locked_is_not_read() {
     }
 }
 
-/// Reads by the value 10, twice in one transaction. Row 1 has it when its entry is read; before that row is locked, `change` is
-/// committed. Afterwards another client wants to change row 2, and must wait if that was read.
+/// Reads by the value 10, twice in one transaction. Row 1 has that value when its entry is read;
+/// before the row is locked, `change` is committed. Afterwards another transaction wants to change
+/// row 2, and must wait if that was read.
 fn an_entry_changes_before_its_row_is_locked(
     change: fn(&mut Transaction) -> Result<(), foxton::Error>,
     read: fn(&mut Transaction) -> Vec<u64>,
@@ -115,7 +116,8 @@ fn by_range(tx: &mut Transaction) -> Vec<u64> {
 
 #[test]
 fn an_entry_that_leads_to_another_row_before_its_row_is_locked_is_followed_anew() {
-    // The two change places, so that no entry comes or goes, and the index itself stays as it was.
+    // The two rows swap their values, so no entry is inserted or deleted, and the index itself is
+    // unchanged.
     let change = |tx: &mut Transaction| {
         tx.delete(&ROWS, &2)?;
         tx.put(&ROWS, &1, &20)?;
@@ -143,8 +145,8 @@ fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
     let db = with(&[1, 10]);
     let reader = Arc::new(Mutex::new(None));
     let (other, place) = (db.clone(), reader.clone());
-    // The writer has an intention on the gap (1, 10). Then 7 comes, and somebody reads below it: what
-    // is read is the gap (1, 7), in which the writer has nothing.
+    // The writer has an intention lock on the gap (1, 10). Then 7 is inserted, and a reader reads
+    // below it. The reader locks the gap (1, 7), on which the writer has no lock.
     db.failpoints().once(&failpoint::INSERTING, move || {
         other.run(|tx| tx.put(&ROWS, &7, &0)).unwrap();
         let mut tx = other.begin().unwrap();
@@ -171,7 +173,7 @@ fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
     let reader = Arc::new(Mutex::new(None));
     let (other, place) = (db.clone(), reader.clone());
     db.failpoints().once(&failpoint::INSERTING, move || {
-        // It stays a ghost, since the writer holds its gap; another reader sees over it.
+        // It stays a ghost because the writer holds its gap; another reader reads past it.
         other.run(|tx| tx.delete(&ROWS, &8)).unwrap();
         let mut tx = other.begin().unwrap();
         assert_eq!(keys(&mut tx, 9.., false), [10]);
@@ -217,7 +219,7 @@ fn waits_are_seen_to_begin_and_to_end() {
     holder.commit().unwrap();
     stop.reached();
     assert_eq!(db.failpoints().passages(&failpoint::WAIT_END), 1);
-    // The lock is granted already: who comes to write waits for the thread that is stopped.
+    // The lock is granted already: a second writer waits for the stopped thread.
     let alone = db
         .begin()
         .unwrap()

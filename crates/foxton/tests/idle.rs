@@ -1,5 +1,5 @@
-//! Idle transactions: who finds them, and who ends them. Time is the database's clock, which the test sets;
-//! what the thread that ends them meets is played at a named point.
+//! Idle transactions: detection and rollback. Time is the database's clock, which the test sets.
+//! Races with the thread that ends them are played at a failpoint.
 #![cfg(feature = "hooks")]
 
 mod common;
@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn patient(mut options: Options) -> Database {
     options.idle_timeout = Some(HOUR);
-    // Tasks wait by the same clock.
+    // Tasks use the same clock for waits.
     options.lock_wait = Duration::MAX;
     database(options, TWO)
 }
@@ -26,14 +26,14 @@ fn tiny() -> Database {
     patient(Options::tiny())
 }
 
-/// Sleeps until so many were ended.
+/// Sleeps until this many transactions were ended.
 fn until_ended(db: &Database, count: u64) {
     while db.stats().idle_ended < count {
         thread::yield_now();
     }
 }
 
-/// One that has changed the first row.
+/// A transaction that has changed the first row.
 fn writer(db: &Database) -> Transaction {
     let mut tx = db.begin().unwrap();
     tx.put(&TABLE, &1, &11).unwrap();
@@ -101,7 +101,7 @@ fn each_operation_begins_the_time_anew() {
         db.clock().advance(HOUR / 2);
         busy.put(&TABLE, &1, &(11 + round)).unwrap();
         db.clock().advance(HOUR / 2);
-        // The thread has looked since: the other one is ended.
+        // The thread has checked since: the other transaction is ended.
         until_ended(&db, round as u64);
         is_idle(idle.get(&TABLE, &2));
         busy.get(&TABLE, &1).unwrap();
@@ -152,7 +152,8 @@ fn a_forgotten_transaction_gives_back_what_it_holds() {
     });
 }
 
-/// The operation comes while the thread is at it, and is refused before the thread is done.
+/// An operation begins while the thread ends its transaction, and is refused before the thread is
+/// done.
 #[test]
 fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
     let db = tiny();
@@ -172,7 +173,7 @@ fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
     db.verify();
 }
 
-/// The owner goes for good meanwhile; the thread puts away what it worked with.
+/// The owner ends the transaction meanwhile; the thread recycles its worker.
 #[test]
 fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
     for commits in [true, false] {
@@ -188,7 +189,7 @@ fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
         stop.release();
         until_ended(&db, 1);
         assert_eq!(rows(&db), TWO);
-        // What it worked with is there for the next ones, and they are not idle.
+        // Its worker is available to later transactions, which are not idle.
         for round in 0..3 {
             db.run(|tx| tx.put(&TABLE, &1, &round)).unwrap();
         }
@@ -254,7 +255,7 @@ fn a_session_loses_its_idle_transaction_and_keeps_its_number() {
         held(&db);
         is_idle(tx.get(&TABLE, &1));
         drop(tx);
-        // A session between its transactions is not idle, however long.
+        // A session between its transactions is never idle.
         let mut decoy = db.begin().unwrap();
         decoy.get(&TABLE, &1).unwrap();
         db.clock().advance(HOUR);
@@ -302,7 +303,7 @@ fn without_the_option_nobody_is_ended_and_the_oldest_stands_out() {
     assert_eq!(waits.resume(), Value(Some(11)));
 }
 
-/// A database that only watches.
+/// A database that only reports idle times.
 #[test]
 fn for_ever_is_as_long_as_it_likes() {
     let mut options = Options::tiny();

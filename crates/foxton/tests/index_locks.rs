@@ -1,6 +1,6 @@
-//! Reading and writing by indexes, side by side: what a range of an index or a miss has read stays as it
-//! was read, unique keys stay unique, and nobody waits in vain. Each schedule is played by hand, one step at
-//! a time, over every lock manager.
+//! Concurrent reads and writes by indexes. A range of an index, or a miss, stays as it was read;
+//! unique keys stay unique; and no transaction waits without need. Each schedule is played by hand,
+//! step by step, over every lock manager.
 
 mod common;
 
@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::*;
 use foxton::{Database, Index, Isolation, Lock, LockManagerKind, Options, Transaction};
 
-/// Two sessions on a database with these rows and both indexes, over every manager.
+/// Runs a schedule of two sessions on a database with these rows and both indexes, over every lock
+/// manager.
 fn indexed(
     start: &[(u64, i64)],
     schedule: impl Fn(&Database, &mut Session, &mut Session) -> Vec<(u64, i64)>,
@@ -31,8 +32,8 @@ fn indexed(
 
 const BOTH: [Index<i64, u64, i64>; 2] = [BY_VALUE, BY_OWN_VALUE];
 
-/// A range of an index, then an insert at a place in it: inside the range it waits, and beyond the next
-/// entry on either side it does not.
+/// Reads a range of an index, then inserts at a position: inside the range the insert waits, and
+/// beyond the next entry on either side it does not.
 #[test]
 fn a_range_of_an_index_is_closed_at_its_edges_and_open_beyond_its_neighbours() {
     for index in BOTH {
@@ -81,7 +82,8 @@ fn inserts_into_one_gap_of_an_index_go_on_side_by_side() {
     });
 }
 
-/// An update moves an entry: out of a range that was read it waits for the row, into one for the gap.
+/// An update moves an entry: out of a range that was read it waits for the row, into one for the
+/// gap.
 #[test]
 fn updates_that_move_an_entry_wait_for_who_has_read_either_place() {
     for index in BOTH {
@@ -102,7 +104,7 @@ fn updates_that_move_an_entry_wait_for_who_has_read_either_place() {
     }
 }
 
-/// What a limit left unread is not held.
+/// Entries beyond the limit of a read are not locked.
 #[test]
 fn a_limit_holds_what_was_read_and_no_more() {
     indexed(&[(1, 10), (2, 20), (3, 30)], |_, t1, t2| {
@@ -142,7 +144,8 @@ fn a_key_that_was_missed_in_a_unique_index_does_not_appear() {
     });
 }
 
-/// The row is locked, and nothing in the index: others read by it, and are refused its key at once.
+/// The row is locked, and nothing in the index. Others can read by the index, and a duplicate of
+/// its key is refused at once.
 #[test]
 fn a_row_that_was_found_stays_and_its_key_is_taken_at_once() {
     indexed(TWO, |db, t1, t2| {
@@ -162,7 +165,7 @@ fn a_row_that_was_found_stays_and_its_key_is_taken_at_once() {
     });
 }
 
-/// One changes a row's key; who looks for the old or the new one waits, and sees what came of it.
+/// One transaction changes a row's key; readers by the old or the new key wait for the outcome.
 #[test]
 fn what_is_not_committed_is_waited_for_by_either_key() {
     for commits in [true, false] {
@@ -214,8 +217,8 @@ fn a_key_that_is_given_up_is_had_by_the_next_only_once_that_is_committed() {
     }
 }
 
-/// A reader by an index and a writer of the same row, in every order of two steps each, never end each
-/// other: both come to the row first.
+/// A reader by an index and a writer of the same row, in every order of two steps each, never
+/// deadlock, because both lock the row first.
 #[test]
 fn a_reader_by_an_index_and_a_writer_of_its_row_are_no_deadlock() {
     for index in BOTH {
@@ -273,7 +276,8 @@ fn who_skips_what_is_locked_takes_the_next_row_of_the_index() {
     });
 }
 
-/// What each level admits when a row is found by an index, changed by another, and looked for again.
+/// Each level, when a row is found by an index, changed by another transaction, and read
+/// again.
 #[test]
 fn levels_hold_by_an_index_what_they_hold_by_a_key() {
     over_all_managers(|mut options| {
@@ -289,7 +293,7 @@ fn levels_hold_by_an_index_what_they_hold_by_a_key() {
             );
             let keeps_rows = matches!(level, Isolation::Serializable | Isolation::RepeatableRead);
             let keeps_gaps = level == Isolation::Serializable;
-            // A phantom, then a change of what was read.
+            // A phantom, then a change of a row that was read.
             assert_eq!(t2.insert(9, 12) == Waits, keeps_gaps, "{level}");
             if !keeps_gaps {
                 let both = Rows(vec![(1, 10), (9, 12)]);
@@ -307,8 +311,8 @@ fn levels_hold_by_an_index_what_they_hold_by_a_key() {
     });
 }
 
-/// A write that waits in its second index and is dropped there leaves nothing in the first, and the
-/// transaction goes on.
+/// A write waits in its second index and is dropped there. It leaves nothing in the first index,
+/// and the transaction goes on.
 #[test]
 fn a_write_that_is_given_up_half_way_leaves_nothing() {
     over_all_managers(|mut options| {
@@ -344,8 +348,8 @@ fn a_write_that_is_given_up_half_way_leaves_nothing() {
     });
 }
 
-/// Making an index waits for who has written to the table, dropping one for who has read by it; who comes
-/// after writes to the table as it is then.
+/// Creating an index waits for transactions that have written to the table; dropping one waits for
+/// those that have read by it. Later writers see the new set of indexes.
 #[test]
 fn making_and_dropping_an_index_wait_their_turn() {
     for kind in LockManagerKind::ALL {
@@ -363,7 +367,7 @@ fn making_and_dropping_an_index_wait_their_turn() {
             db.create_index(&BY_VALUE).unwrap_err().code(),
             "lock_timeout"
         );
-        // It met the table before there was an index, and writes after.
+        // It first used the table before there was an index, and writes afterwards.
         let mut later = db.begin().unwrap();
         assert_eq!(later.get(&TABLE, &1).unwrap(), Some(10));
         writer.commit().unwrap();

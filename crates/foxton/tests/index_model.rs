@@ -1,6 +1,6 @@
-//! Random operations over a table with two indexes, one transaction after another, against maps: what is
-//! read by an index is what follows from the rows, what is refused is what must be, and all of it holds
-//! after rollbacks, restarts and power cuts. A failure prints the seed.
+//! Random operations on a table with two indexes, one transaction after another, compared with
+//! maps. Reads by an index return what follows from the rows, and exactly the right writes are
+//! refused, also after rollbacks, restarts and power failures. A failure prints the seed.
 
 #[path = "common/random.rs"]
 mod random;
@@ -15,17 +15,17 @@ use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::memory::MemoryDevice;
 use random::Random;
 
-/// A name, perhaps none, and a group.
+/// An optional name, and a group.
 type Row = (Vec<u8>, u8);
 
 const ROWS: Table<[u8], Row> = Table::new("rows");
-/// Rows that have a name.
+/// Contains rows that have a name.
 const BY_NAME: Index<[u8], [u8], Row> = Index::unique("rows_by_name", &ROWS, |_, row, keys| {
     if !row.0.is_empty() {
         keys.add(&row.0);
     }
 });
-/// Each row by its group, and those of every third group by the last one as well.
+/// Each row by its group; rows of every third group also by the last group.
 const BY_GROUP: Index<u8, [u8], Row> = Index::new("rows_by_group", &ROWS, |_, row, keys| {
     groups(row.1).iter().for_each(|group| keys.add(group));
 });
@@ -50,7 +50,7 @@ fn with_both() -> Options {
 }
 
 impl Random {
-    /// Some short, some long, some that begin like others.
+    /// Returns short and long keys, some of which share a prefix.
     fn key(&mut self) -> Vec<u8> {
         let number = self.below(20) as u8;
         match self.below(3) {
@@ -82,7 +82,7 @@ impl Random {
     }
 }
 
-/// What the table is to hold, and what follows for its indexes.
+/// The expected rows, from which the expected indexes follow.
 type Map = BTreeMap<Vec<u8>, Row>;
 
 fn by_name(map: &Map) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -122,7 +122,7 @@ fn lies<T: Ord + ?Sized>(value: &T, low: Bound<&T>, high: Bound<&T>) -> bool {
     }
 }
 
-/// Writes one row, and compares what came of it with what the map says.
+/// Writes one row, and compares the outcome with the map.
 fn write(tx: &mut foxton::Transaction, now: &mut Map, random: &mut Random) {
     let (key, row) = (random.key(), (random.name(), random.group()));
     let holder = by_name(now).get(&row.0).cloned();
@@ -163,7 +163,7 @@ fn write(tx: &mut foxton::Transaction, now: &mut Map, random: &mut Random) {
     }
 }
 
-/// Reads by one of the indexes, and compares with what the map says.
+/// Reads by one of the indexes, and compares with the map.
 fn read(tx: &mut foxton::Transaction, now: &Map, random: &mut Random) {
     let (is_reversed, limit) = (
         random.below(2) == 0,
@@ -213,8 +213,7 @@ fn read(tx: &mut foxton::Transaction, now: &Map, random: &mut Random) {
     }
 }
 
-/// Some openings end with a power cut: what was not synced is gone or not, and so is a transaction that was
-/// open.
+/// Some openings end with a power failure, which may lose unsynced data and an open transaction.
 fn play(seed: u64) {
     let mut random = Random(seed);
     let mut image = MemoryDevice::new();

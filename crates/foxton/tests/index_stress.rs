@@ -1,5 +1,5 @@
-//! Many threads at once over a table with two indexes: what a transaction reads by an index is what the
-//! table says, at every moment, and a unique key has one row.
+//! Many threads at once on a table with two indexes. Reads by an index agree with the table at
+//! every moment, and a unique key has one row.
 
 mod common;
 #[path = "common/random.rs"]
@@ -20,7 +20,7 @@ fn options(kind: LockManagerKind) -> Options {
     options
 }
 
-/// Two rows change their values with each other: one has none meanwhile, since values are unique.
+/// Two rows swap their values. One of them has none meanwhile, because values are unique.
 fn swap(tx: &mut Transaction, one: u64, other: u64) -> Result<()> {
     let value = tx.get_for_update(&TABLE, &one)?;
     let others = tx.get_for_update(&TABLE, &other)?;
@@ -35,7 +35,7 @@ fn swap(tx: &mut Transaction, one: u64, other: u64) -> Result<()> {
     tx.insert(&TABLE, &one, &others)
 }
 
-/// Looks for one value, for a few neighbours, or for all: each value always has one row, with this value.
+/// Reads one value, a few neighbours, or all: each value always has one row, with this value.
 fn look(tx: &mut Transaction, random: &mut Random, rows: u64) -> Result<()> {
     let value = random.below(rows) as i64;
     match random.below(8) {
@@ -119,7 +119,8 @@ fn values_move_between_rows_under_512_threads() {
     }
 }
 
-/// Everybody wants the same values for rows of their own: each value gets one row, whoever was first.
+/// All threads want the same values for rows of their own: each value gets one row, whichever
+/// thread is first.
 #[test]
 fn of_many_who_want_a_unique_key_one_gets_it() {
     const VALUES: i64 = 40;
@@ -153,7 +154,8 @@ fn of_many_who_want_a_unique_key_one_gets_it() {
     }
 }
 
-/// Indexes come and go while everybody writes: whenever there is one, it says what the table says.
+/// Indexes are created and dropped while all threads write: an existing index always agrees with
+/// the table.
 #[test]
 fn indexes_come_and_go_while_everybody_writes() {
     for kind in LockManagerKind::ALL {

@@ -1,5 +1,4 @@
-//! Secondary indexes, one transaction after another: what is found by them, what they refuse, and how they
-//! are declared.
+//! Secondary indexes, one transaction after another: reads, refused writes, and declarations.
 
 #[path = "common/scratch.rs"]
 mod scratch;
@@ -11,18 +10,18 @@ use foxton::codec::{Encoded, TypeName};
 use foxton::progress::{OpenPhase, ProgressCall};
 use foxton::{Database, Durability, Error, Index, Key, Options, Table};
 
-/// A name, perhaps none, and a group.
+/// An optional name, and a group.
 type Row = (Vec<u8>, u8);
 
 const ROWS: Table<[u8], Row> = Table::new("rows");
-/// Rows that have a name.
+/// Contains rows that have a name.
 const BY_NAME: Index<[u8], [u8], Row> =
     Index::unique("rows_by_name", &ROWS, |_, (name, _), keys| {
         if !name.is_empty() {
             keys.add(name);
         }
     });
-/// Each row by its group, and those of every third group by the last one as well.
+/// Each row by its group; rows of every third group also by the last group.
 const BY_GROUP: Index<u8, [u8], Row> = Index::new("rows_by_group", &ROWS, |_, (_, group), keys| {
     groups(*group).iter().for_each(|group| keys.add(group));
 });
@@ -111,7 +110,7 @@ fn a_key_that_is_taken_is_refused_and_the_statement_leaves_nothing() {
     assert_eq!(tx.get(&ROWS, b"9").unwrap(), None);
     assert_eq!(tx.get(&ROWS, b"2").unwrap(), Some(row("bob", 2)));
     assert_eq!(tx.all_by(&BY_GROUP, &7).count().unwrap(), 0);
-    // The name is free once its row has gone, in the same transaction.
+    // The name is free once its row is deleted, in the same transaction.
     tx.delete(&ROWS, b"1").unwrap();
     tx.put(&ROWS, b"2", &row("ada", 7)).unwrap();
     tx.commit().unwrap();
@@ -124,7 +123,7 @@ fn a_key_that_is_taken_is_refused_and_the_statement_leaves_nothing() {
     assert_eq!(db.stats().ghosts_left, 0);
 }
 
-/// Nothing but a refused statement: nothing is logged, and its ghosts go.
+/// The transaction has only a refused statement: it logs nothing, and its ghosts are removed.
 #[test]
 fn a_transaction_with_only_a_refused_statement_changes_nothing() {
     let db = Database::in_memory(with_both()).unwrap();
@@ -208,7 +207,7 @@ fn an_index_is_made_on_a_table_that_has_rows_with_progress() {
         Some((777, 777))
     );
     drop(tx);
-    // Every half is there twice: both rows are named, and there is no such index.
+    // Every half occurs twice: the error names both rows, and the index is not created.
     let error = db.create_index(&BY_HALF).unwrap_err();
     let taken = error.key_taken().expect("two rows have one half");
     let rows = (
@@ -292,7 +291,8 @@ fn what_is_not_declared_is_not_read_and_a_unique_one_not_broken() {
         db.run(|tx| tx.get(&ROWS, b"1")).unwrap(),
         Some(row("ada", 1))
     );
-    // Once it is declared the table takes writes again; the other one is filled when it is declared.
+    // Once it is declared, the table accepts writes again. The other index is filled when it is
+    // declared.
     db.create_index(&BY_NAME).unwrap();
     db.run(|tx| tx.put(&ROWS, b"2", &row("bob", 1))).unwrap();
     assert_eq!(
@@ -338,7 +338,7 @@ fn the_table_of_indexes_is_not_for_others() {
     );
 }
 
-/// Rows written as raw bytes are kept in the indexes like others, and must be rows.
+/// Rows written as raw bytes are in the indexes like others, and must be valid rows.
 #[test]
 fn raw_writes_are_kept_and_must_be_rows() {
     let db = Database::in_memory(with_both()).unwrap();
@@ -410,7 +410,7 @@ fn a_panic_in_the_function_leaves_the_transaction_as_it_was() {
     assert!(db.check_indexes().unwrap().is_empty());
 }
 
-/// A statement whose second index refuses it has put an entry into the first already.
+/// A statement is refused by its second index after it has inserted an entry into the first.
 #[test]
 fn what_a_refused_statement_has_put_in_is_not_there() {
     let mut options = options();
@@ -436,7 +436,8 @@ fn names_have_their_limits() {
     const NAMELESS: Index<u64, u64, u64> = Index::new("", &Table::new("t"), |_, _, _| {});
     let db = Database::in_memory(options()).unwrap();
     assert_eq!(code(db.create_index(&NAMELESS)), "index_name");
-    // The table of indexes is made by the first of them: with other values than theirs, there could be none.
+    // The first index creates the catalog's table. If a program could create it with other types,
+    // indexes would be impossible.
     let mut tx = db.begin().unwrap();
     let keys = TypeName::new("foxton:index");
     let made = tx.make_table("foxton:indexes", &keys, &TypeName::new("u8"));

@@ -1,8 +1,9 @@
-//! Anomalies that must not happen to rows that are there: the Hermitage cases and those it lacks, each
-//! as the schedule that would show it, over every lock manager. The names are Adya's and Hermitage's.
-//! What is not there yet is the matter of `phantoms.rs`.
+//! Anomalies on existing rows that must not happen: the Hermitage cases and some more, each as the
+//! schedule that would show it, over every lock manager. The names are Adya's and Hermitage's.
+//! Missing rows are in `phantoms.rs`.
 //!
-//! A schedule is played by hand, one step at a time, so each says exactly who waits for whom.
+//! A schedule is played by hand, step by step, so it says exactly which transaction waits for
+//! which.
 
 mod common;
 
@@ -99,7 +100,7 @@ fn pmp_a_write_by_predicate_sees_what_it_waited_for() {
         assert_eq!(t1.scan_as(.., false, 9, Lock::Update), Rows(TWO.to_vec()));
         assert_eq!(t1.put(1, 20), Done);
         assert_eq!(t1.put(2, 30), Done);
-        // Delete where the value is 20: the key is decided after the wait.
+        // Delete where the value is 20: the key is known only after the wait.
         assert_eq!(t2.scan_as(.., false, 9, Lock::Update), Waits);
         assert_eq!(t1.commit(), Done);
         assert_eq!(t2.resume(), Rows(vec![(1, 20), (2, 30)]));
@@ -216,9 +217,9 @@ fn g2_fekete_a_reader_queued_behind_a_writer_counts_in_the_circle() {
         let [mut t1, mut t2, mut t3] = ["T1", "T2", "T3"].map(|label| Session::new(&db, label));
         assert_eq!(t1.scan(..), Rows(TWO.to_vec()));
         assert_eq!(t2.put(2, 25), Waits);
-        // T3 reads 1 beside T1, and waits behind T2 at 2.
+        // T3 reads 1 together with T1, and waits behind T2 at 2.
         assert_eq!(t3.scan(..), Waits);
-        // T1 waits for T3 to let go of 1: a circle of three, closed by the queue alone.
+        // T1 waits for T3 to release 1: a cycle of three, closed by the queue alone.
         let saw = t1.put(1, 0);
         let saw = [
             if saw == Waits { t1.resume() } else { saw },
@@ -285,7 +286,7 @@ fn an_operation_given_up_leaves_no_trace() {
         assert_eq!(t3.get(1), Waits);
         assert_eq!(db.waits().len(), 2);
         t2.give_up();
-        // T3 waited behind T2 alone.
+        // T3 waited behind T2 only.
         assert_eq!(t3.resume(), Value(Some(10)));
         assert!(db.waits().is_empty());
         assert_eq!((t1.commit(), t3.commit()), (Done, Done));
@@ -308,7 +309,7 @@ fn a_transaction_ended_by_a_deadlock_refuses_everything_but_its_end() {
             if saw == Waits { t2.resume() } else { saw },
             Refused("deadlock")
         );
-        // T2's locks are gone already.
+        // T2's locks are released already.
         assert_eq!(t1.resume(), Done);
         assert_eq!(t2.get(1), Refused("ended_by_conflict"));
         assert_eq!(t2.put(9, 9), Refused("ended_by_conflict"));

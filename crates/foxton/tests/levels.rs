@@ -1,6 +1,6 @@
 //! Isolation levels: each case of `isolation.rs` and `phantoms.rs` at every level, over every lock
-//! manager. What a level forbids must not be seen, and what it admits must: a level that is stronger than
-//! it says makes others wait for nothing.
+//! manager. A level must not show anomalies that it forbids, and must show those that it allows: a
+//! stricter level would make others wait without need.
 
 mod common;
 
@@ -10,8 +10,8 @@ use common::*;
 use foxton::Isolation::{self, ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
 use foxton::Lock;
 
-/// Plays a case at every level. It says whether the anomaly was seen, and it must be from `admits`
-/// downwards; `None`: at no level.
+/// Plays a case at every level. The case returns whether the anomaly was seen, and it must be seen
+/// from level `admits` down; `None` means at no level.
 fn at_every_level(
     admits: Option<Isolation>,
     case: impl Fn(&mut dyn FnMut(&'static str) -> Session) -> bool,
@@ -29,7 +29,8 @@ fn at_every_level(
     });
 }
 
-/// Lets both go on after `first` has come to wait and the other did `then`: one may have given way.
+/// Lets both sessions continue after `first` has begun to wait and `other` had the result `then`.
+/// One of them may be a victim.
 fn settle(first: &mut Session, other: &mut Session, then: Saw) {
     let (first_gave_way, _) = one_gives_way(first, other, then);
     let survivor = if first_gave_way { other } else { first };
@@ -266,7 +267,7 @@ fn what_is_read_at_read_committed_is_locked_only_meanwhile() {
         );
         assert_eq!(tx.range(&TABLE, ..).into_iter().count(), 2);
         assert_eq!(locked_keys(&db), 0, "{:?}", db.locks());
-        // What was locked for another reason stays, however often it is read.
+        // A key locked for another reason stays locked, however often it is read.
         tx.put(&TABLE, &1, &11).unwrap();
         tx.get_for_update(&TABLE, &2).unwrap();
         assert_eq!(tx.get(&TABLE, &1).unwrap(), Some(11));
@@ -277,7 +278,7 @@ fn what_is_read_at_read_committed_is_locked_only_meanwhile() {
             let refused = other.get_locked(&TABLE, &key, Lock::Update.nowait());
             assert_eq!(refused.unwrap_err().code(), "lock_busy");
         }
-        // What was read while it was serializable keeps its lock.
+        // Keys read while the transaction was serializable stay locked.
         tx.set_isolation(Serializable);
         assert_eq!(tx.get(&TABLE, &8).unwrap(), None);
         tx.set_isolation(ReadCommitted);
@@ -319,7 +320,7 @@ fn passing_over_locked_keys_is_the_same_at_every_level() {
     });
 }
 
-/// What a transaction of a weak level does nobody else suffers from.
+/// A transaction of a weak level does not weaken others.
 #[test]
 fn a_weak_reader_beside_serializable_ones() {
     over_all_managers(|options| {

@@ -1,4 +1,4 @@
-//! How transactions and databases begin and end, well and badly.
+//! Lifecycle: how transactions and databases begin and end, normally and abnormally.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,7 +84,7 @@ fn a_transaction_outlives_the_handles_and_moves_between_threads() {
     tx.commit().unwrap();
 }
 
-/// Each attempt meets somebody who has the one key and asks for the other.
+/// Each attempt meets a transaction that has the one key and requests the other.
 #[test]
 fn run_gives_up_after_so_many_deadlocks_with_the_last_of_them() {
     let db = memory(|options| {
@@ -112,7 +112,7 @@ fn run_gives_up_after_so_many_deadlocks_with_the_last_of_them() {
     assert!(db.locks().is_empty());
 }
 
-/// As a thread and as a task: the answer to the request is the answer to the caller.
+/// As a thread and as a task: `run` returns the refusal to its caller.
 #[test]
 fn a_lock_that_is_refused_comes_out_of_run_at_once() {
     let db = memory(|options| options.lock_wait = Duration::from_millis(1));
@@ -145,7 +145,7 @@ fn a_lock_that_is_refused_comes_out_of_run_at_once() {
     assert!(db.waits().is_empty());
 }
 
-/// Two that want each other's key; the second has not heard of errors.
+/// Two transactions that want each other's key; the closure of the second ignores errors.
 #[test]
 fn run_runs_again_even_if_the_closure_swallowed_the_deadlock() {
     let db = memory(|options| options.victim = VictimPolicy::Requester);
@@ -162,7 +162,7 @@ fn run_runs_again_even_if_the_closure_swallowed_the_deadlock() {
                     tx.put(&NUMBERS, &2, &(20 + attempts))?;
                     said.send(()).unwrap();
                     if attempts == 1 {
-                        // Wait until the first waits for us.
+                        // Wait until the first waits for this one.
                         while db.waits().is_empty() {
                             thread::yield_now();
                         }
@@ -182,7 +182,8 @@ fn run_runs_again_even_if_the_closure_swallowed_the_deadlock() {
     assert_eq!(db.stats().deadlocks, 1);
 }
 
-/// A small transaction in everlasting conflict with larger ones: it gives way, and then it does not.
+/// A small transaction conflicts again and again with larger ones: at first it is the victim, later
+/// it is not.
 #[test]
 fn who_gave_way_comes_first_some_day() {
     let db = memory(|options| options.victim = VictimPolicy::LeastWork);
@@ -199,7 +200,7 @@ fn who_gave_way_comes_first_some_day() {
                     go.recv().unwrap();
                     tx.put(&NUMBERS, &1, &attempts)?;
                     said.send(()).unwrap();
-                    // What the large one holds.
+                    // The key of the large transaction.
                     tx.put(&NUMBERS, &2, &attempts)
                 })
                 .unwrap();
@@ -211,7 +212,7 @@ fn who_gave_way_comes_first_some_day() {
             if ready.send(()).is_err() || heard.recv().is_err() {
                 break;
             }
-            // What the small one holds: a circle, whoever closes it.
+            // The key of the small transaction: the cycle is closed by either.
             match large.put(&NUMBERS, &1, &0) {
                 Ok(()) => victims.push("small"),
                 Err(error) => {
@@ -222,7 +223,8 @@ fn who_gave_way_comes_first_some_day() {
         }
         small.join().unwrap();
     });
-    // 29 locks and the table's against one and the table's: doubled four times it is more.
+    // Weights: 29 locks and the table's, against one and the table's. Doubled four times, the
+    // latter is larger.
     assert_eq!(victims, ["small", "small", "small", "small", "large"]);
 }
 
@@ -268,7 +270,7 @@ fn a_sync_interval_too_long_for_the_clock_is_no_interval() {
     assert!(db.locks().is_empty());
 }
 
-/// A database that syncs nothing by itself, and its device.
+/// A database that never syncs by itself, and its device.
 fn lazy(durability: Durability) -> (FaultDevice, Database) {
     let device = FaultDevice::new();
     let mut options = Options::tiny();
@@ -277,7 +279,7 @@ fn lazy(durability: Durability) -> (FaultDevice, Database) {
     (device, db)
 }
 
-/// Calls the one or the other.
+/// Calls `sync` as a task or as a thread.
 fn sync(db: &Database, as_task: bool) -> Result<()> {
     if !as_task {
         return db.sync();
@@ -336,7 +338,7 @@ fn a_sync_that_failed_is_told_and_is_the_end() {
             assert!(refused.to_string().contains("sync"), "{refused}");
         };
         told(sync(&db, as_task));
-        // The device is well again; what is durable is not known the more for that.
+        // The device works again, but which data is durable stays unknown.
         device.heal();
         told(sync(&db, as_task));
         told(sync(&db, !as_task));

@@ -1,4 +1,4 @@
-//! Many keys read at once are the same keys read one after the other.
+//! Reading many keys at once returns the same as reading them one after the other.
 
 mod common;
 #[path = "common/random.rs"]
@@ -47,7 +47,7 @@ fn they_come_in_the_order_asked_for_with_what_is_not_there_and_twice_if_asked_tw
     });
 }
 
-/// As many as are looked ahead at once, one fewer, one more, and many.
+/// As many as are prefetched at once, one fewer, one more, and many.
 #[test]
 fn however_many_there_are() {
     let db = database(Options::tiny(), &[]);
@@ -287,7 +287,8 @@ fn a_canceller_ends_it_at_the_next_key() {
     assert_eq!(tx.get_many(&TABLE, &[1]).unwrap_err().code(), "cancelled");
 }
 
-/// Where locks are let go of after the read, no key stays locked, whether or not it was waited for; what was held before does.
+/// At levels that release locks after the read, no key stays locked, whether the read waited for it
+/// or not. Keys locked before stay locked.
 #[test]
 fn at_weaker_levels_they_are_locked_as_one_by_one() {
     for level in Isolation::ALL {
@@ -317,7 +318,8 @@ fn at_weaker_levels_they_are_locked_as_one_by_one() {
     }
 }
 
-/// A read that is given up has noted what it would have let go of. What is locked under that name later is another lock.
+/// A dropped read has recorded locks that it would have released. A later lock with the same name
+/// is another lock.
 #[test]
 fn what_a_read_that_was_given_up_waited_for_is_not_let_go_of_by_the_next() {
     over_all_managers(|options| {
@@ -377,7 +379,7 @@ fn random_transactions_read_what_one_by_one_they_would() {
     });
 }
 
-/// Threads move money between rows that they read together; a sum is never wrong.
+/// Threads move money between rows that they read together; the sum is always right.
 #[test]
 fn threads_that_read_many_see_one_moment() {
     let mut options = Options::tiny();

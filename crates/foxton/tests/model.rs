@@ -1,6 +1,6 @@
-//! Random operations of one transaction after another, against a `BTreeMap`: what is read is what
-//! the map says, a rollback undoes all, and what was committed is there after the database is
-//! opened again. A failure prints the seed.
+//! Random operations of one transaction after another, compared with a `BTreeMap`. Reads return
+//! what the map contains, a rollback undoes everything, and committed rows are there after the
+//! database is opened again. A failure prints the seed.
 
 #[path = "common/random.rs"]
 mod random;
@@ -19,7 +19,7 @@ const BYTES: Table<[u8], [u8]> = Table::new("bytes");
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Random {
-    /// Keys that share prefixes, some short, some long, few enough to meet again.
+    /// Returns keys with shared prefixes, short and long, and few enough to repeat.
     fn key(&mut self) -> Vec<u8> {
         let number = self.below(60) as u8;
         match self.below(4) {

@@ -1,5 +1,5 @@
-//! Looking into a running database through its socket: what is seen, what garbage does, what becomes
-//! of slow and many clients, and what is left when the database is closed. And dumps of waits.
+//! Observation of a running database through its socket: its status, bad requests, slow and many
+//! clients, and closing the database. And dumps of waits.
 #![cfg(unix)]
 
 #[path = "common/scratch.rs"]
@@ -33,7 +33,7 @@ fn status(place: &Path) -> Status {
     watcher.status().expect("it answers")
 }
 
-/// The first picture that shows what is to be seen: one that was taken a moment ago may be too old.
+/// Returns the first status that satisfies `shows`; a shared status may be too old.
 fn picture_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
@@ -46,7 +46,7 @@ fn picture_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
     }
 }
 
-/// Has `waiter` wait for what `holder` wrote, and shows what `look` does then.
+/// Makes `waiter` wait for a row that `holder` wrote, and runs `look` meanwhile.
 fn with_a_wait<R>(db: &Database, look: impl FnOnce() -> R) -> R {
     let mut holder = db.begin().unwrap();
     holder.set_label("holder");
@@ -81,11 +81,12 @@ fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
     );
     assert_eq!(waiter.behind[0].label, "holder");
     assert!(waiter.behind[0].holds && !waiter.waited.is_zero());
-    // The queue somebody waits in comes first, though the table's name is before the key's.
+    // The queue with a waiter comes first, although the table's name is before the key's.
     assert_eq!(seen.queues[0].name, queue.name);
     assert!(seen.queues.iter().any(|queue| queue.name == "stock"));
 
-    // Who asks right after another gets the same picture. What the waiter held is told when it ends.
+    // A client that asks soon after another gets the same status. A lock's hold time is reported
+    // when it ends.
     let waited = |seen: &Status| {
         let mut labels = seen.labels.iter();
         labels.any(|usage| usage.name == "waiter" && usage.holds == 1)
@@ -162,7 +163,7 @@ fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
             .chain([b'\n'])
             .collect();
         let mut stream = UnixStream::connect(&path).unwrap();
-        // It may hang up before it has taken everything.
+        // The server may hang up before it has read everything.
         let _ = stream.write_all(&bytes);
         let mut line = String::new();
         let read = BufReader::new(stream).read_line(&mut line);
@@ -171,7 +172,7 @@ fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
             "{line}"
         );
     }
-    // Half a request, then nothing; a hang-up; both leave the others alone.
+    // Half a request followed by silence, and a hang-up: neither affects other clients.
     let mut half = UnixStream::connect(&path).unwrap();
     half.write_all(b"foxton 1 pic").unwrap();
     drop(UnixStream::connect(&path).unwrap());
@@ -189,7 +190,7 @@ fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
 fn who_does_not_read_holds_nobody_up_and_of_too_many_the_most_silent_goes() {
     let directory = Directory::new("observe-slow");
     let db = observed(&directory.0);
-    // A picture much larger than a socket's buffer.
+    // A status much larger than a socket's buffer.
     let mut tx = db.begin().unwrap();
     for key in 0..4_000 {
         tx.put(&STOCK, &key, &1).unwrap();
@@ -202,16 +203,17 @@ fn who_does_not_read_holds_nobody_up_and_of_too_many_the_most_silent_goes() {
             stream
         })
         .collect();
-    // Were anybody held up by the deaf, these would never come back, or be refused in the end.
+    // If the clients that do not read delayed others, these requests would not return, or would be
+    // refused in the end.
     let seen = status(&directory.0);
     assert!(seen.queues.len() > 1_000);
     db.run(|tx| tx.put(&STOCK, &9_999, &1)).unwrap();
-    // The first was let go to make room for those after it; the last is served once it reads.
+    // The first client was disconnected in favour of later ones; the last is served once it reads.
     let ends = |mut stream: &UnixStream| {
         let patience = Duration::from_secs(60);
         stream.set_read_timeout(Some(patience)).unwrap();
         let mut answer = Vec::new();
-        // Whoever was let go before its request was read sees the connection reset.
+        // A client that is disconnected before its request was read sees a reset connection.
         let _ = BufReader::new(&mut stream).read_until(b'\n', &mut answer);
         answer.ends_with(b"\n")
     };
@@ -237,7 +239,7 @@ fn many_look_at_once_and_the_database_goes_on() {
             db.run(|tx| tx.put(&STOCK, &(number % 3), &number)).unwrap();
         }
     });
-    // A picture is shown for a moment to whoever asks, so the last ones may have seen fewer.
+    // A status is shared for a moment, so the last clients may have seen fewer commits.
     let last = picture_once(&directory.0, |seen| seen.transactions.commits >= 200);
     assert_eq!(last.transactions.commits, 200);
 }
@@ -254,7 +256,7 @@ fn a_database_without_a_directory_says_where_its_socket_is() {
     options.observe = Observe::At(path.clone());
     let db = Database::in_memory(options.clone()).unwrap();
     assert_eq!(status(&path).database, "in memory");
-    // Another one is refused the same place, and takes no harm from asking.
+    // A second database cannot use the same path, and the attempt does no harm.
     let taken = Database::in_memory(options).unwrap_err();
     assert!(taken.to_string().contains("observed"), "{taken}");
     assert_eq!(status(&path).process, std::process::id());
@@ -309,7 +311,7 @@ fn a_wait_that_lasts_too_long_has_everybody_who_waits_told_once_in_a_while() {
         let second = told.recv_timeout(patience).expect("it still lasts");
         (first, second)
     });
-    // From the beginning of the wait, which is known; the first may have been late.
+    // Measured from the beginning of the wait, which is known; the first dump may have been late.
     assert!(second.0 - begun >= Duration::from_millis(20 + 300));
     let dump = first.1;
     assert!(dump.longest >= dump.bound);
@@ -323,7 +325,7 @@ fn a_wait_that_lasts_too_long_has_everybody_who_waits_told_once_in_a_while() {
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
-    // What has ended is nobody's business. One more may have been on its way.
+    // Waits that have ended are not reported. One more dump may have been on its way.
     thread::sleep(Duration::from_millis(50));
     for (_, dump) in told.try_iter() {
         assert!(dump.to_string().contains("waiter (owner"), "{dump}");

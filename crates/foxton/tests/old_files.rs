@@ -1,8 +1,8 @@
-//! Databases written by an earlier build open, and hold exactly the rows that were written.
+//! Databases written by an earlier build open, and contain exactly the rows that were written.
 //!
-//! `tests/old_files/clean` was closed in order. `tests/old_files/killed` is a copy of the directory of
-//! a running process: a checkpoint, log records behind it, a transaction in parts that never
-//! committed, and no mark of a clean end. Both are format 1 and are never written again: a test that
+//! `tests/old_files/clean` was closed in order. `tests/old_files/killed` is a copy of the directory
+//! of a running process: a checkpoint, log records after it, a transaction in parts that never
+//! committed, and no mark of a clean end. Both have format 1 and are never rewritten: a test that
 //! wrote its own sample would only compare a build with itself.
 
 #[path = "common/scratch.rs"]
@@ -35,13 +35,13 @@ fn customer(order: u64) -> String {
     format!("customer {}", order % 17)
 }
 
-/// The content of a note; every eleventh is longer than a block of the log.
+/// Returns the text of a note; every eleventh is longer than a block of the log.
 fn note(number: u64) -> Vec<u8> {
     let bytes = if number.is_multiple_of(11) { 5_000 } else { 20 };
     (0..bytes).map(|at| (number + at) as u8).collect()
 }
 
-/// Writes the rows that the samples hold.
+/// Writes the rows of the samples.
 fn write(db: &Database) {
     for first in (0..ORDER_COUNT).step_by(50) {
         db.run(|tx| {
@@ -67,7 +67,7 @@ fn write(db: &Database) {
     .unwrap();
 }
 
-/// Checks that `db` holds those rows and nothing else, by key and by index.
+/// Checks that `db` contains those rows and no others, by key and by index.
 fn check(db: &Database) {
     let expected: Vec<(u64, (String, u32))> = (0..ORDER_COUNT)
         .filter(|order| !order.is_multiple_of(10))

@@ -1,5 +1,4 @@
-//! Nothing of a database outlives it: a program that opens and closes databases all day has as much memory in the
-//! evening as in the morning.
+//! No memory of a database outlives it: a program that opens and closes databases does not grow.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,22 +6,23 @@ use std::thread;
 
 use foxton::{Admission, Database, Durability, Index, LockManagerKind, Options, Table};
 
-/// The system's allocator, counting what is out.
+/// The system's allocator, with a count of allocated bytes.
 struct Counting;
 
 static OUT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is done by the system's allocator, with what was given; the count touches no memory of theirs.
+// SAFETY: the system's allocator does all the work with the same arguments; the count does not
+// touch allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         OUT.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller's contract is the one that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         OUT.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; what is given back came from there.
+        // SAFETY: as above; the memory was allocated there.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -38,12 +38,12 @@ const BY_LENGTH: Index<u64, u64, Vec<u8>> =
         keys.add(&(value.len() as u64));
     });
 
-/// The bytes of the rows alone.
+/// Bytes of the rows alone.
 const ROW_BYTES: usize = 512 << 10;
 const THREADS: usize = 3_000;
 
-/// Fills a database, reads, changes and empties some of it from several threads, leaves a transaction rolled back and an
-/// index dropped, and closes it.
+/// Fills a database; reads, changes and deletes rows from several threads; rolls a transaction
+/// back, drops an index, and closes the database.
 fn one_day(change: impl Fn(&mut Options)) {
     let mut options = Options::tiny();
     options.durability = Durability::Buffered;
@@ -72,7 +72,8 @@ fn one_day(change: impl Fn(&mut Options)) {
     db.checkpoint().unwrap();
 }
 
-/// What is out after `days` of them, and a first one for what a process makes once.
+/// Returns by how much allocated memory grows over `days` repetitions. A first one allocates what a
+/// process needs once.
 fn grows_by(days: usize, change: impl Fn(&mut Options)) -> usize {
     one_day(&change);
     let before = OUT.load(Ordering::Relaxed);
@@ -80,7 +81,8 @@ fn grows_by(days: usize, change: impl Fn(&mut Options)) -> usize {
     OUT.load(Ordering::Relaxed).saturating_sub(before)
 }
 
-/// What is out after `threads` have come to one database, each after the last, and gone, and as many before that.
+/// Returns by how much allocated memory grows when `threads` threads use one database one after the
+/// other, and as many before that.
 fn grows_by_threads(threads: usize) -> usize {
     let db = Database::in_memory(Options::tiny()).unwrap();
     let come_and_go = || {
@@ -97,11 +99,11 @@ fn grows_by_threads(threads: usize) -> usize {
     come_and_go().saturating_sub(before)
 }
 
-/// One test, since what is out is that of the process.
+/// A single test, because the count is for the whole process.
 #[test]
 fn what_is_out_grows_neither_with_databases_nor_with_threads_that_were() {
     let grew = grows_by_threads(THREADS);
-    // Their values wait to be freed, a mebibyte of them at most.
+    // Their values wait to be freed, at most a mebibyte of them.
     assert!(
         grew < THREADS * 64,
         "{grew} bytes more after {THREADS} threads"
@@ -113,7 +115,7 @@ fn what_is_out_grows_neither_with_databases_nor_with_threads_that_were() {
                 options.lock_manager = manager;
                 options.admission = admission;
             });
-            // What threads that ended left to those after them may differ; a thousandth of a database may not be lost.
+            // Leftovers of ended threads may vary; a thousandth of a database may not be lost.
             assert!(
                 grew < ROW_BYTES / 64,
                 "{manager}, {admission}: {grew} bytes more after four databases of {ROW_BYTES} bytes"

@@ -1,7 +1,7 @@
-//! Updates that change a little of a row are logged as what is different. Rows patched many times, over
-//! rollbacks, parts, checkpoints, merges of layers and restarts, are what a map says they are; what the
-//! log and the checkpoint take goes by what was changed; and a patch that does not fit its row is damage
-//! that is named.
+//! Patches: an update that changes little of a row is logged as a difference. Rows that are patched
+//! many times are what a map says, over rollbacks, parts, checkpoints, merges of layers and
+//! restarts. The bytes in the log and in checkpoints depend on the bytes changed. A patch that does
+//! not fit its row is damage, and the error names it.
 
 #[path = "common/random.rs"]
 mod random;
@@ -32,7 +32,7 @@ impl Random {
         (0..count).map(|_| self.below(250) as u8).collect()
     }
 
-    /// `row` with a field or two of it changed, now and then longer or shorter.
+    /// Returns `row` with one or two fields changed, sometimes longer or shorter.
     fn changed(&mut self, row: &[u8]) -> Vec<u8> {
         let mut row = row.to_vec();
         for _ in 0..=self.below(2) {
@@ -62,7 +62,7 @@ fn rows(db: &Database) -> Map {
     rows.into_iter().collect()
 }
 
-/// One transaction of some changes, half of them to a row that it has changed already.
+/// One transaction of several changes, half of them to a row that it has changed already.
 fn change(db: &Database, random: &mut Random, map: &mut Map) {
     let mut now = map.clone();
     let mut tx = db.begin().unwrap();
@@ -110,7 +110,7 @@ fn rows_patched_over_checkpoints_and_restarts_are_what_a_map_says() {
             let db = Database::open_on(device.clone(), options(threads));
             let db = db.unwrap_or_else(|error| panic!("seed {seed}, opening {opening}: {error}"));
             assert_eq!(rows(&db), map, "seed {seed}, opening {opening}");
-            // Rows that stay as they are, so that there is a layer that nothing is merged with.
+            // Rows that do not change, so that one layer is never merged.
             if opening == 0 {
                 let still: Vec<_> = (100..180).map(|key| (key, random.bytes(300))).collect();
                 db.run(|tx| {
@@ -157,7 +157,7 @@ fn two_that_write_in_parts_at_once_leave_patches_that_fit() {
         }
         second.rollback();
         first.commit().unwrap();
-        // On what the one left that was rolled back: the row as it was.
+        // The rolled back transaction left the row as it was.
         other = vec![2; 2_000];
         other[5] = 3;
         db.run(|tx| tx.put(&ROWS, &2, &other)).unwrap();
@@ -175,7 +175,7 @@ fn what_the_image_holds_is_not_patched_once_more() {
     {
         let db = Database::open_on(device.clone(), options(1)).unwrap();
         db.run(|tx| tx.put(&ROWS, &1, &row)).unwrap();
-        // One that is written in parts, and keeps the log from its first part on.
+        // A transaction that is written in parts, and retains the log from its first part on.
         let mut long = db.begin().unwrap();
         for key in 100..140 {
             long.put(&ROWS, &key, &[7; 100]).unwrap();
@@ -197,7 +197,7 @@ fn what_the_image_holds_is_not_patched_once_more() {
     }
 }
 
-/// What the log takes for a hundred updates of 10 bytes in rows of 2,000.
+/// Returns the bytes of log of a hundred updates of 10 bytes in rows of 2,000 bytes.
 fn log_of_updates(device: Arc<dyn Device>) -> u64 {
     let db = Database::open_on(device, options(1)).unwrap();
     let mut row = vec![0; 2_000];
@@ -248,7 +248,7 @@ fn what_a_checkpoint_takes_goes_by_what_was_changed_in_the_rows() {
         .unwrap();
         written += db.checkpoint().unwrap().written_bytes;
     }
-    // Of 4,000,000 bytes in the rows that were updated, 2,000 were changed.
+    // Of 4,000,000 bytes in the updated rows, 2,000 were changed.
     assert!(written < 400_000, "{written}");
 }
 
@@ -286,7 +286,8 @@ fn a_backup_of_patched_rows_is_restored_as_it_was_at_each_commit() {
     std::fs::remove_dir_all(&root).unwrap();
 }
 
-/// Cuts the power after every change to the directory while rows are patched and checkpoints made.
+/// The power fails after every change to the directory while rows are patched and checkpoints are
+/// made.
 #[test]
 fn a_power_cut_anywhere_leaves_rows_as_some_commit_left_them() {
     let device = FaultDevice::new();
@@ -322,7 +323,7 @@ fn a_power_cut_anywhere_leaves_rows_as_some_commit_left_them() {
     }
 }
 
-/// Puts a record of one patch behind the log of `device`, which is closed. Returns where it begins.
+/// Appends a record of one patch to the log of `device`, which is closed. Returns its LSN.
 fn plant(device: &Arc<MemoryDevice>, key: u64, old_length: u32) -> Lsn {
     let identity = Superblock::read(&**device).unwrap().identity;
     let mut end = Lsn::ZERO;
@@ -336,7 +337,7 @@ fn plant(device: &Arc<MemoryDevice>, key: u64, old_length: u32) -> Lsn {
     change.extend_from_slice(&0_u32.to_le_bytes());
     change.extend_from_slice(&8_u16.to_le_bytes());
     change.extend_from_slice(&key.to_be_bytes());
-    // A patch of no piece: the value stays as it is, and has another checksum than this.
+    // A patch without pieces: the value stays the same, and its checksum does not match.
     change.push(2);
     change.extend_from_slice(&8_u32.to_le_bytes());
     change.extend_from_slice(&old_length.to_le_bytes());
@@ -361,7 +362,7 @@ fn a_patch_that_does_not_fit_its_row_is_damage_that_names_the_record() {
         {
             let db = Database::open_on(device.clone(), options(1)).unwrap();
             db.run(|tx| tx.put(&ROWS, &1, &[1; 100])).unwrap();
-            // So much that other threads apply it.
+            // Enough changes that other threads apply them.
             db.run(|tx| (10..30).try_for_each(|key| tx.put(&ROWS, &key, &[2; 9_000])))
                 .unwrap();
         }

@@ -1,6 +1,6 @@
-//! Phantoms: what a range or a miss has read stays as it was read, and nothing beyond it is closed.
-//! Each case is a schedule played by hand, one step at a time, over every lock manager. Names that begin
-//! with a letter and a number are Adya's and Hermitage's, or continue them.
+//! Phantoms: a range or a miss stays as it was read, and nothing beyond it is locked. Each case is
+//! a schedule played by hand, step by step, over every lock manager. Names that begin with a letter
+//! and a number are Adya's and Hermitage's, or continue them.
 
 mod common;
 
@@ -9,7 +9,7 @@ use foxton::{Database, Lock, Table, Transaction};
 use std::ops::Bound::Included;
 use std::time::Duration;
 
-/// T2 inserts `key` beside what T1 has read; it waits for T1 if it must, and both commit.
+/// T2 inserts `key` next to what T1 has read. If it must, it waits for T1; both commit.
 fn insert_beside(t1: &mut Session, t2: &mut Session, key: u64, waits: bool) {
     let saw = t2.insert(key, 9);
     assert_eq!(saw, if waits { Waits } else { Done }, "insert of {key}");
@@ -20,15 +20,15 @@ fn insert_beside(t1: &mut Session, t2: &mut Session, key: u64, waits: bool) {
     assert_eq!(t2.commit(), Done);
 }
 
-/// What there was, and what was inserted.
+/// Returns the initial rows and the inserted one.
 fn with(start: &[(u64, i64)], key: u64) -> Vec<(u64, i64)> {
     let mut end = [start, &[(key, 9)]].concat();
     end.sort();
     end
 }
 
-/// Both have read that nothing is at either key; T1 inserts the first and T2 the second, so each waits
-/// for the other. One gives way, and the other's row is there afterwards.
+/// Both have read that neither key exists. T1 inserts the first and T2 the second, so each waits
+/// for the other. One is the victim, and the other's row exists afterwards.
 fn one_inserts(t1: &mut Session, t2: &mut Session, first: u64, second: u64) -> Vec<(u64, i64)> {
     let value = |key: u64| key as i64 * 10;
     assert_eq!(t1.insert(first, value(first)), Waits);
@@ -75,8 +75,8 @@ fn x1_two_that_missed_each_others_keys_do_not_both_insert() {
     });
 }
 
-/// A scan of a range, then an insert at a place: inside the range it waits, and beyond the next key
-/// on either side it does not.
+/// A scan of a range, then an insert at a position: inside the range the insert waits, and beyond
+/// the next key on either side it does not.
 #[test]
 fn x2_a_range_is_closed_at_its_edges_and_open_beyond_its_neighbours() {
     let start = &[(3, 0), (20, 0)];
@@ -150,7 +150,7 @@ fn x3_a_ghost_stays_while_the_gap_before_it_is_read() {
     over_all_managers(|options| {
         let db = database(options, &[(1, 10), (5, 50), (9, 90)]);
         let [mut t1, mut t2, mut t3] = ["T1", "T2", "T3"].map(|label| Session::new(&db, label));
-        // T1 holds the gap (1, 5), which is named 5, and not 5 itself.
+        // T1 holds the gap (1, 5), whose name is 5, and not the key 5.
         assert_eq!(t1.scan(2..4), Rows(vec![]));
         assert_eq!(t2.delete(5), Done);
         assert_eq!(t2.commit(), Done);
@@ -216,7 +216,7 @@ fn x8_a_limit_that_passes_a_deleted_key_closes_the_gap_below_it_too() {
     over_all_managers(|options| {
         let db = database(options, &[(10, 1), (20, 2), (30, 3)]);
         let [mut t0, mut t1, mut t2] = ["T0", "T1", "T2"].map(|label| Session::new(&db, label));
-        // 30 becomes a ghost that stays, for its gap is being read.
+        // 30 becomes a ghost that stays, because its gap is read-locked.
         assert_eq!(t0.scan(25..26), Rows(vec![]));
         let mut deleter = Session::new(&db, "deleter");
         assert_eq!(deleter.delete(30), Done);
@@ -283,7 +283,7 @@ fn a_second_insert_into_ones_own_range_keeps_all_three_parts_closed() {
 fn an_insert_gives_the_gap_back_as_soon_as_its_key_is_there() {
     two(&[(1, 10), (8, 80)], |t1, t2| {
         assert_eq!(t1.insert(3, 30), Done);
-        // Beside the new key, the rest of the gap can be read.
+        // The rest of the gap, next to the new key, can be read.
         assert_eq!(t2.scan(4..=7), Rows(vec![]));
         assert_eq!(t1.insert(5, 50), Waits);
         assert_eq!(t2.commit(), Done);
@@ -293,7 +293,7 @@ fn an_insert_gives_the_gap_back_as_soon_as_its_key_is_there() {
     });
 }
 
-/// Keys of several lengths between the ends of a short range, the first of them included.
+/// Keys of several lengths between the ends of a short range, including its first.
 #[test]
 fn x9_a_short_range_is_closed_for_keys_of_every_length() {
     const T: Table<[u8], u64> = Table::new("bytes");

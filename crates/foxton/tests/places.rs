@@ -1,5 +1,5 @@
-//! Places where no database can be, files that are not this database's, and files that this user may not touch: each
-//! a typed error that names it and says what to do, and nothing is harmed by the attempt.
+//! Locations where a database cannot be, files of other databases, and files without permission.
+//! Each gives a typed error that names it and says what to do, and the attempt does no harm.
 #![cfg(unix)]
 
 #[path = "common/scratch.rs"]
@@ -100,7 +100,7 @@ fn a_file_of_another_database_is_named_and_the_rows_come_back_with_ours() {
         let target = scratch.0.join(format!("copy-{number}"));
         let copied = backup::of_directory(&ours, &target, &mut quiet);
         match name.as_str() {
-            // It can refuse a log that has lost its end, and nothing else.
+            // It can only refuse a log that has lost its end.
             "closed" => {
                 copied.unwrap();
                 is_there(&ours);
@@ -110,7 +110,7 @@ fn a_file_of_another_database_is_named_and_the_rows_come_back_with_ours() {
                 assert_says(open(&ours), "foreign", &words);
                 assert_says(copied, "foreign", &words);
             }
-            // Of the superblock all others are: the first of them is named.
+            // With another superblock all other files are foreign: the error names the first.
             name => {
                 let code = open(&ours).unwrap_err().code();
                 assert!(["damaged", "foreign"].contains(&code), "{name}: {code}");
@@ -126,7 +126,7 @@ fn a_file_of_another_database_is_named_and_the_rows_come_back_with_ours() {
     }
 }
 
-/// Nothing is refused to root, so what this shows is shown by another user, in a process of its own.
+/// Root has every permission, so another user runs this check, in a process of its own.
 #[test]
 fn what_this_user_may_not_do_is_named_and_everything_is_there_when_he_may() {
     const PLACE: &str = "FOXTON_TEST_FORBIDDEN";
@@ -147,7 +147,7 @@ fn what_this_user_may_not_do_is_named_and_everything_is_there_when_he_may() {
         command
     };
     let is_root = fs::metadata(&scratch.0).unwrap().uid() == 0;
-    // Where the program lies, the other may not look.
+    // The other user cannot read the directory of the program.
     let copy = scratch.0.join("program");
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     let mut command = program(copy);
@@ -183,7 +183,7 @@ fn forbidden(scratch: &Path) {
         );
         let made = backup::of_directory(&db, scratch.join("x"), &mut quiet);
         if name == "lock" {
-            // Whoever makes a backup of files takes no lock.
+            // A backup of files takes no lock.
             made.unwrap();
             fs::remove_dir_all(scratch.join("x")).unwrap();
             assert_says(check(&db), "not_permitted", &[]);
@@ -194,13 +194,13 @@ fn forbidden(scratch: &Path) {
         allow(&file, 0o600);
         is_there(&db);
     }
-    // A file that may be read and not written: what has to be written says so.
+    // A file that may be read and not written: the error names the write.
     allow(&log, 0o400);
     assert_says(open(&db), "not_permitted", &["log-0000000000000000"]);
     assert!(check(&db).unwrap().findings.is_empty());
     allow(&log, 0o600);
     is_there(&db);
-    // A directory that takes no names, and one that nobody may look into.
+    // A directory that accepts no names, and one that cannot be read.
     allow(&db, 0o500);
     assert!(check(&db).unwrap().findings.is_empty());
     backup::of_directory(&db, scratch.join("y"), &mut quiet).unwrap();
@@ -211,7 +211,7 @@ fn forbidden(scratch: &Path) {
     assert_says(refused, "not_permitted", &["db"]);
     allow(&db, 0o700);
     is_there(&db);
-    // A place where nothing may be made, and a backup that may not be read.
+    // A directory where nothing can be created, and a backup that cannot be read.
     let closed = scratch.join("closed");
     fs::create_dir(&closed).unwrap();
     allow(&closed, 0o500);
@@ -219,7 +219,8 @@ fn forbidden(scratch: &Path) {
     assert_says(refused, "not_permitted", &["closed/copy"]);
     assert_says(open(&closed.join("db")), "not_permitted", &["closed/db"]);
     assert_says(open(&closed), "not_permitted", &["closed"]);
-    // One that takes names and may not be read: who makes something there still sees to it that its name stays.
+    // A directory that accepts names and cannot be read: files created there still get durable
+    // names.
     let blind = scratch.join("blind");
     fs::create_dir(&blind).unwrap();
     allow(&blind, 0o300);

@@ -1,5 +1,5 @@
-//! Every refusal says who stood in the way: by which name, in which mode, since when, of which table; over every
-//! lock manager.
+//! Every refusal names the conflicting owners, with lock name, mode, age and table, over every lock
+//! manager.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// One that has written row 1 and locked number 7.
+/// A transaction that has written row 1 and locked number 7.
 fn holder(db: &Database) -> AsyncTransaction {
     let mut holder = db.begin_async().unwrap();
     holder.set_label("holder");
@@ -57,10 +57,10 @@ fn conflict<T>(asked: Result<T>) -> Conflict {
     }
 }
 
-/// What somebody asks for, and must not get.
+/// A request that must be refused.
 type Ask = fn(&mut Transaction) -> Result<()>;
 
-/// How it is asked, what that comes to, and the mode that is in the way.
+/// The requests, their outcome, and the conflicting mode.
 const ASKED: &[(&str, Ask, ConflictReason, &str)] = &[
     (
         "a row, not to wait",
@@ -124,7 +124,7 @@ const ASKED: &[(&str, Ask, ConflictReason, &str)] = &[
     ),
 ];
 
-/// Says that `holder` stood in the way, as it should.
+/// Checks that the conflict names `holder`.
 fn check(conflict: &Conflict, reason: ConflictReason, mode: Option<&str>, what: &str) {
     assert_eq!(conflict.reason(), reason, "{what}");
     let refusal = conflict
@@ -135,7 +135,7 @@ fn check(conflict: &Conflict, reason: ConflictReason, mode: Option<&str>, what: 
     if let Some(mode) = mode {
         assert_eq!(blocker.mode.to_string(), mode, "{what}");
     }
-    // By the coarse clock it may have begun just now, and not before the test.
+    // By the coarse clock it may have begun just now, but not before the test.
     assert!(blocker.age < Duration::from_secs(3600), "{what}");
     let told = conflict.to_string();
     assert!(told.contains("holder"), "{what}: {told}");
@@ -190,7 +190,7 @@ fn a_victim_and_whatever_it_asks_for_afterwards() {
         assert!(matches!(poll(&mut waits), Poll::Ready(Ok(()))));
         drop(waits);
         holder.rollback();
-        // Whoever comes next to its place knows nothing of it.
+        // The next transaction of the same worker is not affected.
         let mut next = db.begin().unwrap();
         assert_eq!(next.get(&ROWS, &5).unwrap(), Some(0), "{what}");
         next.commit().unwrap();

@@ -1,5 +1,5 @@
-//! What is there after a restart: every commit that was acknowledged as durable, each transaction
-//! whole or not at all, large ones in parts included.
+//! Restart: every commit that was acknowledged as durable is there, and each transaction is whole
+//! or absent, including large ones in parts.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn a_transaction_in_parts_is_there_whole_and_one_rolled_back_is_not() {
     let device = Arc::new(MemoryDevice::new());
     {
         let db = open(device.clone());
-        // Two that mix their parts, and one that never ends well.
+        // Two whose parts interleave, and one that never commits.
         let (mut one, mut other) = (db.begin().unwrap(), db.begin().unwrap());
         let mut never = db.begin().unwrap();
         for key in 0..100 {
@@ -88,14 +88,15 @@ fn a_transaction_that_had_not_ended_never_happened() {
     for key in 0..100 {
         open_ended.put(&NUMBERS, &key, &1).unwrap();
     }
-    // Its parts are durable, since what comes later is.
+    // Its parts are durable, because a later commit is.
     db.run(|tx| tx.put(&NUMBERS, &500, &5)).unwrap();
     let image = device.crash(Damage::DropAll, 1);
     drop((open_ended, db));
     assert_eq!(numbers(&open(Arc::new(image))), [(500, 5)]);
 }
 
-/// Cuts the power after every single change to the directory, in every way the device knows.
+/// The power fails after every single change to the directory, with every kind of loss that the
+/// device simulates.
 #[test]
 fn what_was_acknowledged_survives_a_power_cut_anywhere() {
     let device = FaultDevice::new();
@@ -104,7 +105,7 @@ fn what_was_acknowledged_survives_a_power_cut_anywhere() {
     {
         let db = open(Arc::new(device.clone()));
         for round in 1..=8u64 {
-            // Every other one is too large for one record.
+            // Every other transaction is too large for one record.
             let keys = if round % 2 == 0 { 40 } else { 2 };
             let mut tx = db.begin().unwrap();
             for key in 0..keys {
@@ -130,7 +131,7 @@ fn what_was_acknowledged_survives_a_power_cut_anywhere() {
             let image = disk.crash(damage, cut as u64);
             let db = open(Arc::new(image));
             let rows = numbers(&db);
-            // One transaction after the other wrote the first keys: all agree on the last one.
+            // Transactions wrote the first keys one after the other: all agree on the last one.
             let last = rows.first().map_or(0, |row| row.1);
             assert!(
                 last >= promised,

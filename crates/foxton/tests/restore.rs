@@ -1,6 +1,6 @@
-//! Restores that are cut short, that fail, or that meet somebody: from before its first file is made until it is whole,
-//! what is being restored is refused by whoever would open, check or copy it, and the same restore given again
-//! makes it whole. Nothing is removed that no restore has made.
+//! Restores that are interrupted, fail, or run at the same time as other operations. From before
+//! its first file is created until it is complete, the target cannot be opened, checked or copied,
+//! and repeating the same restore completes it. Only files that a restore created are removed.
 
 #[path = "common/scratch.rs"]
 mod scratch;
@@ -28,7 +28,7 @@ fn put(db: &Database, keys: std::ops::Range<u64>) {
     }
 }
 
-/// A backup of so many rows, half of them in a checkpoint, with a log of several files.
+/// A backup of this many rows, half of them in a checkpoint, with a log of several files.
 fn made(rows: u64) -> Arc<dyn Device> {
     let db = Database::in_memory(Options::tiny()).unwrap();
     put(&db, 0..rows / 2);
@@ -47,18 +47,19 @@ fn count(db: &Database) -> u64 {
     db.run(|tx| tx.range(&ROWS, ..).count()).unwrap()
 }
 
-/// What is left of a restore.
+/// State of an interrupted restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// An empty directory, as it was.
+    /// An empty directory, as before.
     Nothing,
-    /// What is refused.
+    /// An unfinished restore, which is refused.
     Begun,
     /// The database.
     Whole,
 }
 
-/// What the directory holds, and whether everybody sees it so; a database has so many rows.
+/// Returns the state of the directory, after checking that all operations agree on it. A database
+/// has this many rows.
 fn left(image: &MemoryDevice, rows: u64, when: &str) -> Left {
     let files = image.files();
     let has = |wanted: &str| files.iter().any(|(name, _)| name == wanted);
@@ -86,14 +87,15 @@ fn left(image: &MemoryDevice, rows: u64, when: &str) -> Left {
     Left::Begun
 }
 
-/// Damage by which what was durable stays as it was.
+/// Kinds of loss that keep durable data.
 fn damages() -> impl Iterator<Item = (u64, Damage)> {
     let harmless = |damage: &Damage| !damage.harms_durable();
     (0..).zip(Damage::ALL.into_iter().filter(harmless))
 }
 
-/// Cuts a restore of `made`, which has so many rows, onto `device` at every change, and says what was left how often.
-/// A kill leaves everything, a power cut any of it.
+/// Interrupts a restore of `made`, which has this many rows, onto `device` at every change. Returns
+/// how often each state was left. A kill loses nothing; a power failure may lose anything that is
+/// not durable.
 fn cut(made: &Arc<dyn Device>, rows: u64, device: &FaultDevice) -> [u64; 3] {
     device.record();
     let target: Arc<dyn Device> = Arc::new(device.clone());
@@ -113,7 +115,7 @@ fn cut(made: &Arc<dyn Device>, rows: u64, device: &FaultDevice) -> [u64; 3] {
                 assert_eq!(count(&db), rows, "{when}");
             }
         }
-        // What is durable now is in each image to come.
+        // Data that is durable now is in each later image.
         is_begun |= left(&disk.crash(Damage::DropAll, 0), rows, "so far") == Left::Begun;
     }
     counts
@@ -126,7 +128,7 @@ fn wherever_it_is_cut_it_is_whole_or_refused_and_the_same_restore_makes_it_whole
         nothing > 0 && begun > 100 && whole > 0,
         "{nothing} {begun} {whole}"
     );
-    // Before it says so durably, there is only what says so.
+    // Before the mark is durable, there is only the mark.
     assert!(nothing < 40, "{nothing} times nothing was left");
 }
 
@@ -142,7 +144,7 @@ fn one_over_another_that_was_cut_is_cut_and_never_both_nor_nothing() {
     let is_begun = |image: &MemoryDevice| names(image).iter().any(|name| name == "restoring");
     let images = disks.iter().map(|disk| disk.crash(Damage::KeepAll, 0));
     let begun: Vec<MemoryDevice> = images.filter(is_begun).collect();
-    // With nothing beside it yet, in the middle, and with all.
+    // With no other file yet, in the middle, and with all files.
     for image in [&begun[0], &begun[begun.len() / 2], &begun[begun.len() - 1]] {
         let [nothing, begun, whole] = cut(&made, 60, &FaultDevice::holding(image));
         assert!(
@@ -188,7 +190,7 @@ fn one_that_fails_leaves_no_database_none_can_be_made_there_and_it_can_be_given_
             let code = opened.map_err(|error| error.code()).map(drop);
             assert_eq!(code, Err("not_restored"), "{call:?} {nth} {times:?}");
             let room = device.list().unwrap();
-            // Nobody knows which name a directory that could not be synced has for the superblock.
+            // If a directory cannot be synced, the durable name of the superblock is unknown.
             let all = matches!(call, Call::SyncDir | Call::Remove | Call::List);
             assert!(all || room == ["restoring"], "{call:?} {nth}: {room:?}");
             restore(&made, &target).unwrap();
@@ -245,7 +247,7 @@ fn what_is_being_restored_is_in_use_and_when_that_was_killed_it_is_refused_by_al
             assert_says(check(at("to")), "in_use", "already open");
             let second = backup::restore(at("copy"), at("to"), None, &mut quiet);
             assert_says(second, "in_use", "already open");
-            // As a kill would leave it now.
+            // A copy of the files as a kill would leave them now.
             copy_files(&at("to"), &at("cut"));
         }
     })
@@ -266,7 +268,7 @@ fn what_is_being_restored_is_in_use_and_when_that_was_killed_it_is_refused_by_al
     assert_says(restored, "not_a_backup", is_none);
     assert_says(db.backup_to(&cut), "not_empty", "remove it first");
     assert!(!at("x").exists());
-    // What no restore has made is in the way, and nothing is removed.
+    // Other files are refused, and nothing is removed.
     for name in [
         "letter",
         "backup",

@@ -1,4 +1,4 @@
-//! Going back to a savepoint: what was changed since is undone, in memory and in the log; locks stay.
+//! Savepoints: rolling back undoes later changes, in memory and in the log; locks stay.
 
 mod common;
 #[path = "common/random.rs"]
@@ -179,7 +179,7 @@ fn a_transaction_that_a_conflict_ended_has_none() {
     assert_eq!(tx.savepoint().unwrap_err().code(), "ended_by_conflict");
 }
 
-/// Random transactions with nested savepoints against a stack of maps, with parts of a few changes, and
+/// Random transactions with nested savepoints against a stack of maps, with parts of a few changes;
 /// then the log alone.
 #[test]
 fn random_transactions_are_what_a_stack_of_maps_says_also_after_a_restart() {
@@ -238,9 +238,9 @@ fn play(db: &Database, model: &mut Model, random: &mut Random) {
     }
 }
 
-/// What is undone goes to the log in parts, as what is done does.
-/// A value that is replaced may be overwritten once nobody reads it, which is so after a while; but not by the transaction that may want it
-/// back, however long that takes.
+/// Undo is logged in parts, as changes are. A replaced value may be overwritten some time after the
+/// last reader. But a value that its transaction may restore stays until the end, however long that
+/// takes.
 #[test]
 fn values_are_kept_until_the_end_however_many_updates_others_make_meanwhile() {
     let db = database(Options::tiny(), TWO);
@@ -252,7 +252,7 @@ fn values_are_kept_until_the_end_however_many_updates_others_make_meanwhile() {
         }
     };
     for last in 0..4 {
-        // So that row 1 lies here and there.
+        // So that row 1 has versions in several blocks.
         meanwhile(last);
         let mut tx = db.begin().unwrap();
         tx.put(&TABLE, &1, &(100 + last)).unwrap();
@@ -310,7 +310,7 @@ fn going_back_over_much_needs_no_more_memory_than_going_on() {
         }
         let before = db.stats().log;
         tx.rollback_to(&savepoint).unwrap();
-        // All but a part has gone, and no record was large.
+        // All but one part was written, and no record was large.
         let (gone, records) = (
             db.stats().log.bytes - before.bytes,
             db.stats().log.records - before.records,

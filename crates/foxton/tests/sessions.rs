@@ -1,5 +1,5 @@
-//! Locks that outlive transactions, over every lock manager: what a session holds it holds until it lets
-//! go, and it takes part in deadlocks together with its transactions.
+//! Sessions: locks that outlive transactions, over every lock manager. A session holds its locks
+//! until it releases them, and takes part in deadlocks together with its transactions.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn holder(db: &Database, label: &'static str) -> Holder {
     holder
 }
 
-/// Whether somebody else could lock `number` so now.
+/// True if another session could lock `number` like this now.
 fn is_free(db: &Database, number: u64, lock: Lock) -> bool {
     let mut other = db.begin().unwrap();
     other.lock_advisory(number, lock.skip_locked()).unwrap()
@@ -75,7 +75,7 @@ fn a_number_stays_locked_through_transactions_however_they_end() {
         assert!(!one.unlock_advisory(7).unwrap());
         assert!(db.locks().is_empty());
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);
-        // Once it holds nothing it is as any other, and may begin again.
+        // Once it holds no locks, the session is like a new one, and may begin again.
         one.run(|tx| tx.put(&TABLE, &1, &10)).unwrap();
         one.lock_advisory(7, Lock::Exclusive).unwrap();
         held();
@@ -103,7 +103,7 @@ fn each_time_counts_and_the_strongest_stays() {
         assert!(one.unlock_advisory(7).unwrap());
         assert!(!one.unlock_advisory(7).unwrap());
         assert!(is_free(&db, 7, Lock::Exclusive));
-        // What its transaction asks for makes its lock stronger, for good.
+        // A stronger request of its transaction strengthens its lock permanently.
         let mut tx = one.begin().unwrap();
         tx.lock_advisory(8, Lock::Exclusive).unwrap();
         tx.commit().unwrap();
@@ -140,7 +140,7 @@ fn sessions_share_refuse_pass_over_and_time_out() {
         let refused = other.lock_advisory(7, brief).unwrap_err();
         assert_eq!(refused.code(), "lock_timeout");
         assert!(refused.to_string().contains("one"), "{refused}");
-        // A refusal costs the session nothing.
+        // A refusal costs the session none of its locks.
         assert!(!is_free(&db, 7, Lock::Exclusive));
         drop(one);
         assert!(other.lock_advisory(7, Lock::Exclusive.nowait()).unwrap());
@@ -150,7 +150,8 @@ fn sessions_share_refuse_pass_over_and_time_out() {
     });
 }
 
-/// Its transaction waits for a row of somebody who waits for its number: one of two in a circle.
+/// Its transaction waits for a row of a transaction that waits for the session's number: a cycle of
+/// two.
 #[test]
 fn a_circle_through_a_session_and_its_transaction_is_found() {
     over_all_managers(|options| {
@@ -170,7 +171,7 @@ fn a_circle_through_a_session_and_its_transaction_is_found() {
             assert_eq!(t1.resume(), Value(Some(10)));
             assert_eq!(t1.commit(), Done);
         } else {
-            // The session keeps its number, so the other waits on until it lets go.
+            // The session keeps its number, so the other waits until it is released.
             assert_eq!((t1.resume(), saw), (Refused("deadlock"), Waits));
             drop(t1);
             assert!(one.unlock_advisory(7).unwrap());
@@ -232,7 +233,7 @@ fn sessions_that_wait_in_a_circle_are_told_and_lose_nothing() {
         let cycle = &conflict.refusal().expect("it says who").cycle;
         assert_eq!(cycle.len(), 2);
         assert!(refused.to_string().contains("let go"), "{refused}");
-        // It holds what it held, so the first waits on, until it lets go.
+        // It holds its locks as before, so the first waits until it releases them.
         assert!(poll(waits.as_mut()).is_pending());
         assert!(other.unlock_advisory(2).unwrap());
         assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(true))));
@@ -313,7 +314,7 @@ fn a_wait_that_is_dropped_or_forgotten_leaves_no_trace() {
         let mut waits = Box::pin(other.lock_advisory_async(7, Lock::Shared));
         assert!(poll(waits.as_mut()).is_pending());
         std::mem::forget(waits);
-        // The next thing it does withdraws what was forgotten.
+        // Its next operation withdraws the forgotten one.
         assert!(!other.unlock_advisory(7).unwrap());
         assert!(db.waits().is_empty());
         assert!(one.unlock_advisory(7).unwrap());
@@ -343,7 +344,8 @@ fn savepoints_are_of_one_transaction_of_a_session() {
     assert_eq!(rows(&db), TWO);
 }
 
-/// A ghost that could not go at once is removed at the end of a later transaction, by locks of its own.
+/// A ghost that could not be removed at once is removed at the end of a later transaction, with
+/// locks of its own.
 #[test]
 fn removing_old_ghosts_takes_nothing_from_the_session() {
     over_all_managers(|options| {
@@ -384,8 +386,8 @@ fn a_session_keeps_its_database_open() {
     assert_eq!(one.run(|tx| tx.get(&TABLE, &1)).unwrap(), Some(10));
 }
 
-/// Many transactions of one session, each larger than the one before, beside others: orders of
-/// acquisition, which begin again each time, are never taken for those of another transaction.
+/// Many transactions of one session, each larger than the one before, together with others.
+/// Acquisition order restarts with each transaction and never mixes with another's.
 #[test]
 fn a_long_session_gives_back_exactly_what_its_transactions_took() {
     over_all_managers(|mut options| {

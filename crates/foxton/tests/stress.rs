@@ -39,9 +39,9 @@ fn total(db: &Database, reversed: bool) -> (u64, i64) {
 }
 
 fn bank(mut options: Options, threads: u64, transfers: u64, accounts: u64) {
-    // What nobody grants shall hang and not end: how long it takes is the machine's affair.
+    // A lost grant must hang the test and not time out, however slow the machine is.
     options.lock_wait = Duration::from_secs(3_600);
-    // A race detector makes everything ten times slower, and needs no crowd to see a race.
+    // A race detector makes everything ten times slower, and needs few threads to see a race.
     let (threads, transfers) = if cfg!(foxton_tsan) {
         (threads.min(32), transfers.min(8))
     } else {
@@ -56,7 +56,7 @@ fn bank(mut options: Options, threads: u64, transfers: u64, accounts: u64) {
             scope.spawn(move || {
                 let mut random = Random(number);
                 for round in 0..transfers {
-                    // One in sixteen looks at everything, from either end.
+                    // One in sixteen reads everything, from either end.
                     if random.below(16) == 0 {
                         let expected = (accounts, 1000 * accounts as i64);
                         assert_eq!(total(db, round % 2 == 0), expected);
@@ -104,7 +104,7 @@ fn sums_are_right_with_512_threads() {
     }
 }
 
-/// P4: read, add one, write. With a shared read first, every meeting of two is a deadlock.
+/// P4: read, add one, write. With a shared read first, every overlap of two is a deadlock.
 #[test]
 fn a_counter_is_what_was_added_to_it() {
     for kind in LockManagerKind::ALL {
@@ -138,8 +138,8 @@ fn a_counter_is_what_was_added_to_it() {
     }
 }
 
-/// Each family of ten thousand keys takes at most `LIMIT` members: who inserts counts first. A
-/// phantom shows as one member too many. Members come in pairs, so a count is even at every moment.
+/// Each family of ten thousand keys accepts at most `LIMIT` members: an inserter counts first. A
+/// phantom shows as one member too many. Members come in pairs, so a count is always even.
 fn phantoms(options: Options, threads: u64, rounds: u64) {
     const FAMILIES: u64 = 3;
     const FAMILY: u64 = 10_000;
@@ -177,7 +177,7 @@ fn phantoms(options: Options, threads: u64, rounds: u64) {
                             }
                             tx.insert(&TABLE, &pair[0], &1)?;
                             tx.insert(&TABLE, &pair[1], &1)?;
-                            // What we put in is there for us, and nothing else came.
+                            // The transaction sees its own inserts and no others.
                             let now = tx.range(&TABLE, first..first + FAMILY).count()?;
                             assert_eq!(now, members.len() as u64 + 2);
                             Ok(1)
@@ -201,7 +201,7 @@ fn no_phantom_appears_over_any_manager() {
     });
 }
 
-/// Two keys that always lie far apart in the index, and a scan over everything between: the gap
+/// Two keys that are always far apart in the index, and a scan over everything between: the gap
 /// spans leaves that split and shrink meanwhile.
 #[test]
 fn a_range_over_many_leaves_stays_closed_while_they_split_and_shrink() {

@@ -1,4 +1,4 @@
-//! A checkpoint that stands at its layer, or takes long.
+//! A device whose first layer can be blocked, or whose layers are slow.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,24 +9,24 @@ use std::time::Duration;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, DeviceFile, LockError};
 
-/// What becomes of the write that waits.
+/// Outcome of the blocked write.
 type Verdict = Result<(), io::ErrorKind>;
 
-/// Lets the first write of the first layer fail, or, dropped, lets everything pass.
+/// Makes the blocked write fail or, when dropped, lets all writes pass.
 pub(crate) type Opener = Sender<Verdict>;
 
-/// A device whose layers cannot be written until somebody lets them, or slowly.
+/// A device that blocks or delays the writing of layers.
 #[derive(Debug)]
 pub(crate) struct Gate {
     device: MemoryDevice,
-    /// The first layer's.
+    /// Blocks the first layer.
     opens: Mutex<Option<Receiver<Verdict>>>,
-    /// For each write and sync of every layer.
+    /// Duration of each write and sync of every layer.
     takes: Duration,
 }
 
 impl Gate {
-    /// One whose first layer waits, and what opens it.
+    /// Returns a device that blocks its first layer, and the opener.
     pub(crate) fn shut() -> (Gate, Opener) {
         let (opener, opens) = channel();
         let device = Gate {
@@ -36,7 +36,7 @@ impl Gate {
         (device, opener)
     }
 
-    /// One where writing to a layer, and syncing it, takes so long.
+    /// Returns a device where each write and sync of a layer takes this long.
     pub(crate) fn slow(takes: Duration) -> Gate {
         Gate {
             device: MemoryDevice::new(),

@@ -1,8 +1,8 @@
 //! Sessions driven step by step: no threads, no clocks, no sleeping.
 //!
-//! A session is one transaction whose operations are futures, polled by hand. An operation that
-//! must wait says so ([`Saw::Waits`]); `resume` polls it again, but only if somebody has woken it, so
-//! a wake-up that is lost shows as a wait that never ends.
+//! A session is one transaction whose operations are futures that the test polls. An operation that
+//! must wait returns [`Saw::Waits`]. `resume` polls it again, but only if it was woken. So a lost
+//! wake-up shows as a wait that never ends.
 
 #![allow(
     dead_code,
@@ -23,14 +23,14 @@ use foxton::{
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
 
-/// Its rows by their values, of which there may be several alike.
+/// An index by value; several rows may have the same value.
 pub const BY_VALUE: Index<i64, u64, i64> =
     Index::new("by_value", &TABLE, |_, value, keys| keys.add(value));
-/// Its rows by their values, each of which only one may have.
+/// An index by value; each value belongs to one row.
 pub const BY_OWN_VALUE: Index<i64, u64, i64> =
     Index::unique("by_own_value", &TABLE, |_, value, keys| keys.add(value));
 
-/// What an operation came to.
+/// Result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saw {
     Waits,
@@ -73,7 +73,7 @@ impl Session {
         Session::of(tx)
     }
 
-    /// A transaction that was begun elsewhere.
+    /// Wraps a transaction that was begun elsewhere.
     pub fn of(tx: AsyncTransaction) -> Session {
         Session {
             idle: Some(tx),
@@ -92,7 +92,7 @@ impl Session {
         self.resume()
     }
 
-    /// Goes on if somebody woke us.
+    /// Continues the operation if it was woken.
     pub fn resume(&mut self) -> Saw {
         if !self.woken.0.swap(false, Ordering::SeqCst) {
             return Waits;
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Drops the operation that waits, and with it the transaction.
+    /// Drops the waiting operation, and with it the transaction.
     pub fn give_up(&mut self) {
         self.running = None;
         self.idle = None;
@@ -133,7 +133,7 @@ impl Session {
         })
     }
 
-    /// Those of `keys` that are there, in the order of `keys`.
+    /// Reads those of `keys` that exist, in the order of `keys`.
     pub fn get_many_as(&mut self, keys: &[u64], lock: impl Into<LockOptions>) -> Saw {
         let (keys, lock) = (keys.to_vec(), lock.into());
         self.start(move |mut tx| async move {
@@ -222,7 +222,7 @@ impl Session {
         })
     }
 
-    /// The transaction itself, between operations.
+    /// Returns the transaction, between operations.
     pub fn transaction(&mut self) -> &mut AsyncTransaction {
         self.idle.as_mut().expect("the session is idle")
     }
@@ -235,7 +235,7 @@ impl Session {
         self.transaction().rollback_to(savepoint).unwrap();
     }
 
-    /// The row that has `value`, of which there is one.
+    /// Reads the row that has `value`, by the unique index.
     pub fn get_by(&mut self, value: i64) -> Saw {
         self.get_by_as(value, Lock::Shared)
     }
@@ -249,7 +249,7 @@ impl Session {
         })
     }
 
-    /// The rows whose values lie in `range`, in the order of these, by either index.
+    /// Reads the rows whose values are in `range`, ordered by value, through either index.
     pub fn scan_by(
         &mut self,
         index: Index<i64, u64, i64>,
@@ -294,7 +294,7 @@ fn refused(error: Error) -> Saw {
     Refused(error.code())
 }
 
-/// What is there at once; it must not wait.
+/// Runs an operation that must not wait.
 pub fn now<T>(operation: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match Box::pin(operation).as_mut().poll(&mut context) {
@@ -303,7 +303,7 @@ pub fn now<T>(operation: impl Future<Output = T>) -> T {
     }
 }
 
-/// A database in memory with these rows.
+/// Creates a database in memory with these rows.
 pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
     options.durability = Durability::None;
     let db = Database::in_memory(options).unwrap();
@@ -315,20 +315,21 @@ pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
     db
 }
 
-/// How many keys are locked by now.
+/// Returns the number of locked keys.
 pub fn locked_keys(db: &Database) -> usize {
     let locks = db.locks();
     let keys = locks.iter().filter(|lock| lock.name.parent().is_some());
     keys.count()
 }
 
-/// Everything in the table.
+/// Returns all rows of the table.
 pub fn rows(db: &Database) -> Vec<(u64, i64)> {
     db.run(|tx| tx.range(&TABLE, ..).collect()).unwrap()
 }
 
-/// Both were waiting for each other: exactly one was ended, and the other goes on. Says which one
-/// was ended, given what the second saw.
+/// Both sessions waited for each other: exactly one was ended, and the other continues. Returns
+/// whether `one` was ended, and the result of the surviving operation; `other_saw` is the result of
+/// `other`.
 pub fn one_gives_way(one: &mut Session, other: &mut Session, other_saw: Saw) -> (bool, Saw) {
     let other_saw = if other_saw == Waits {
         other.resume()
@@ -345,7 +346,7 @@ pub fn one_gives_way(one: &mut Session, other: &mut Session, other_saw: Saw) -> 
     }
 }
 
-/// Runs a test over every lock manager, with few buckets and with many, without and with inheritance.
+/// Runs a test with every lock manager, with few and many buckets, without and with inheritance.
 pub fn over_all_managers(test: impl Fn(Options)) {
     for kind in foxton::LockManagerKind::ALL {
         for (buckets, inherit) in [
@@ -363,10 +364,10 @@ pub fn over_all_managers(test: impl Fn(Options)) {
     }
 }
 
-/// What most schedules begin with.
+/// Initial rows of most schedules.
 pub const TWO: &[(u64, i64)] = &[(1, 10), (2, 20)];
 
-/// Two sessions on a database with these rows, over every manager.
+/// Runs a schedule of two sessions on a database with these rows, with every lock manager.
 pub fn two(start: &[(u64, i64)], schedule: impl Fn(&mut Session, &mut Session) -> Vec<(u64, i64)>) {
     over_all_managers(|options| {
         let db = database(options, start);

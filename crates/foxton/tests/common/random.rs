@@ -1,4 +1,4 @@
-//! Numbers that are the same for one seed.
+//! Random numbers that depend only on a seed.
 
 /// SplitMix64.
 pub(crate) struct Random(pub(crate) u64);

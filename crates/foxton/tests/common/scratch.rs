@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// A directory that goes when the test ends. It is not made, only kept free.
+/// The path of a directory that is removed when the test ends. It is not created.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
