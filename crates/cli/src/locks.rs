@@ -11,7 +11,7 @@ use foxton::{
 use crate::{
     arguments::LocksView,
     output::{say, show},
-    tables,
+    tables, wait_graph_svg,
 };
 
 /// Number of holders listed without `--all`.
@@ -34,7 +34,7 @@ pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
         let drawn = if what.dot {
             graph.to_dot()
         } else {
-            graph.to_svg()
+            wait_graph_svg::draw(&graph)
         };
         show(&drawn);
         return Ok(ExitCode::SUCCESS);

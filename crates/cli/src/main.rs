@@ -54,6 +54,9 @@ mod dump;
 /// `foxton load`.
 mod load;
 
+/// A wait-for graph as SVG.
+mod wait_graph_svg;
+
 /// `foxton locks`.
 mod locks;
 

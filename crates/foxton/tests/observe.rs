@@ -289,7 +289,6 @@ fn a_deadlock_is_seen_with_its_cycle_and_drawn() {
     let graph = db.deadlocks()[0].graph();
     assert!(graph.has_cycle());
     assert!(graph.to_dot().contains("gave way"));
-    assert!(graph.to_svg().contains("awaits"));
     let from_outside = foxton::wait_graph::WaitGraph::of_deadlock(&seen.deadlocks[0]);
     assert_eq!(graph.to_dot(), from_outside.to_dot());
 }

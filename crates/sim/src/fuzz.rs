@@ -276,8 +276,8 @@ pub fn picture(bytes: &[u8]) {
         return;
     };
     let graph = WaitGraph::of_status(&picture);
-    let drawn = (graph.to_dot(), graph.to_svg(), graph.has_cycle());
-    assert!(!drawn.0.is_empty() && !drawn.1.is_empty());
+    assert!(!graph.to_dot().is_empty());
+    let _ = graph.has_cycle();
     let written = serde_json::to_vec(&picture).expect("text and numbers can always be written");
     let read: Status = serde_json::from_slice(&written).expect("it was just written");
     assert_eq!(read, picture);

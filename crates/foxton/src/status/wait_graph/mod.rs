@@ -18,15 +18,6 @@ use std::time::Duration;
 
 use crate::status::{Deadlock, QueueEntry, Status, called};
 
-/// Layered layout of a graph.
-mod layers;
-
-/// Placement of the parts of a graph.
-mod pack;
-
-/// Drawing as SVG.
-mod svg;
-
 /// The wait-for graph.
 ///
 /// ```
@@ -190,11 +181,6 @@ impl WaitGraph {
         writeln!(text, "}}")
     }
 
-    /// As a picture that a browser shows, with nothing it must load.
-    pub fn to_svg(&self) -> String {
-        svg::draw(self)
-    }
-
     /// Marks nodes and edges of cycles (I1): two nodes are in a cycle if each reaches the other.
     fn mark_cycles(&mut self) {
         let component = self.components();
@@ -250,7 +236,7 @@ impl WaitGraph {
 
 impl Node {
     /// Returns two lines of text: the transaction, and what it does.
-    fn lines(&self) -> [String; 2] {
+    pub fn lines(&self) -> [String; 2] {
         let second = match &self.awaits {
             None if self.age.is_zero() => "runs".to_owned(),
             None => format!("runs, {} old", short(self.age)),
@@ -319,7 +305,7 @@ mod tests {
     }
 
     /// `count` transactions wait for one name, each behind the one before.
-    pub(super) fn a_line(count: usize) -> WaitGraph {
+    fn a_line(count: usize) -> WaitGraph {
         let waiters = (1..=count).map(|at| {
             let ahead = (at > 1).then(|| behind(&(at - 1).to_string(), false));
             let others: Vec<ConflictingOwner> =
@@ -330,7 +316,7 @@ mod tests {
     }
 
     /// Each of `count` waits for the next, and the second is the victim.
-    pub(super) fn a_cycle(count: usize) -> WaitGraph {
+    fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
             let mut member = CycleMember::default();
@@ -372,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_names_everybody_and_quotes_what_must_be_quoted() {
+    fn dot_names_every_transaction_and_quotes_labels() {
         let dot = a_cycle(3).to_dot();
         assert!(dot.contains(r#"awaits X on t/\"1\""#), "{dot}");
         assert!(dot.contains("n2 -> n0"), "{dot}");

@@ -1,29 +1,37 @@
-//! Nodes and edges as SVG: boxes of two lines, arrows to who is in the way.
+//! Drawing of a wait-for graph as SVG, for a browser: boxes of two lines, and arrows to blockers.
 
 use std::fmt::{self, Write};
 
-use super::pack::{Placed, Sizes, pack};
-use super::{Node, WaitGraph};
+use foxton::wait_graph::{Node, WaitGraph};
+
+use pack::{Placed, Sizes, pack};
+
+/// Layered layout of one part of a graph.
+mod layers;
+
+/// Placement of the parts of a graph.
+mod pack;
 
 const FONT: f64 = 12.0;
-/// The width of a character, generously: text is not measured.
+/// Width of a character, generous because text is not measured.
 const CHARACTER: f64 = 6.9;
 const BOX: f64 = 40.0;
 const LAYER: f64 = 84.0;
 const GAP: f64 = 24.0;
-/// As wide as a screen.
+/// Width of a screen.
 const ROW: f64 = 1_600.0;
 const MARGIN: f64 = 16.0;
 const LEGEND: f64 = 28.0;
-/// Characters of a line; the whole is in the tooltip.
+/// Maximum characters of a line; the tooltip contains the whole text.
 const SHOWN: usize = 44;
-/// How far from the middle of a box the two ends of a cycle meet it.
+/// Distance from the middle of a box at which the two ends of a cycle meet it.
 const ASIDE: f64 = 14.0;
 
-const LEGEND_TEXT: &str = "an arrow leads to who is in the way: solid, it holds the name; dashed, \
-                           it waits for it earlier; red, a cycle";
+const LEGEND_TEXT: &str = "an arrow leads to the blocking transaction: solid, it holds the name; \
+                           dashed, it waits ahead; red, a cycle";
 
-pub(super) fn draw(graph: &WaitGraph) -> String {
+/// Returns the graph as an SVG document that needs no other file.
+pub(crate) fn draw(graph: &WaitGraph) -> String {
     let mut text = String::new();
     write(graph, &mut text).expect("a string takes everything");
     text
@@ -59,7 +67,7 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"{FONT}\">"
     )?;
-    writeln!(out, "<title>Who waits for whom</title>")?;
+    writeln!(out, "<title>Wait-for graph</title>")?;
     for (id, color) in [("arrow", "#555"), ("red", "#c00")] {
         writeln!(
             out,
@@ -79,7 +87,7 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
         node_box(node, &boxes[at], widths[at], placed.nodes[at], out)?;
     }
     let empty = graph.nodes.is_empty();
-    let legend = if empty { "nobody waits" } else { LEGEND_TEXT };
+    let legend = if empty { "no transaction waits" } else { LEGEND_TEXT };
     writeln!(
         out,
         "<text x=\"{MARGIN}\" y=\"{:.0}\" font-size=\"10\" fill=\"#777\">{legend}</text>\n</svg>",
@@ -123,7 +131,7 @@ fn node_box(
 fn edge(graph: &WaitGraph, placed: &Placed, number: usize, out: &mut String) -> fmt::Result {
     let edge = &graph.edges[number];
     let down = placed.down[number];
-    // Where two lead there and back, each has its side.
+    // Two edges that lead there and back each have their side.
     let aside = match (edge.in_cycle, down) {
         (false, _) => 0.0,
         (true, false) => -ASIDE,
@@ -164,7 +172,7 @@ fn edge(graph: &WaitGraph, placed: &Placed, number: usize, out: &mut String) -> 
         out,
         "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\"{dashes} marker-end=\"url(#{marker})\"/>"
     )?;
-    // The mode stands where the edge begins: there edges into one box are still apart.
+    // The mode is written where the edge begins, because there edges into one box are still apart.
     let ((x, y), (to_x, to_y)) = (points[0], points[1]);
     let anchor = if aside < 0.0 { "end" } else { "start" };
     let beside = if aside < 0.0 { -4.0 } else { 4.0 };
@@ -202,8 +210,64 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{a_cycle, a_line};
+    use foxton::status::{CycleMember, Deadlock};
+    use foxton::wait_graph::Edge;
+
     use super::*;
+
+    fn node(owner: usize) -> Node {
+        let mut node = Node::default();
+        (node.owner, node.label) = (owner.to_string(), format!("job {owner}"));
+        node
+    }
+
+    /// `count` transactions wait for one name, each behind the one before.
+    fn a_line(count: usize) -> WaitGraph {
+        let mut graph = WaitGraph::default();
+        graph.nodes = (0..=count).map(node).collect();
+        graph.edges = (1..=count).map(|waiter| edge(waiter, waiter - 1)).collect();
+        graph
+    }
+
+    fn edge(waiter: usize, blocker: usize) -> Edge {
+        let mut edge = Edge::default();
+        (edge.waiter, edge.blocker, edge.mode) = (waiter, blocker, "X".into());
+        edge
+    }
+
+    /// Each of `count` waits for the next, and the second is the victim.
+    fn a_cycle(count: usize) -> WaitGraph {
+        let mut deadlock = Deadlock::default();
+        for at in 0..count {
+            let mut member = CycleMember::default();
+            (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
+            (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
+            (member.behind_mode, member.behind_holder) = ("S".into(), true);
+            member.victim = at == 1;
+            deadlock.cycle.push(member);
+        }
+        WaitGraph::of_deadlock(&deadlock)
+    }
+
+    /// Random edges, in cycles or not, between transactions with any labels.
+    fn any_graph(state: &mut u64) -> WaitGraph {
+        let mut random = |below: usize| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (*state >> 33) as usize % below
+        };
+        let mut graph = a_line(1 + random(30));
+        let count = graph.nodes.len();
+        for node in &mut graph.nodes {
+            let label = (0..random(60)).map(|_| char::from_u32(random(300) as u32));
+            node.label = label.flatten().collect();
+        }
+        for _ in 0..random(40) {
+            let mut edge = edge(random(count), random(count));
+            (edge.holds, edge.in_cycle) = (random(2) == 0, random(2) == 0);
+            graph.edges.push(edge);
+        }
+        graph
+    }
 
     /// Every opened element is closed, in order, and no text has a bare bracket.
     fn assert_well_formed(svg: &str) {
@@ -222,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_well_formed_whatever_people_call_things() {
+    fn a_drawing_is_well_formed_whatever_the_labels() {
         for graph in [WaitGraph::default(), a_line(50), a_cycle(2), a_cycle(7)] {
             let svg = draw(&graph);
             assert_well_formed(&svg);
@@ -233,13 +297,21 @@ mod tests {
     }
 
     #[test]
+    fn any_graph_can_be_drawn() {
+        let mut state = 7;
+        for _ in 0..200 {
+            assert_well_formed(&draw(&any_graph(&mut state)));
+        }
+    }
+
+    #[test]
     fn a_cycle_is_red_and_a_line_is_not() {
         assert!(draw(&a_cycle(3)).contains("url(#red)"));
         assert!(!draw(&a_line(3)).contains("url(#red)"));
     }
 
     #[test]
-    fn long_words_are_cut_and_whole_in_the_tooltip() {
+    fn long_labels_are_cut_and_complete_in_the_tooltip() {
         let mut graph = a_line(1);
         graph.nodes[0].label = "x".repeat(200);
         let svg = draw(&graph);

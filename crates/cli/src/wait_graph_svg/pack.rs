@@ -1,16 +1,16 @@
-//! Parts of a graph that nothing joins are laid out each for itself and put side by side, in rows, as
-//! lines of text are: the largest first.
+//! Placement of the parts of a graph: lays out each connected part for itself, then places the
+//! parts in rows like words of a text, the largest first.
 
 use super::layers::{Layout, Plan, lay_out};
 
-/// Where everything is, in points from the top left.
+/// Positions, in points from the top left.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    /// For each node the middle of the top of its box.
+    /// For each node: the middle of the top of its box.
     pub(super) nodes: Vec<(f64, f64)>,
-    /// For each edge what it passes between its ends, from the waiter on.
+    /// For each edge: the points between its ends, starting at the waiter.
     pub(super) bends: Vec<Vec<(f64, f64)>>,
-    /// Whether the edge leads down, as one edge of a cycle must.
+    /// For each edge: true if it leads down, as one edge of a cycle must.
     pub(super) down: Vec<bool>,
     pub(super) width: f64,
     pub(super) height: f64,
@@ -19,24 +19,24 @@ pub(super) struct Placed {
 /// Sizes of a drawing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// The height of a box.
+    /// Height of a box.
     pub(super) node: f64,
-    /// From one layer to the next.
+    /// Distance between layers.
     pub(super) layer: f64,
-    /// Between neighbours, and between parts.
+    /// Gap between neighbours, and between parts.
     pub(super) gap: f64,
-    /// The width of a row of parts, unless one part is wider.
+    /// Width of a row of parts, unless one part is wider.
     pub(super) row: f64,
 }
 
-/// A part: its nodes, its edges, and its layout.
+/// A connected part: its nodes, its edges, and its layout.
 struct Part {
     nodes: Vec<usize>,
     edges: Vec<usize>,
     layout: Layout,
 }
 
-/// Finds a place for every part.
+/// Returns the positions of all parts.
 pub(super) fn pack(widths: &[f64], edges: &[(usize, usize)], sizes: Sizes) -> Placed {
     let mut parts = parts(widths, edges, sizes.gap);
     parts.sort_by_key(|part| std::cmp::Reverse((part.layout.layer_count, part.nodes.len())));
@@ -105,7 +105,7 @@ fn parts(widths: &[f64], edges: &[(usize, usize)], gap: f64) -> Vec<Part> {
     parts
 }
 
-/// For each node the least node that edges join it with.
+/// Returns for each node the smallest node of its part.
 fn joined(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut neighbours = vec![Vec::new(); count];
     for &(from, to) in edges {

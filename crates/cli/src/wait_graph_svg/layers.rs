@@ -1,52 +1,54 @@
-//! Where nodes go: in layers, so that all edges lead up.
+//! Layered layout: places the nodes of a graph in layers, so that edges lead up.
 //!
-//! Five steps, each of them well known. Edges that close a cycle are turned round for the time being.
-//! A node lies below those it waits for, in the first layer that has room. An edge that passes layers gets a point in
-//! each, so that it keeps clear of nodes. Within a layer the order is that of the mean place of neighbours
-//! above and below, a few times over. At last every point is moved as near to the mean of its
-//! neighbours as order and gaps allow.
+//! The algorithm has five well-known steps.
+//!
+//! 1. Edges that close a cycle are reversed for the layout.
+//! 2. A node goes below the nodes it waits for, in the first layer with space.
+//! 3. An edge that passes layers gets a point in each, so that it keeps clear of nodes.
+//! 4. Each layer is ordered by the mean position of neighbours above and below, in several sweeps.
+//! 5. Every point moves as near to the mean of its neighbours as order and gaps allow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A graph to lay out: how many nodes, and from where to where.
+/// A graph to lay out.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    /// The width of each node.
+    /// Width of each node.
     pub(super) widths: &'a [f64],
-    /// From who waits to who is in the way.
+    /// Edges from a waiter to its blocker.
     pub(super) edges: &'a [(usize, usize)],
-    /// Between two neighbours of a layer.
+    /// Gap between two neighbours of a layer.
     pub(super) gap: f64,
 }
 
-/// Where everything is. Layers count from the top.
+/// Result of the layout. Layers count from the top.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// For each node the middle of its box, and its layer.
+    /// For each node: the middle of its box, and its layer.
     pub(super) nodes: Vec<(f64, usize)>,
-    /// For each edge the points it passes between its ends, from the waiter on.
+    /// For each edge: the points between its ends, starting at the waiter.
     pub(super) bends: Vec<Vec<(f64, usize)>>,
-    /// Whether the edge leads down, as one edge of a cycle must.
+    /// For each edge: true if it leads down, as one edge of a cycle must.
     pub(super) down: Vec<bool>,
-    /// How many layers there are.
+    /// Number of layers.
     pub(super) layer_count: usize,
-    /// The right edge of the rightmost box; the leftmost begins at 0.
+    /// Right edge of the rightmost box; the leftmost begins at 0.
     pub(super) width: f64,
 }
 
-/// Nodes side by side in one layer.
+/// Maximum number of nodes in one layer.
 const ABREAST: usize = 6;
-/// Sweeps that order the layers.
+/// Number of sweeps that order the layers.
 const SWEEPS: usize = 12;
-/// The width of the point in which an edge passes a layer.
+/// Width of the point in which an edge passes a layer.
 const BEND_WIDTH: f64 = 4.0;
-/// The share of a gap that an edge passing by needs.
+/// Fraction of a gap that a passing edge needs.
 const BEND_GAP: f64 = 0.4;
 
 /// Points of the layers: nodes first, then bends.
 struct Points {
-    /// How many of them are nodes.
+    /// Number of nodes among them.
     count: usize,
     layers: Vec<Vec<usize>>,
     layer_of: Vec<usize>,
@@ -56,7 +58,7 @@ struct Points {
     x: Vec<f64>,
 }
 
-/// Finds a place for everything.
+/// Returns the layout of a graph.
 pub(super) fn lay_out(plan: &Plan<'_>) -> Layout {
     let count = plan.widths.len();
     if count == 0 {
@@ -94,14 +96,14 @@ pub(super) fn lay_out(plan: &Plan<'_>) -> Layout {
     }
 }
 
-/// Which edges close a cycle on a walk through the graph.
+/// Returns for each edge whether it closes a cycle on a depth-first walk.
 fn closing(count: usize, edges: &[(usize, usize)]) -> Vec<bool> {
     let mut out = vec![Vec::new(); count];
     for (number, &(from, _)) in edges.iter().enumerate() {
         out[from].push(number);
     }
     let mut closing = vec![false; edges.len()];
-    // 0: not seen, 1: on the way, 2: left.
+    // 0: not visited, 1: on the current path, 2: finished.
     let mut state = vec![0u8; count];
     for start in 0..count {
         let mut way = Vec::new();
@@ -130,8 +132,8 @@ fn closing(count: usize, edges: &[(usize, usize)]) -> Vec<bool> {
     closing
 }
 
-/// The layer of each node, from 0 at the top: the first with room below all it leads to. Who has the
-/// longest line behind it chooses first.
+/// Returns the layer of each node, from 0 at the top: the first one with space below all nodes it
+/// leads to. The node with the longest path behind it chooses first.
 fn layers(count: usize, upward: &[(usize, usize)]) -> Vec<usize> {
     let (mut above, mut below) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for &(from, to) in upward {
@@ -161,7 +163,7 @@ fn layers(count: usize, upward: &[(usize, usize)]) -> Vec<usize> {
             }
         }
     }
-    // Room may have been found below a layer that stayed empty.
+    // A node may have gone below a layer that stayed empty.
     let mut used: Vec<usize> = layer_of.clone();
     used.sort_unstable();
     used.dedup();
@@ -169,7 +171,7 @@ fn layers(count: usize, upward: &[(usize, usize)]) -> Vec<usize> {
     layer_of.iter().map(rank).collect()
 }
 
-/// The nodes, each after all that it leads to.
+/// Returns the nodes, each after all that it leads to.
 fn from_the_top(above: &[Vec<usize>], below: &[Vec<usize>]) -> Vec<usize> {
     let mut missing: Vec<usize> = above.iter().map(Vec::len).collect();
     let mut order: Vec<usize> = (0..above.len())
@@ -207,7 +209,7 @@ impl Points {
         }
     }
 
-    /// Joins two nodes, through a bend in each layer between; the bends, from below.
+    /// Joins two nodes through a bend in each layer between them. Returns the bends from below.
     fn join(&mut self, (from, to): (usize, usize)) -> Vec<usize> {
         let (low, high) = (self.layer_of[from], self.layer_of[to]);
         let mut bends = Vec::new();
@@ -232,7 +234,7 @@ impl Points {
         self.below[upper].push(lower);
     }
 
-    /// Orders each layer by the mean place of the neighbours, down and up in turns.
+    /// Orders each layer by the mean position of the neighbours, alternating down and up.
     fn order(&mut self) {
         let mut place = vec![0.0; self.layer_of.len()];
         for layer in &self.layers {
@@ -261,7 +263,7 @@ impl Points {
         }
     }
 
-    /// Gives every point its x: near its neighbours, in order, with gaps.
+    /// Assigns every point its x: near its neighbours, in order, with gaps.
     fn place(&mut self, gap: f64) {
         self.x = vec![0.0; self.layer_of.len()];
         for layer in 0..self.layers.len() {
@@ -286,8 +288,8 @@ impl Points {
         self.x.iter_mut().for_each(|x| *x -= least);
     }
 
-    /// Puts the points of a layer where they wish to be, as nearly as the gaps allow: least squares,
-    /// by joining neighbours that would overlap into blocks that move together.
+    /// Moves the points of a layer to where they wish to be, as nearly as the gaps allow: a
+    /// least-squares fit. Neighbours that would overlap join into blocks that move together.
     fn settle(&mut self, layer: usize, gap: f64, wish: impl Fn(&Points, usize) -> Option<f64>) {
         let mut offsets = Vec::with_capacity(self.layers[layer].len());
         let mut offset = 0.0;
@@ -301,7 +303,7 @@ impl Points {
             offsets.push(offset);
             before = Some(point);
         }
-        // Blocks: their wish without offsets, and how many points they have.
+        // For each block: its wish without offsets, and its number of points.
         let mut blocks: Vec<(f64, usize)> = Vec::new();
         for (at, &point) in self.layers[layer].iter().enumerate() {
             let wish = wish(self, point).unwrap_or(self.x[point]);
@@ -347,7 +349,7 @@ mod tests {
             assert!(x >= 49.9 && x <= layout.width - 49.9, "{at} is inside");
             for &(other, other_layer) in &layout.nodes[..at] {
                 let apart = layer != other_layer || (x - other).abs() >= 119.9;
-                assert!(apart, "{at} lies on another: {layout:?}");
+                assert!(apart, "{at} overlaps another: {layout:?}");
             }
         }
         for (number, &(from, to)) in edges.iter().enumerate() {
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_lie_below_those_they_wait_for() {
+    fn waiters_are_below_their_blockers() {
         let layout = check(4, &[(1, 0), (2, 0), (3, 1), (3, 0)]);
         let layers: Vec<usize> = layout.nodes.iter().map(|node| node.1).collect();
         assert_eq!(layers, [0, 1, 1, 2]);
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_behind_one_stands_in_rows() {
+    fn many_waiters_of_one_blocker_are_in_rows() {
         let edges: Vec<(usize, usize)> = (1..50).map(|at| (at, 0)).collect();
         let layout = check(50, &edges);
         assert_eq!(layout.layer_count, 1 + 49usize.div_ceil(ABREAST));
