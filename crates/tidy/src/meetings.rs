@@ -205,11 +205,6 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"lock chain\", with the request or the release",
     ),
     (
-        "crates/foxton/src/engine/session_slot.rs",
-        2,
-        "\"session berth\", once coming back and once taken out",
-    ),
-    (
         "crates/sync/src/admission.rs",
         5,
         "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",
@@ -251,8 +246,8 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/foxton/src/engine/context_pool.rs",
-        4,
-        "\"rack place\" and \"rack overflow\", with what is taken or made; and when the database is closed",
+        2,
+        "\"pool overflow\", with the box that is taken or made; and when the database is closed",
     ),
     (
         "crates/foxton/src/catalog/mod.rs",
@@ -267,7 +262,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     (
         "crates/foxton/src/engine/background.rs",
         7,
-        "\"keeper\"; the thread itself is the other side",
+        "\"background thread\"; the thread itself is the other side",
     ),
     (
         "crates/foxton/src/checkpoint/mod.rs",
@@ -285,20 +280,15 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "what a checkpoint has come to: written by its thread",
     ),
     (
-        "crates/foxton/src/engine/idle_slot.rs",
-        5,
-        "\"rest\", by whoever takes a transaction up, lays it down or ends it; the others are those of the thread that \
-         ends idle ones, and of who looks in",
-    ),
-    (
-        "crates/foxton/src/engine/idle_registry.rs",
-        2,
-        "\"idle places\", once for each worker; the thread that ends idle transactions looks through them",
+        "crates/foxton/src/engine/slot.rs",
+        9,
+        "\"session slot\", \"idle slot\" and \"pool cell\", by the user that puts a box in or takes it out; the others are \
+         those of the idle timeout thread, of the close of a database and of the display of transactions",
     ),
     (
         "crates/foxton/src/engine/idle_timeout.rs",
-        2,
-        "a thread that ends idle transactions, and its end; no transaction passes them",
+        4,
+        "\"idle slots\", once for each context; the idle timeout thread, and its end",
     ),
 ];
 

@@ -29,7 +29,7 @@ const RETIRED: [(&str, &[&str]); 5] = [
             "Early",
             "Seen",
             "Until",
-            "CancelToken",
+            "Canceller",
             "Door",
             "State",
             "Tenure",

@@ -312,7 +312,7 @@ impl Database {
         }
         if engine.options.idle_timeout.is_some() {
             let now = engine.workers.clock().now();
-            let idle: HashMap<OwnerId, _> = engine.idlers.all().into_iter().collect();
+            let idle: HashMap<OwnerId, _> = engine.idle.all().into_iter().collect();
             for (owner, open) in &mut open {
                 let since = idle.get(owner).copied().unwrap_or(now);
                 open.idle = Some(now.saturating_duration_since(since));

@@ -9,8 +9,8 @@ use crate::api::index_range::{IndexRow, Types, decode_found};
 use crate::api::range::{decode, how_to_read, take_decoded};
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::error::Result;
-use crate::txn::handle::{UP, Up};
-use crate::txn::index_read::Found;
+use crate::txn::handle::{ATTACHED, TxnGuard};
+use crate::txn::index_read::EncodedRow;
 use crate::types::codec::{Key, Value};
 use crate::types::index::Index;
 use crate::types::lock_options::{Lock, LockOptions};
@@ -67,13 +67,13 @@ impl AsyncTransaction {
     ) -> impl Future<Output = Result<Option<(K::Owned, V::Owned)>>> + Send + use<'a, I, K, V> {
         let is_unique = index.is_unique();
         let only = (Bound::Included(key), Bound::Included(key));
-        let (up, by) = Up::prepared(self.up(), |state| match is_unique {
+        let (up, by) = TxnGuard::prepared(self.up(), |state| match is_unique {
             true => state.prepare_get_by(index, key),
             false => state.prepare_range_by(index, &only),
         });
         async move {
-            let (by, mut state, mut bytes) = (by?, up.expect(UP), None);
-            let copy = |found: Found<'_>| (found.key.to_vec(), found.value.to_vec());
+            let (by, mut state, mut bytes) = (by?, up.expect(ATTACHED), None);
+            let copy = |found: EncodedRow<'_>| (found.key.to_vec(), found.value.to_vec());
             if is_unique {
                 bytes = state
                     .yield_on(lock.wait, |state| {
@@ -81,9 +81,9 @@ impl AsyncTransaction {
                     })
                     .await?;
             } else {
-                state.scan.lock = lock;
-                state.scan.remaining.set(1);
-                let mut take = |found: Found<'_>| {
+                state.txn.scan.lock = lock;
+                state.txn.scan.remaining.set(1);
+                let mut take = |found: EncodedRow<'_>| {
                     bytes = Some(copy(found));
                     ControlFlow::Break(())
                 };
@@ -102,7 +102,7 @@ impl AsyncTransaction {
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> AsyncIndexRange<'_, I, K, V> {
-        let (up, by) = Up::prepared(self.up(), |state| state.prepare_range_by(index, &range));
+        let (up, by) = TxnGuard::prepared(self.up(), |state| state.prepare_range_by(index, &range));
         AsyncIndexRange {
             up,
             by,
@@ -123,7 +123,7 @@ impl AsyncTransaction {
 /// As [`IndexRange`](crate::IndexRange), read by a task.
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct AsyncIndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
-    up: Option<Up<'t>>,
+    up: Option<TxnGuard<'t>>,
     by: Result<usize>,
     types: Types<I, K, V>,
 }
@@ -131,7 +131,7 @@ pub struct AsyncIndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
 impl<I: ?Sized, K: ?Sized, V: ?Sized> fmt::Debug for AsyncIndexRange<'_, I, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncIndexRange")
-            .field("scan", &self.up.as_ref().map(|up| &up.scan))
+            .field("scan", &self.up.as_ref().map(|up| &up.txn.scan))
             .finish_non_exhaustive()
     }
 }
@@ -148,11 +148,11 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         mut take: impl FnMut(I::Owned, K::Owned, V::Owned) -> ControlFlow<()>,
     ) -> Result<()> {
         let AsyncIndexRange { up, by, .. } = self;
-        let (by, mut state) = (by?, up.expect(UP));
-        let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
-        let cancel_token = state.cancel_token.clone();
+        let (by, mut state) = (by?, up.expect(ATTACHED));
+        let (wait, kind) = (state.txn.scan.lock.wait, state.kind_of(by));
+        let cancel_token = state.txn.cancel_token.clone();
         let mut failure = None;
-        let mut give = |found: Found<'_>| {
+        let mut give = |found: EncodedRow<'_>| {
             if !is_not_cancelled(&cancel_token) {
                 return ControlFlow::Break(());
             }

@@ -16,10 +16,10 @@ use crate::api::range::{decode, how_to_read, take_decoded};
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::error::Result;
 use crate::options::Durability;
+use crate::txn::bound::BoundTxn;
 use crate::txn::commit;
 use crate::txn::explicit_lock;
-use crate::txn::handle::{Hand, UP, Up};
-use crate::txn::state::State;
+use crate::txn::handle::{ATTACHED, TxnGuard, TxnHandle};
 use crate::txn::write::Write;
 use crate::types::codec::{Key, Value};
 use crate::types::isolation::Isolation;
@@ -56,24 +56,26 @@ use crate::types::table::Table;
 /// # Ok::<(), foxton::Error>(())
 /// ```
 pub struct AsyncTransaction {
-    hand: Hand,
+    handle: TxnHandle,
 }
 
 impl fmt::Debug for AsyncTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AsyncTransaction").field(&self.hand).finish()
+        f.debug_tuple("AsyncTransaction")
+            .field(&self.handle)
+            .finish()
     }
 }
 
 impl AsyncTransaction {
-    pub(crate) fn new(state: Box<State>) -> AsyncTransaction {
-        let hand = Hand::new(state);
-        AsyncTransaction { hand }
+    pub(crate) fn new(state: Box<BoundTxn>) -> AsyncTransaction {
+        let handle = TxnHandle::new(state);
+        AsyncTransaction { handle }
     }
 
     /// Takes up what it works with.
-    pub(crate) fn up(&mut self) -> Result<Up<'_>> {
-        let mut up = self.hand.up()?;
+    pub(crate) fn up(&mut self) -> Result<TxnGuard<'_>> {
+        let mut up = self.handle.attach()?;
         // The operation before may have been forgotten while it waited.
         up.withdraw();
         Ok(up)
@@ -122,11 +124,11 @@ impl AsyncTransaction {
         key: &K,
         lock: LockOptions,
     ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
-        let (up, table) = Up::prepared(self.up(), |state| state.prepare_get(table, key));
+        let (up, table) = TxnGuard::prepared(self.up(), |state| state.prepare_get(table, key));
         async move {
             let (table, mut bytes) = (table?, None);
             let mut read = Some(|found: &[u8]| bytes = Some(found.to_vec()));
-            up.expect(UP)
+            up.expect(ATTACHED)
                 .yield_on(lock.wait, |state| state.get_step(table, lock, &mut read))
                 .await?;
             Ok(bytes.map(|bytes| V::decode(&bytes)).transpose()?)
@@ -180,10 +182,11 @@ impl AsyncTransaction {
         value: Option<&V>,
         write: Write,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let (up, table) = Up::prepared(self.up(), |state| state.prepare_write(table, key, value));
+        let (up, table) =
+            TxnGuard::prepared(self.up(), |state| state.prepare_write(table, key, value));
         async move {
-            let (table, mut state) = (table?, up.expect(UP));
-            let attempt = |state: &mut State| state.write_step(table, write);
+            let (table, mut state) = (table?, up.expect(ATTACHED));
+            let attempt = |state: &mut BoundTxn| state.write_step(table, write);
             let existed = state.yield_on(LockWait::Default, attempt).await?;
             state.after_write()?;
             Ok(existed)
@@ -196,7 +199,7 @@ impl AsyncTransaction {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> AsyncRange<'_, K, V> {
-        let (up, table) = Up::prepared(self.up(), |state| state.prepare_range(table, &range));
+        let (up, table) = TxnGuard::prepared(self.up(), |state| state.prepare_range(table, &range));
         AsyncRange {
             up,
             table,
@@ -214,11 +217,11 @@ impl AsyncTransaction {
         lock: TableLock,
         wait: LockWait,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let (up, request) = Up::prepared(self.up(), |state| {
+        let (up, request) = TxnGuard::prepared(self.up(), |state| {
             state.prepare_lock_table(table, lock, wait)
         });
         async move {
-            let (request, mut state) = (request?, up.expect(UP));
+            let (request, mut state) = (request?, up.expect(ATTACHED));
             state.yield_on(wait, |state| state.lock_step(request)).await
         }
     }
@@ -268,28 +271,28 @@ impl AsyncTransaction {
     /// As [`Transaction::set_label`](crate::Transaction::set_label).
     pub fn set_label(&mut self, label: impl Into<Label>) {
         if let Ok(mut up) = self.up() {
-            up.owner.set_label(label);
+            up.ctx.owner.set_label(label);
         }
     }
 
     /// As [`Transaction::set_cancel_token`](crate::Transaction::set_canceller).
     pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
         if let Ok(mut up) = self.up() {
-            up.set_cancel_token(cancel_token);
+            up.txn.set_cancel_token(cancel_token);
         }
     }
 
     /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
     pub fn set_durability(&mut self, durability: Durability) {
         if let Ok(mut up) = self.up() {
-            up.durability = durability;
+            up.txn.durability = durability;
         }
     }
 
     /// As [`Transaction::set_isolation`](crate::Transaction::set_isolation).
     pub fn set_isolation(&mut self, isolation: Isolation) {
         if let Ok(mut up) = self.up() {
-            up.isolation = isolation;
+            up.txn.isolation = isolation;
         }
     }
 
@@ -299,7 +302,7 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub async fn commit(self) -> Result<()> {
-        let mut state = self.hand.end()?;
+        let mut state = self.handle.into_bound()?;
         state.withdraw();
         commit::commit(state).await.map(drop)
     }
@@ -309,7 +312,7 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub async fn commit_at(self) -> Result<Lsn> {
-        let mut state = self.hand.end()?;
+        let mut state = self.handle.into_bound()?;
         state.withdraw();
         state.fix_commit_lsn();
         commit::commit(state).await
@@ -324,7 +327,7 @@ impl AsyncTransaction {
 /// As [`Range`](crate::Range), read by a task.
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
-    up: Option<Up<'t>>,
+    up: Option<TxnGuard<'t>>,
     table: Result<usize>,
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
@@ -332,7 +335,7 @@ pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
 impl<K: ?Sized, V: ?Sized> fmt::Debug for AsyncRange<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncRange")
-            .field("scan", &self.up.as_ref().map(|up| &up.scan))
+            .field("scan", &self.up.as_ref().map(|up| &up.txn.scan))
             .finish_non_exhaustive()
     }
 }
@@ -349,8 +352,8 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
         mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let AsyncRange { up, table, .. } = self;
-        let (table, mut state) = (table?, up.expect(UP));
-        let (wait, cancel_token) = (state.scan.lock.wait, state.cancel_token.clone());
+        let (table, mut state) = (table?, up.expect(ATTACHED));
+        let (wait, cancel_token) = (state.txn.scan.lock.wait, state.txn.cancel_token.clone());
         let mut take = |key: &[u8], value: &[u8]| match is_not_cancelled(&cancel_token) {
             true => take(key, value),
             false => ControlFlow::Break(()),

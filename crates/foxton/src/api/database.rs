@@ -27,11 +27,10 @@ use crate::catalog::Catalog;
 use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError, CheckpointStats};
 use crate::engine::Engine;
 use crate::engine::background::BackgroundThread;
-use crate::engine::checkpoint_thread::Checkpointer;
-use crate::engine::context_pool::Rack;
+use crate::engine::checkpoint_thread::CheckpointThread;
+use crate::engine::context_pool::ContextPool;
 use crate::engine::early_release::EarlyRelease;
-use crate::engine::idle_registry::Idlers;
-use crate::engine::idle_timeout::IdleEnder;
+use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::error::{Request, Result, Storage};
 use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
@@ -40,7 +39,7 @@ use crate::recovery::open_error::{
     no_superblock, not_created, not_locked, not_one, not_opened, told,
 };
 use crate::recovery::restart::{Recovered, RestartError, Restarted, restart};
-use crate::txn::state::State;
+use crate::txn::bound::BoundTxn;
 use crate::types::limits::RESTORE_FILE;
 
 /// An open database. Cheap to clone; all clones are one database.
@@ -74,40 +73,39 @@ use crate::types::limits::RESTORE_FILE;
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    door: Arc<Door>,
+    inner: Arc<DatabaseInner>,
 }
 
 /// What all handles of a database share.
-struct Door {
+struct DatabaseInner {
     engine: Arc<Engine>,
-    rack: Rack<State>,
+    pool: ContextPool<BoundTxn>,
     recovered: Recovered,
-    watch: Watch,
+    threads: ServiceThreads,
 }
 
-/// The threads that tell what goes on, for those who asked for them, and the one that makes
-/// checkpoints.
+/// Threads of an open database: observation, dumps of waits, checkpoints, idle timeout.
 #[derive(Default)]
-struct Watch {
+struct ServiceThreads {
     _server: Option<Server>,
     _dumper: Option<Dumper>,
-    _checkpointer: Option<Checkpointer>,
-    _idle_ender: Option<IdleEnder>,
+    _checkpoint: Option<CheckpointThread>,
+    _idle_timeout: Option<IdleTimeoutThread>,
 }
 
-impl Drop for Door {
+impl Drop for DatabaseInner {
     fn drop(&mut self) {
-        self.watch = Watch::default();
-        // What lies in the rack keeps the engine alive.
-        self.rack.close();
+        self.threads = ServiceThreads::default();
+        // The boxes in the pool keep the engine alive.
+        self.pool.close();
     }
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
-            .field("options", &self.door.engine.options)
-            .field("log", &self.door.engine.log)
+            .field("options", &self.inner.engine.options)
+            .field("log", &self.inner.engine.log)
             .finish_non_exhaustive()
     }
 }
@@ -189,7 +187,7 @@ impl Database {
             CheckpointControl::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
-            keeper: BackgroundThread::new(locks.clone(), workers.clone()),
+            background: BackgroundThread::new(locks.clone(), workers.clone()),
             locks,
             log,
             checkpoints: Arc::new(checkpoints),
@@ -201,23 +199,23 @@ impl Database {
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
             admission: options.admission.open(),
-            idlers: Idlers::default(),
+            idle: IdleRegistry::default(),
             options,
-            place: path.display().to_string(),
+            location: path.display().to_string(),
             opened: Instant::now(),
             device,
             superblock,
         };
         let engine = Arc::new(engine);
         index_build::recall(&engine)?;
-        let door = Door {
-            watch: Watch::start(&engine, directory)?,
+        let inner = DatabaseInner {
+            threads: ServiceThreads::start(&engine, directory)?,
             engine,
-            rack: Rack::new(),
+            pool: ContextPool::new(),
             recovered,
         };
         let db = Database {
-            door: Arc::new(door),
+            inner: Arc::new(inner),
         };
         for declared in &db.options().indexes.0 {
             let mut tx = db.begin_busy()?;
@@ -234,9 +232,9 @@ impl Database {
     /// transaction is open.
     #[inline]
     pub fn begin(&self) -> Result<Transaction> {
-        let mut state = State::acquire(&self.door.engine, &self.door.rack)?;
-        state.enter();
-        Ok(Transaction::new(state))
+        let mut bound = BoundTxn::acquire(&self.inner.engine, &self.inner.pool)?;
+        bound.ctx.take_slot();
+        Ok(Transaction::new(bound))
     }
 
     /// Begins a transaction whose operations are futures. Beginning itself never waits.
@@ -244,7 +242,7 @@ impl Database {
     /// # Errors
     /// As for [`begin`](Self::begin).
     pub fn begin_async(&self) -> Result<AsyncTransaction> {
-        State::acquire(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
+        BoundTxn::acquire(&self.inner.engine, &self.inner.pool).map(AsyncTransaction::new)
     }
 
     /// Returns when everything that was committed before is durable, whatever its
@@ -330,7 +328,7 @@ impl Database {
         made.map_err(|error| match error {
             CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
-            other => other.told(Path::new(&engine.place)).in_passing(),
+            other => other.told(Path::new(&engine.location)).in_passing(),
         })
     }
 
@@ -342,74 +340,75 @@ impl Database {
 
     /// What opening the database found in its log.
     pub fn recovered(&self) -> &Recovered {
-        &self.door.recovered
+        &self.inner.recovered
     }
 
     /// How it was opened.
     pub fn options(&self) -> &Options {
-        &self.door.engine.options
+        &self.inner.engine.options
     }
 
     /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
     #[cfg(feature = "hooks")]
     pub fn failpoints(&self) -> &foxton_sync::failpoint::Failpoints {
-        self.door.engine.workers.failpoints()
+        self.inner.engine.workers.failpoints()
     }
 
     /// The time by which intervals and the waits of tasks end. Waits of threads go by the real time.
     #[cfg(feature = "hooks")]
     pub fn clock(&self) -> &foxton_sync::clock::Clock {
-        self.door.engine.workers.clock()
+        self.inner.engine.workers.clock()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        &self.door.engine
+        &self.inner.engine
     }
 
-    /// Begins a transaction of the database's own, which is at it until it ends.
+    /// Begins a transaction of the database itself, which is never idle.
     pub(crate) fn begin_busy(&self) -> Result<Transaction> {
         self.acquire().map(Transaction::busy)
     }
 
-    /// What a session works with.
-    pub(crate) fn acquire(&self) -> Result<Box<State>> {
-        State::acquire(&self.door.engine, &self.door.rack)
+    /// Acquires a box for a session.
+    pub(crate) fn acquire(&self) -> Result<Box<BoundTxn>> {
+        BoundTxn::acquire(&self.inner.engine, &self.inner.pool)
     }
 }
 
-impl Watch {
-    fn start(engine: &Arc<Engine>, directory: Option<&Path>) -> Result<Watch> {
-        let mut watch = Watch::default();
+impl ServiceThreads {
+    fn start(engine: &Arc<Engine>, directory: Option<&Path>) -> Result<ServiceThreads> {
+        let mut threads = ServiceThreads::default();
         let at = match &engine.options.observe {
             Observe::Off => None,
             Observe::InDirectory => Some(None),
             Observe::At(path) => Some(Some(path.as_path())),
         };
         if let Some(at) = at {
-            watch.observe(engine, directory, at)?;
+            threads.observe(engine, directory, at)?;
         }
         if let Some(bound) = engine.options.dump_waits_after {
             let dumper = Dumper::start(engine, bound).map_err(|source| {
                 let doing = "open what dumps of waits go to".to_owned();
                 Storage::Io { doing, source }
             })?;
-            watch._dumper = Some(dumper);
+            threads._dumper = Some(dumper);
         }
         if let Some(timeout) = engine.options.idle_timeout {
-            let ender = IdleEnder::start(engine, timeout).map_err(|source| Storage::Io {
-                doing: "start the thread that ends idle transactions".to_owned(),
-                source,
-            })?;
-            watch._idle_ender = Some(ender);
+            let thread =
+                IdleTimeoutThread::start(engine, timeout).map_err(|source| Storage::Io {
+                    doing: "start the thread that ends idle transactions".to_owned(),
+                    source,
+                })?;
+            threads._idle_timeout = Some(thread);
         }
         if engine.options.checkpoint_log_bytes < u64::MAX {
-            let checkpointer = Checkpointer::start(engine).map_err(|source| Storage::Io {
+            let thread = CheckpointThread::start(engine).map_err(|source| Storage::Io {
                 doing: "start the thread that makes checkpoints".to_owned(),
                 source,
             })?;
-            watch._checkpointer = Some(checkpointer);
+            threads._checkpoint = Some(thread);
         }
-        Ok(watch)
+        Ok(threads)
     }
 
     fn observe(

@@ -3,7 +3,7 @@
 use crate::api::async_transaction::AsyncTransaction;
 use crate::api::transaction::Transaction;
 use crate::error::Result;
-use crate::txn::handle::{UP, Up};
+use crate::txn::handle::{ATTACHED, TxnGuard};
 use crate::types::codec::{Key, Value};
 use crate::types::lock_options::{Lock, LockOptions};
 use crate::types::table::Table;
@@ -123,12 +123,13 @@ impl AsyncTransaction {
         L: Into<LockOptions>,
     {
         let lock = lock.into();
-        let (up, prepared) = Up::prepared(self.up(), |state| state.prepare_get_many(table, keys));
+        let (up, prepared) =
+            TxnGuard::prepared(self.up(), |state| state.prepare_get_many(table, keys));
         async move {
             let (table, keys) = prepared?;
             let (mut next, mut values) = (0, Vec::new());
             let mut take = |_, bytes: Option<&[u8]>| values.push(bytes.map(<[u8]>::to_vec));
-            up.expect(UP)
+            up.expect(ATTACHED)
                 .yield_on(lock.wait, |state| {
                     state.get_many_step(table, lock, &keys, &mut next, &mut take)
                 })

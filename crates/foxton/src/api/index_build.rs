@@ -27,8 +27,10 @@ use crate::catalog::{OpenIndex, OpenTable};
 use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
+use crate::txn::bound::BoundTxn;
+use crate::txn::context::WorkerContext;
 use crate::txn::index_plan::extract;
-use crate::txn::state::{State, TableLocks};
+use crate::txn::table_locks::TableLocks;
 use crate::types::codec::Undecodable;
 use crate::types::index::DeclaredIndex;
 use crate::types::index_entry::ExtractedKeys;
@@ -79,10 +81,10 @@ pub(crate) fn create(
         return Err(IndexError::Name { bytes: name.len() }.into());
     }
     let (key_type, value_type) = &declared.table_types;
-    let mut state = tx.up()?;
-    let table = state.resolve(declared.table, key_type, value_type)?;
-    lock_whole(&mut state, &table, Mode::SIX)?;
-    drop(state);
+    let mut bound = tx.up()?;
+    let table = bound.ctx.resolve(declared.table, key_type, value_type)?;
+    lock_whole(&mut bound, &table, Mode::SIX)?;
+    drop(bound);
     let record = IndexRecord {
         name: name.to_owned(),
         table: declared.table.to_owned(),
@@ -98,11 +100,11 @@ pub(crate) fn create(
             return Err(stored.differs_from(&record).into());
         }
     }
-    let set = table.kept.set(&tx.up()?.worker);
+    let set = table.kept.set(&tx.up()?.ctx.worker);
     if set.open.iter().any(|open| open.record.name == name) {
         return Ok(());
     }
-    let engine = tx.up()?.engine.clone();
+    let engine = tx.up()?.ctx.engine.clone();
     let entries = engine.catalog.entries(&record, &table);
     let open = OpenIndex::new(record, entries, declared.extract.clone());
     fill(&engine, &table, &open, progress)?;
@@ -120,7 +122,7 @@ pub(crate) fn create(
 
 /// Forgets an index; to be committed by the caller, at once. Returns it, if it exists.
 pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotten>> {
-    let engine = tx.up()?.engine.clone();
+    let engine = tx.up()?.ctx.engine.clone();
     let Some(known) = engine.catalog.index(name) else {
         return Ok(None);
     };
@@ -181,14 +183,14 @@ impl Forgotten {
 }
 
 /// Locks the whole of a table, or of an index.
-pub(crate) fn lock_whole(state: &mut State, table: &OpenTable, mode: Mode) -> Result<()> {
-    state.block_on(LockWait::Default, |state| {
-        let State {
+pub(crate) fn lock_whole(bound: &mut BoundTxn, table: &OpenTable, mode: Mode) -> Result<()> {
+    bound.block_on(LockWait::Default, |bound| {
+        let WorkerContext {
             engine,
             worker,
             owner,
             ..
-        } = state;
+        } = &mut bound.ctx;
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         locks.lock_table_name(Name::table(table.record.id), mode)
     })
@@ -329,16 +331,16 @@ pub(crate) fn compare(
     index: &OpenIndex,
     mut note: impl FnMut(&[u8], &str),
 ) -> Result<()> {
-    let state = &mut *tx.up()?;
+    let bound = &mut *tx.up()?;
     let entries = &*index.entries;
     let table = entries.of.as_deref().expect("entries lead to a table");
-    lock_whole(state, table, Mode::S)?;
-    lock_whole(state, entries, Mode::S)?;
+    lock_whole(bound, table, Mode::S)?;
+    lock_whole(bound, entries, Mode::S)?;
     if index.is_dropped() {
         return Ok(());
     }
     let mut found = ExtractedKeys::default();
-    walk(&state.worker, table, |guard, row| {
+    walk(&bound.ctx.worker, table, |guard, row| {
         extract(index, row.key(), row.value(&mut guard.hazard()), &mut found)?;
         for index_key in found.iter() {
             let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -358,7 +360,7 @@ pub(crate) fn compare(
         }
         Ok(())
     })?;
-    walk(&state.worker, entries, |guard, entry| {
+    walk(&bound.ctx.worker, entries, |guard, entry| {
         let (mut of_entry, mut of_row) = (guard.hazard(), guard.hazard());
         let Some(value) = entry.value(&mut of_entry) else {
             return Ok(());

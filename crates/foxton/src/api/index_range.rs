@@ -8,8 +8,8 @@ use crate::api::range::{decode, how_to_read, take_decoded};
 use crate::api::transaction::Transaction;
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::error::Result;
-use crate::txn::handle::{UP, Up};
-use crate::txn::index_read::Found;
+use crate::txn::handle::{ATTACHED, TxnGuard};
+use crate::txn::index_read::EncodedRow;
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::index_entry::EntryKind;
@@ -53,7 +53,7 @@ pub(crate) type Types<I, K, V> =
 /// ```
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct IndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
-    up: Option<Up<'t>>,
+    up: Option<TxnGuard<'t>>,
     by: Result<usize>,
     types: Types<I, K, V>,
 }
@@ -61,18 +61,18 @@ pub struct IndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
 impl<I: ?Sized, K: ?Sized, V: ?Sized> fmt::Debug for IndexRange<'_, I, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IndexRange")
-            .field("scan", &self.up.as_ref().map(|up| &up.scan))
+            .field("scan", &self.up.as_ref().map(|up| &up.txn.scan))
             .finish_non_exhaustive()
     }
 }
 
 impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, K, V> {
     pub(crate) fn new(
-        up: Result<Up<'t>>,
+        up: Result<TxnGuard<'t>>,
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> IndexRange<'t, I, K, V> {
-        let (up, by) = Up::prepared(up, |state| state.prepare_range_by(index, &range));
+        let (up, by) = TxnGuard::prepared(up, |state| state.prepare_range_by(index, &range));
         IndexRange {
             up,
             by,
@@ -112,11 +112,11 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, 
             Ok(by) => *by,
             Err(_) => return std::mem::replace(&mut self.by, Ok(usize::MAX)).map(drop),
         };
-        let state = self.up.as_deref_mut().expect(UP);
-        let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
-        let cancel_token = state.cancel_token.clone();
+        let state = self.up.as_deref_mut().expect(ATTACHED);
+        let (wait, kind) = (state.txn.scan.lock.wait, state.kind_of(by));
+        let cancel_token = state.txn.cancel_token.clone();
         let mut failure = None;
-        let mut give = |found: Found<'_>| {
+        let mut give = |found: EncodedRow<'_>| {
             if !is_not_cancelled(&cancel_token) {
                 return ControlFlow::Break(());
             }
@@ -193,7 +193,7 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Iterator for IndexRows
 
     fn next(&mut self) -> Option<Self::Item> {
         let range = self.0.as_mut()?;
-        let is_finished = |up: &Up<'_>| up.scan.is_finished();
+        let is_finished = |up: &TxnGuard<'_>| up.txn.scan.is_finished();
         if range.by.is_ok() && range.up.as_ref().is_some_and(is_finished) {
             return None;
         }
@@ -266,7 +266,7 @@ impl Transaction {
         }
         let (state, lock) = (&mut *self.up()?, lock.into());
         let by = state.prepare_get_by(index, key)?;
-        let mut read = |found: Found<'_>| decode::<K, V>(found.key, found.value);
+        let mut read = |found: EncodedRow<'_>| decode::<K, V>(found.key, found.value);
         let row = state.block_on(lock.wait, |state| state.get_by_step(by, lock, &mut read))?;
         Ok(row.transpose()?)
     }
@@ -310,7 +310,7 @@ impl Transaction {
 /// What an index gave, as its types.
 pub(crate) fn decode_found<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
     kind: EntryKind,
-    found: &Found<'_>,
+    found: &EncodedRow<'_>,
 ) -> Result<IndexRow<I, K, V>, Undecodable> {
     let mut index_key = found.index_key;
     let index_key = match kind {

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::error::Result;
-use crate::txn::handle::{UP, Up};
+use crate::txn::handle::{ATTACHED, TxnGuard};
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::table::Table;
 
@@ -16,7 +16,7 @@ macro_rules! how_to_read {
         /// From the last key to the first.
         pub fn reversed(mut self) -> Self {
             if let Some(up) = &mut self.up {
-                up.scan.reversed = !up.scan.reversed;
+                up.txn.scan.reversed = !up.txn.scan.reversed;
             }
             self
         }
@@ -24,7 +24,7 @@ macro_rules! how_to_read {
         /// At most `count` rows.
         pub fn limit(self, count: u64) -> Self {
             if let Some(up) = &self.up {
-                up.scan.remaining.set(count);
+                up.txn.scan.remaining.set(count);
             }
             self
         }
@@ -32,7 +32,7 @@ macro_rules! how_to_read {
         /// Locks what is read in this way instead of shared.
         pub fn locked(mut self, lock: impl Into<$crate::types::lock_options::LockOptions>) -> Self {
             if let Some(up) = &mut self.up {
-                up.scan.lock = lock.into();
+                up.txn.scan.lock = lock.into();
             }
             self
         }
@@ -79,7 +79,7 @@ pub(crate) use how_to_read;
 /// ```
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct Range<'t, K: ?Sized, V: ?Sized> {
-    up: Option<Up<'t>>,
+    up: Option<TxnGuard<'t>>,
     table: Result<usize>,
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
@@ -87,18 +87,18 @@ pub struct Range<'t, K: ?Sized, V: ?Sized> {
 impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Range")
-            .field("scan", &self.up.as_ref().map(|up| &up.scan))
+            .field("scan", &self.up.as_ref().map(|up| &up.txn.scan))
             .finish_non_exhaustive()
     }
 }
 
 impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
     pub(crate) fn new(
-        up: Result<Up<'t>>,
+        up: Result<TxnGuard<'t>>,
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> Range<'t, K, V> {
-        let (up, table) = Up::prepared(up, |state| state.prepare_range(table, &range));
+        let (up, table) = TxnGuard::prepared(up, |state| state.prepare_range(table, &range));
         Range {
             up,
             table,
@@ -161,9 +161,9 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
     ) -> Result<()> {
         let Range { up, table, .. } = self;
         let table = table?;
-        match up.expect(UP) {
-            Up::At(state) if state.cancel_token.is_none() => {
-                let wait = state.scan.lock.wait;
+        match up.expect(ATTACHED) {
+            TxnGuard::Kept(state) if state.txn.cancel_token.is_none() => {
+                let wait = state.txn.scan.lock.wait;
                 state.block_on(wait, |state| state.scan_step(table, &mut take))
             }
             up => read_up(up, table, &mut take),
@@ -232,12 +232,12 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Rows<'_, K, V> {
                 return range.table.map(|_| None);
             }
         };
-        let state = range.up.as_deref_mut().expect(UP);
-        if state.scan.is_finished() {
+        let state = range.up.as_deref_mut().expect(ATTACHED);
+        if state.txn.scan.is_finished() {
             return Ok(None);
         }
         let mut row = None;
-        let wait = state.scan.lock.wait;
+        let wait = state.txn.scan.lock.wait;
         state.block_on(wait, |state| {
             state.scan_step(table, &mut |key, value| {
                 row = Some(decode::<K, V>(key, value));
@@ -266,9 +266,9 @@ type Take<'t> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 't;
 /// Apart, so that where nothing is ever laid down, and nobody may cancel, nothing is to be done for that.
 #[cold]
 #[inline(never)]
-fn read_up(mut up: Up<'_>, table: usize, take: &mut Take<'_>) -> Result<()> {
+fn read_up(mut up: TxnGuard<'_>, table: usize, take: &mut Take<'_>) -> Result<()> {
     let state = &mut *up;
-    let (wait, cancel_token) = (state.scan.lock.wait, state.cancel_token.clone());
+    let (wait, cancel_token) = (state.txn.scan.lock.wait, state.txn.cancel_token.clone());
     let mut take = |key: &[u8], value: &[u8]| match is_not_cancelled(&cancel_token) {
         true => take(key, value),
         false => ControlFlow::Break(()),

@@ -11,7 +11,7 @@ use crate::api::transaction::Transaction;
 use crate::engine::background::TICK;
 use crate::engine::{Counter, Engine};
 use crate::error::{Error, Result};
-use crate::txn::state::State;
+use crate::txn::bound::BoundTxn;
 
 /// Half of the longest pause after the first defeat; doubled for each further one up to [`LONGEST`].
 const FIRST: Duration = Duration::from_micros(50);
@@ -135,7 +135,7 @@ where
             // Shorter than the keeper can time it: others go first, once.
             yield_once().await;
         } else {
-            engine.keeper.sleep_until(Instant::now() + pause).await;
+            engine.background.sleep_until(Instant::now() + pause).await;
         }
     }
 }
@@ -148,12 +148,12 @@ struct Attempts {
 
 impl Attempts {
     /// Begins another, and returns a random number.
-    fn begin(&self, state: &mut State) -> u64 {
-        state.owner.set_defeats(self.defeats);
+    fn begin(&self, bound: &mut BoundTxn) -> u64 {
+        bound.ctx.owner.set_defeats(self.defeats);
         if self.defeats > 0 {
-            state.count(Counter::Reruns);
+            bound.ctx.count(Counter::Reruns);
         }
-        state.worker.random()
+        bound.ctx.worker.random()
     }
 
     /// Notes `error`, and says how long to pause before the next attempt; gives the error back if

@@ -11,11 +11,11 @@ use crate::api::retry;
 use crate::api::transaction::Transaction;
 use crate::engine::Engine;
 use crate::engine::cancel_token::CancelToken;
-use crate::engine::session_slot::{BERTH, Berth};
+use crate::engine::slot::{BoxSlot, SESSION_SLOT};
 use crate::error::{Request, Result};
 use crate::options::Locking;
+use crate::txn::bound::BoundTxn;
 use crate::txn::explicit_lock;
-use crate::txn::state::State;
 use crate::types::lock_options::LockOptions;
 
 /// Advisory locks that stay from one transaction to the next, and the transactions among which they do.
@@ -67,15 +67,15 @@ use crate::types::lock_options::LockOptions;
 /// assert_send::<foxton::Session>();
 /// ```
 pub struct Session {
-    /// `None` while a transaction has it, or has brought it back to the berth.
-    state: Option<Box<State>>,
-    berth: Arc<Berth<State>>,
+    /// `None` while a transaction has it, or has put it into the slot.
+    bound: Option<Box<BoundTxn>>,
+    slot: Arc<BoxSlot<BoundTxn>>,
     engine: Arc<Engine>,
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = self.state.as_ref().map(|state| state.owner.id());
+        let owner = self.bound.as_ref().map(|bound| bound.ctx.owner.id());
         f.debug_struct("Session")
             .field("owner", &owner)
             .finish_non_exhaustive()
@@ -91,30 +91,30 @@ impl Database {
         if self.options().locking == Locking::Off {
             return Err(Request::SessionWithoutLocks.into());
         }
-        let mut state = self.acquire()?;
-        let berth = Arc::new(Berth::new());
-        state.join_session(berth.clone());
+        let mut bound = self.acquire()?;
+        let slot = Arc::new(BoxSlot::new());
+        bound.join_session(slot.clone());
         Ok(Session {
-            engine: state.engine.clone(),
-            state: Some(state),
-            berth,
+            engine: bound.ctx.engine.clone(),
+            bound: Some(bound),
+            slot,
         })
     }
 }
 
 impl Session {
-    /// What it works with, while no transaction does.
-    fn state_mut(&mut self) -> Result<&mut State> {
-        if self.state.is_none() {
-            self.state = self.berth.take();
-            if let Some(state) = &self.state {
-                state.worker.account().passed(&BERTH);
+    /// Returns the box, while no transaction has it.
+    fn bound_mut(&mut self) -> Result<&mut BoundTxn> {
+        if self.bound.is_none() {
+            self.bound = self.slot.take();
+            if let Some(bound) = &self.bound {
+                bound.ctx.worker.account().passed(&SESSION_SLOT);
             }
         }
-        let state = self.state.as_deref_mut().ok_or(Request::SessionBusy)?;
-        // What was asked for before may have been forgotten while it waited.
-        state.withdraw();
-        Ok(state)
+        let bound = self.bound.as_deref_mut().ok_or(Request::SessionBusy)?;
+        // A future of an earlier request may have been forgotten while it waited.
+        bound.withdraw();
+        Ok(bound)
     }
 
     /// Names the session for people: what it holds and awaits is shown by this name, and so are its
@@ -123,7 +123,7 @@ impl Session {
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
     pub fn set_label(&mut self, label: impl Into<Label>) -> Result<()> {
-        self.state_mut()?.label_session(label.into());
+        self.bound_mut()?.label_session(label.into());
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl Session {
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
     pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) -> Result<()> {
-        self.state_mut()?.set_session_cancel_token(cancel_token);
+        self.bound_mut()?.txn.set_session_cancel_token(cancel_token);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Session {
     /// transaction of it is open.
     pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
         let request = explicit_lock::advisory(number, lock.into());
-        self.state_mut()?.lock_for_session(request)
+        self.bound_mut()?.lock_for_session(request)
     }
 
     /// As [`lock_advisory`](Self::lock_advisory), for tasks. A future that is dropped leaves no trace.
@@ -160,8 +160,8 @@ impl Session {
         lock: L,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
         let request = explicit_lock::advisory(number, lock.into());
-        let state = self.state_mut();
-        async move { state?.lock_for_session_async(request).await }
+        let bound = self.bound_mut();
+        async move { bound?.lock_for_session_async(request).await }
     }
 
     /// Takes back one [`lock_advisory`](Self::lock_advisory) of `number`, and lets go of it if that was the
@@ -171,7 +171,7 @@ impl Session {
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
     pub fn unlock_advisory(&mut self, number: u64) -> Result<bool> {
-        Ok(self.state_mut()?.unlock_number(number))
+        Ok(self.bound_mut()?.unlock_number(number))
     }
 
     /// Lets go of every number, however often it was locked, and says which they were, in no order.
@@ -179,7 +179,7 @@ impl Session {
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
     pub fn unlock_all(&mut self) -> Result<Vec<u64>> {
-        Ok(self.state_mut()?.unlock_numbers())
+        Ok(self.bound_mut()?.unlock_numbers())
     }
 
     /// Begins a transaction of the session. When it ends, however that is, the session's locks stay.
@@ -187,7 +187,7 @@ impl Session {
     /// # Errors
     /// `session_busy`, while another transaction of it is open; else as for [`Database::begin`].
     pub fn begin(&mut self) -> Result<Transaction> {
-        self.begin_state().map(Transaction::new)
+        self.begin_bound().map(Transaction::new)
     }
 
     /// As [`begin`](Self::begin), for tasks.
@@ -195,13 +195,13 @@ impl Session {
     /// # Errors
     /// As there.
     pub fn begin_async(&mut self) -> Result<AsyncTransaction> {
-        self.begin_state().map(AsyncTransaction::new)
+        self.begin_bound().map(AsyncTransaction::new)
     }
 
-    fn begin_state(&mut self) -> Result<Box<State>> {
+    fn begin_bound(&mut self) -> Result<Box<BoundTxn>> {
         self.engine.check()?;
-        self.state_mut()?.begin_in_session();
-        Ok(self.state.take().expect("looked at above"))
+        self.bound_mut()?.begin_in_session();
+        Ok(self.bound.take().expect("looked at above"))
     }
 
     /// As [`Database::run`], in transactions of the session.
@@ -228,9 +228,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let back = self.berth.close();
-        if let Some(state) = self.state.take().or(back) {
-            State::leave_session(state);
+        let back = self.slot.close();
+        if let Some(bound) = self.bound.take().or(back) {
+            BoundTxn::leave_session(bound);
         }
     }
 }

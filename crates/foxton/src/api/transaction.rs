@@ -11,9 +11,9 @@ use crate::catalog::index_catalog::is_index_table;
 use crate::engine::cancel_token::CancelToken;
 use crate::error::{IndexError, Result};
 use crate::options::Durability;
+use crate::txn::bound::BoundTxn;
 use crate::txn::explicit_lock;
-use crate::txn::handle::{Hand, Up};
-use crate::txn::state::State;
+use crate::txn::handle::{TxnGuard, TxnHandle};
 use crate::txn::write::Write;
 use crate::types::codec::{Key, TypeName, Value};
 use crate::types::isolation::Isolation;
@@ -66,31 +66,31 @@ use crate::types::table::Table;
 /// assert_sync::<foxton::Transaction>();
 /// ```
 pub struct Transaction {
-    hand: Hand,
+    handle: TxnHandle,
 }
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hand.fmt(f)
+        self.handle.fmt(f)
     }
 }
 
 impl Transaction {
-    pub(crate) fn new(state: Box<State>) -> Transaction {
-        let hand = Hand::new(state);
-        Transaction { hand }
+    pub(crate) fn new(state: Box<BoundTxn>) -> Transaction {
+        let handle = TxnHandle::new(state);
+        Transaction { handle }
     }
 
     /// One of the database's own, which is never idle.
-    pub(crate) fn busy(state: Box<State>) -> Transaction {
-        let hand = Hand::busy(state);
-        Transaction { hand }
+    pub(crate) fn busy(state: Box<BoundTxn>) -> Transaction {
+        let handle = TxnHandle::never_idle(state);
+        Transaction { handle }
     }
 
     /// Takes up what it works with.
     #[inline]
-    pub(crate) fn up(&mut self) -> Result<Up<'_>> {
-        self.hand.up()
+    pub(crate) fn up(&mut self) -> Result<TxnGuard<'_>> {
+        self.handle.attach()
     }
 
     /// The value of `key`, or `None`.
@@ -286,7 +286,7 @@ impl Transaction {
             // With the right type of keys it would be made, with wrong values, and no index ever could be.
             return Err(IndexError::ReservedTable.into());
         }
-        state.resolve(name, key_type, value_type).map(drop)
+        state.ctx.resolve(name, key_type, value_type).map(drop)
     }
 
     /// Locks all of `table`, until the transaction ends, and says whether it is locked: only with
@@ -393,7 +393,7 @@ impl Transaction {
     /// reports of deadlocks say the name.
     pub fn set_label(&mut self, label: impl Into<Label>) {
         if let Ok(mut up) = self.up() {
-            up.owner.set_label(label);
+            up.ctx.owner.set_label(label);
         }
     }
 
@@ -401,14 +401,14 @@ impl Transaction {
     /// cancelled already, the transaction ends with the next thing that is asked of it.
     pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
         if let Ok(mut up) = self.up() {
-            up.set_cancel_token(cancel_token);
+            up.txn.set_cancel_token(cancel_token);
         }
     }
 
     /// What the commit of this transaction waits for, instead of what the database's options say.
     pub fn set_durability(&mut self, durability: Durability) {
         if let Ok(mut up) = self.up() {
-            up.durability = durability;
+            up.txn.durability = durability;
         }
     }
 
@@ -416,7 +416,7 @@ impl Transaction {
     /// the database's options say. What was read before keeps its locks.
     pub fn set_isolation(&mut self, isolation: Isolation) {
         if let Ok(mut up) = self.up() {
-            up.isolation = isolation;
+            up.txn.isolation = isolation;
         }
     }
 
@@ -426,9 +426,9 @@ impl Transaction {
     /// A conflict, if one had ended the transaction; a storage error, if the log has failed. In that
     /// case the changes may or may not be there when the database is opened again.
     pub fn commit(self) -> Result<()> {
-        let mut state = self.hand.end()?;
+        let mut state = self.handle.into_bound()?;
         let committed = state.commit();
-        State::recycle(state);
+        BoundTxn::recycle(state);
         committed
     }
 
@@ -454,9 +454,9 @@ impl Transaction {
     /// # Errors
     /// As for [`commit`](Self::commit).
     pub fn commit_at(self) -> Result<Lsn> {
-        let mut state = self.hand.end()?;
+        let mut state = self.handle.into_bound()?;
         let committed = state.commit_at();
-        State::recycle(state);
+        BoundTxn::recycle(state);
         committed
     }
 

@@ -1,24 +1,25 @@
-//! A thread for what nobody waits for.
+//! Background thread: timers, async wake-ups, commits whose future was dropped.
 //!
-//! * It ends the lock waits of tasks whose time is over: a task cannot sleep until a deadline.
-//! * It wakes tasks that pause before they run a transaction again.
-//! * It finishes commits whose future was dropped: what is in the log happens, whoever is
-//!   interested, and the locks must go when it is durable and not before.
+//! * It ends lock waits of tasks at their deadline, because a task cannot sleep until one.
+//! * It wakes tasks that pause before they retry a transaction.
+//! * It finishes commits whose future was dropped: such a commit is in the log, so it happens, and
+//!   its locks are released when it is durable.
+//! * It promotes memory regions to huge pages.
 //!
 //! The thread is started when it is first needed.
 //!
 //! # State
 //!
-//! Each transaction that ever waited as a task has an [`Timer`], and so has each pause; the keeper sees all alarms and
-//! looks at them when the earliest may be due.
+//! Each transaction that ever waited as a task has a [`Timer`], and so has each pause. The thread
+//! knows all timers, and inspects them when the earliest may be due.
 //!
 //! # Invariants
 //!
-//! * I1  An alarm that rings for a wait that has ended does nothing: its ticket says which wait it
-//!   was. Nor does one for a pause that is over: a task may be woken for nothing. So alarms need not be
-//!   taken back.
-//! * I2  `next` is not later than the earliest alarm set: whoever sets an earlier one lowers it
-//!   first, under the same mutex under which the keeper goes to sleep.
+//! * I1  A timer that fires for a wait that has ended does nothing, because its ticket names one
+//!   wait. A timer of a pause that is over may wake the task, which is harmless. So timers need not
+//!   be withdrawn.
+//! * I2  `next` is not later than the earliest deadline. Setting an earlier deadline lowers `next`
+//!   first, under the mutex under which the thread goes to sleep.
 
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError, Weak};
@@ -34,25 +35,28 @@ use foxton_sync::shim::{self, Condvar, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 
-/// The desk, which tasks that wait and the keeper share.
-pub(crate) static TASK_QUEUE: Site =
-    Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
+/// The task queue, which waiting tasks and the thread share.
+pub(crate) static TASK_QUEUE: Site = Site::new(
+    Component::Transaction,
+    Pattern::Unbounded,
+    "background thread",
+);
 
-/// The keeper looks at its alarms at most this often.
+/// The thread inspects its timers at most once in this time.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
 
 type Due = Mutex<Option<(Instant, TimerAction)>>;
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What happens when an alarm rings.
+/// Action of a timer at its deadline.
 enum TimerAction {
-    /// This wait times out.
+    /// Ends this wait.
     TimeOut(WaitTicket),
-    /// This task goes on.
+    /// Wakes this task.
     Wake(Waker),
 }
 
-/// What may ring once, and be set again.
+/// Fires once after it is set, and can be set again.
 #[derive(Default)]
 pub(crate) struct Timer(Option<Arc<Due>>);
 
@@ -67,7 +71,7 @@ struct TaskQueue {
 
 struct Shared {
     queue: Mutex<TaskQueue>,
-    news: Condvar,
+    wakeup: Condvar,
     locks: Arc<AnyManager>,
     workers: Workers,
 }
@@ -83,16 +87,16 @@ impl std::fmt::Debug for BackgroundThread {
 
 impl BackgroundThread {
     pub(crate) fn new(locks: Arc<AnyManager>, workers: Workers) -> BackgroundThread {
-        let (queue, news) = (Mutex::new(TaskQueue::default()), Condvar::new());
+        let (queue, wakeup) = (Mutex::new(TaskQueue::default()), Condvar::new());
         BackgroundThread(Arc::new(Shared {
             queue,
-            news,
+            wakeup,
             locks,
             workers,
         }))
     }
 
-    /// Has the wait of `ticket` time out at `deadline`, instead of what the alarm was set to.
+    /// Ends the wait of `ticket` at `deadline`. Replaces the former action of the timer.
     pub(crate) fn time_out_at(
         &self,
         worker: &Worker,
@@ -100,11 +104,11 @@ impl BackgroundThread {
         ticket: WaitTicket,
         deadline: Instant,
     ) {
-        // Without a thread to ring, the task waits until it is granted.
+        // If the thread cannot be started, the task waits until its lock is granted.
         self.set(worker, timer, TimerAction::TimeOut(ticket), deadline);
     }
 
-    /// Lets a task pause until `deadline`, or a tick longer.
+    /// Pauses a task until `deadline`, or a tick longer.
     pub(crate) async fn sleep_until(&self, deadline: Instant) {
         let (worker, mut timer) = (self.0.workers.worker(), Timer::default());
         poll_fn(move |context| {
@@ -113,7 +117,7 @@ impl BackgroundThread {
             }
             let action = TimerAction::Wake(context.waker().clone());
             if !self.set(&worker, &mut timer, action, deadline) {
-                // No thread to ring: asks again whenever others have had their turn.
+                // Without the thread the task polls again after other tasks have run.
                 context.waker().wake_by_ref();
             }
             Poll::Pending
@@ -121,7 +125,7 @@ impl BackgroundThread {
         .await;
     }
 
-    /// Sets the alarm to `action` at `deadline`. Returns whether anybody is there to ring it.
+    /// Sets the timer to `action` at `deadline`. Returns false if the thread does not run.
     fn set(
         &self,
         worker: &Worker,
@@ -142,34 +146,35 @@ impl BackgroundThread {
         let mut queue = shim::lock(&self.0.queue);
         if queue.next.is_none_or(|next| deadline < next) {
             queue.next = Some(deadline); // I2
-            self.call(&mut queue);
+            self.wake(&mut queue);
         }
         queue.running
     }
 
-    /// Has the keeper's thread do `job`. A worker may go with the job: the caller counts the [`TASK_QUEUE`].
+    /// Runs `job` in the background thread. The caller counts the [`TASK_QUEUE`], because the job
+    /// may own the caller's worker.
     pub(crate) fn submit(&self, job: Job) {
         let mut queue = shim::lock(&self.0.queue);
         queue.jobs.push(job);
-        self.call(&mut queue);
+        self.wake(&mut queue);
     }
 
     /// Wakes the thread, or starts it.
-    fn call(&self, queue: &mut TaskQueue) {
+    fn wake(&self, queue: &mut TaskQueue) {
         if !queue.running {
             let shared = self.0.clone();
             let started = thread::Builder::new()
-                .name("foxton-keeper".into())
+                .name("foxton-background".into())
                 .spawn(move || shared.run());
             // Without a thread the next call tries again.
             queue.running = started.is_ok();
         }
-        self.0.news.notify_one();
+        self.0.wakeup.notify_one();
     }
 }
 
 impl Timer {
-    /// Forgets what the alarm was set to.
+    /// Clears the action.
     pub(crate) fn clear(&self) {
         if let Some(due) = &self.0 {
             *shim::lock(due) = None;
@@ -180,8 +185,8 @@ impl Timer {
 impl Drop for BackgroundThread {
     fn drop(&mut self) {
         shim::lock(&self.0.queue).stop = true;
-        self.0.news.notify_one();
-        // Not joined: the last one to let go of a database may be the keeper itself.
+        self.0.wakeup.notify_one();
+        // Not joined: the thread itself may drop the last reference to the database.
     }
 }
 
@@ -203,25 +208,25 @@ impl Shared {
             let now = clock.now();
             queue = match queue.next {
                 None => self
-                    .news
+                    .wakeup
                     .wait(queue)
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(next) if next > now => {
                     let pause = (next - now).max(TICK);
-                    let waited = self.news.wait_timeout(queue, clock.sleep_time(pause));
+                    let waited = self.wakeup.wait_timeout(queue, clock.sleep_time(pause));
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {
                     let due = take_due(&mut queue, now);
                     drop(queue);
-                    self.action(due);
+                    self.run_due(due);
                     shim::lock(&self.queue)
                 }
             };
         }
     }
 
-    fn action(&self, due: Vec<TimerAction>) {
+    fn run_due(&self, due: Vec<TimerAction>) {
         if due.is_empty() {
             return;
         }
@@ -238,7 +243,7 @@ impl Shared {
     }
 }
 
-/// Takes what is due, and finds out when something will be.
+/// Takes the actions that are due, and sets `next` to the earliest other deadline.
 fn take_due(queue: &mut TaskQueue, now: Instant) -> Vec<TimerAction> {
     let mut due = Vec::new();
     let mut next = None;
@@ -265,7 +270,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Wake};
 
-    /// Wakes the thread that waits for it.
+    /// Wakes the thread that sleeps.
     struct Sleeper(thread::Thread);
 
     impl Wake for Sleeper {
@@ -275,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_naps_is_left_alone_until_its_time_has_come() {
+    fn a_task_that_pauses_is_woken_at_its_deadline_and_not_again_and_again() {
         let locks = Arc::new(AnyManager::new(&foxton_lock::any::Options::tiny()));
-        let keeper = BackgroundThread::new(locks, Workers::new());
+        let background = BackgroundThread::new(locks, Workers::new());
         let waker = Arc::new(Sleeper(thread::current())).into();
         for millis in [30, 3] {
             let until = Instant::now() + Duration::from_millis(millis);
-            let mut sleep_until = pin!(keeper.sleep_until(until));
+            let mut sleep_until = pin!(background.sleep_until(until));
             let mut polls = 1;
             while sleep_until
                 .as_mut()

@@ -1,22 +1,24 @@
-//! Telling transactions from elsewhere that nobody wants them any more.
+//! Cancel tokens: any thread can end a transaction through its token.
 //!
-//! # Why no wait outlasts it
+//! # Why no wait outlasts a cancellation
 //!
-//! Who is about to wait notes the wait, under the mutex, and looks at the flag after that. Who cancels raises
-//! the flag, and then takes the waits that are noted, under the same mutex. One of the two is first there: if the
-//! wait is, it is found and ended; if not, the flag was up before the waiter had the mutex, so the waiter sees it
-//! (O1) and ends its wait itself.
+//! A transaction that is about to wait records the wait under the mutex, and then reads the flag.
+//! `cancel` sets the flag, and then takes the recorded waits under the same mutex. If the record
+//! comes first, `cancel` finds the wait and ends it. If it comes second, the flag was set before
+//! the waiter had the mutex, so the waiter reads it (O1) and ends its wait itself.
 //!
-//! # Why nothing else is hit
+//! # Why nothing else is ended
 //!
-//! A wait is ended by its ticket, which is good for that wait and no later one. Whether it ends as cancelled, or
-//! was granted, timed out or chosen as a victim just before, is decided once, where all of these meet
-//! (`foxton_sync::park`, I2). A transaction that was granted its lock goes on with that operation, and finds the flag at
-//! its next one. A commit is one, too: it looks before its record goes into the log, and not again.
+//! `cancel` ends a wait by its ticket, which is valid for that wait and no later one. The wait ends
+//! once: as cancelled, or as granted, timed out or chosen as a victim just before
+//! (`foxton_sync::park`, I2). A transaction that was granted its lock continues that operation, and
+//! reads the flag in its next one. A commit reads it before its record is in the log, and not
+//! again.
 //!
 //! # Orderings
 //!
-//! * O1  `cancel` (Release) to `is_cancelled` (Acquire): who sees that it was cancelled sees what was done before.
+//! * O1  `cancel` (Release) to `is_cancelled` (Acquire): a thread that reads the flag as set also
+//!   sees what the cancelling thread did before.
 
 use std::fmt;
 use std::mem;
@@ -30,34 +32,37 @@ use foxton_sync::shim::{self, AtomicBool, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Workers;
 
-/// The list of waits that one canceller ends. Only those meet there that have one, and wait.
-pub(crate) static CANCELLER: Site =
-    Site::new(Component::Transaction, Pattern::Unbounded, "cancel_token");
+/// The list of waits of one token: transactions that have the token and wait, and its `cancel`.
+pub(crate) static CANCEL_TOKEN: Site =
+    Site::new(Component::Transaction, Pattern::Unbounded, "cancel token");
 
-/// Ends transactions from elsewhere: another thread, a handler of signals, whoever shuts down.
+/// Ends transactions from another thread, from a signal handler, or at shutdown.
 ///
-/// A transaction is given one by [`Transaction::set_cancel_token`](crate::Transaction::set_canceller), a task's by
-/// [`AsyncTransaction::set_cancel_token`](crate::AsyncTransaction::set_canceller), what a session waits for by
-/// [`Session::set_cancel_token`](crate::Session::set_canceller). One may be given to any number of them, one after the
-/// other or side by side, of any databases; clones are the same one.
+/// [`Transaction::set_cancel_token`](crate::Transaction::set_cancel_token) gives it to a
+/// transaction, [`AsyncTransaction::set_cancel_token`](crate::AsyncTransaction::set_cancel_token)
+/// to one of a task, and [`Session::set_cancel_token`](crate::Session::set_cancel_token) to a
+/// session and its transactions. A token may be given to any number of them, also at the same time
+/// and of different databases. A clone is the same token.
 ///
-/// What [`cancel`](Self::cancel) does to a transaction that has it:
+/// Effect of [`cancel`](Self::cancel) on a transaction that has the token:
 ///
 /// * If it waits for a lock, the wait ends at once.
-/// * If it does something else, that goes on to its end, and the next operation is refused. A range that is
-///   read ends at its next row.
-/// * If nothing is asked of it, it is refused what is asked next; until then, it keeps its locks.
-/// * If its commit has begun, it commits. Nobody can tell beforehand; what `commit` returns tells.
+/// * If it executes another operation, that operation finishes and the next one is refused. A range
+///   ends at its next row.
+/// * If it executes nothing, its next operation is refused. Until then it keeps its locks.
+/// * If its commit has begun, it commits. The result of `commit` says whether it did.
 ///
-/// Who is refused so has been rolled back, holds nothing, and answers whatever else is asked with `cancelled`,
-/// which is not tried again by [`Database::run`](crate::Database::run). It is the transaction that ends, and not only the
-/// wait: who cancels cannot know which operation is in progress when it does, so ending one alone could hit
-/// the one after it, or none. A single wait is bounded by [`Lock::timeout`](crate::Lock::timeout).
+/// A refused transaction has been rolled back and holds no locks. It refuses all further operations
+/// with `cancelled`, which [`Database::run`](crate::Database::run) does not retry. The token ends
+/// the whole transaction and not only the wait, because the cancelling thread cannot know which
+/// operation is in progress: a single operation could end too early or too late.
+/// [`Lock::timeout`](crate::Lock::timeout) bounds a single wait.
 ///
-/// It stays cancelled, also for a transaction that is given it later. Without one a transaction pays nothing.
+/// A token stays cancelled, also for transactions that are given it later. A transaction without a
+/// token pays nothing.
 ///
 /// ```
-/// use foxton::{Canceller, Database, Options, Table};
+/// use foxton::{CancelToken, Database, Options, Table};
 ///
 /// const ROWS: Table<u64, u64> = Table::new("rows");
 ///
@@ -65,19 +70,19 @@ pub(crate) static CANCELLER: Site =
 /// let mut holder = db.begin()?;
 /// holder.put(&ROWS, &1, &1)?;
 ///
-/// let canceller = Canceller::new();
+/// let token = CancelToken::new();
 /// std::thread::scope(|scope| {
 ///     let waits = scope.spawn(|| {
 ///         db.run(|tx| {
-///             tx.set_canceller(&canceller);
+///             tx.set_cancel_token(&token);
 ///             tx.get(&ROWS, &1) // waits for the holder
 ///         })
 ///     });
-///     canceller.cancel();
+///     token.cancel();
 ///     let refused = waits.join().unwrap().unwrap_err();
 ///     assert_eq!(refused.code(), "cancelled");
 /// });
-/// holder.commit()?; // nobody else was disturbed
+/// holder.commit()?; // no other transaction was disturbed
 /// # Ok::<(), foxton::Error>(())
 /// ```
 #[derive(Clone, Default)]
@@ -89,7 +94,7 @@ struct Shared {
     waits: Mutex<Vec<Wait>>,
 }
 
-/// A wait, and who can end it.
+/// A wait, and what ends it.
 struct Wait {
     locks: Arc<AnyManager>,
     workers: Workers,
@@ -113,76 +118,76 @@ impl fmt::Debug for CancelToken {
 }
 
 impl CancelToken {
-    /// One that is given to nobody yet.
+    /// A token that no transaction has yet.
     pub fn new() -> CancelToken {
         CancelToken::default()
     }
 
-    /// Ends what has it, for good; again is nothing. Never waits for a lock or for the transactions: they are
-    /// rolled back by those who work with them.
+    /// Ends all transactions that have the token, for good; a second call does nothing. Never waits
+    /// for a lock or for the transactions, which are rolled back by their own threads and tasks.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release); // O1
-        // Site: "canceller", but whoever cancels has no worker to count it.
+        // Site: "cancel token", but the thread that cancels has no worker to count it.
         let waits = mem::take(&mut *shim::lock(&self.0.waits));
-        // Ending one may run a waker, so nobody is kept waiting for the list meanwhile.
+        // Ending a wait may run a waker, so the list is not locked meanwhile.
         waits.iter().for_each(Wait::end);
     }
 
-    /// Whether [`cancel`](Self::cancel) was called.
+    /// True once [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::Acquire) // O1
     }
 
-    /// Has the wait of `ticket` ended if this is cancelled, for as long as what is returned is kept.
-    pub(crate) fn note(
+    /// Makes `cancel` end the wait of `ticket`, until the returned record is dropped.
+    pub(crate) fn record_wait(
         &self,
         locks: &Arc<AnyManager>,
         workers: &Workers,
         ticket: WaitTicket,
-    ) -> Noted {
+    ) -> WaitRecord {
         let wait = || Wait {
             locks: locks.clone(),
             workers: workers.clone(),
             ticket,
         };
-        // Site: "canceller".
+        // Site: "cancel token".
         shim::lock(&self.0.waits).push(wait());
         if self.is_cancelled() {
             wait().end();
         }
-        Noted {
-            by: self.clone(),
+        WaitRecord {
+            token: self.clone(),
             locks: Arc::as_ptr(locks).addr(),
             ticket,
         }
     }
 }
 
-/// A wait that is noted with a canceller.
-pub(crate) struct Noted {
-    by: CancelToken,
+/// The record of a wait in the list of its token.
+pub(crate) struct WaitRecord {
+    token: CancelToken,
     /// Tickets are numbered by lock manager.
     locks: usize,
     ticket: WaitTicket,
 }
 
-impl Drop for Noted {
+impl Drop for WaitRecord {
     fn drop(&mut self) {
-        // Site: "canceller".
-        let mut waits = shim::lock(&self.by.0.waits);
+        // Site: "cancel token".
+        let mut waits = shim::lock(&self.token.0.waits);
         let ours = |wait: &Wait| {
             (Arc::as_ptr(&wait.locks).addr(), wait.ticket) == (self.locks, self.ticket)
         };
         if let Some(at) = waits.iter().position(ours) {
-            let gone = waits.swap_remove(at);
-            // The last one to let go of a lock manager does so with nothing latched.
+            let removed = waits.swap_remove(at);
+            // It may drop the last reference to a lock manager, so the list is not locked any more.
             drop(waits);
-            drop(gone);
+            drop(removed);
         }
     }
 }
 
-/// Whether a transaction with this canceller, if it has one, is to go on.
+/// True if a transaction with this token may continue.
 #[inline]
 pub(crate) fn is_not_cancelled(cancel_token: &Option<CancelToken>) -> bool {
     cancel_token
@@ -193,18 +198,18 @@ pub(crate) fn is_not_cancelled(cancel_token: &Option<CancelToken>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::txn::state::State;
+    use crate::txn::bound::BoundTxn;
     use crate::{AsyncTransaction, Database, Lock, Options};
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    fn noted(cancel_token: &CancelToken) -> usize {
+    fn recorded(cancel_token: &CancelToken) -> usize {
         shim::lock(&cancel_token.0.waits).len()
     }
 
-    /// A list that only grew would cost a canceller of a long-lived program its memory.
+    /// A list that only grew would fill the memory of a program that runs for long.
     #[test]
-    fn waits_are_noted_only_while_they_last() {
+    fn waits_are_recorded_only_while_they_last() {
         let mut options = Options::tiny();
         options.lock_wait = std::time::Duration::MAX;
         let db = Database::in_memory(options).unwrap();
@@ -218,27 +223,27 @@ mod tests {
             tx
         };
         let [mut granted, mut dropped] = [begin(), begin()];
-        assert_eq!(noted(&cancel_token), 0);
+        assert_eq!(recorded(&cancel_token), 0);
         {
             let mut waits = pin!(granted.lock_advisory(7, Lock::Shared));
             assert!(waits.as_mut().poll(&mut context).is_pending());
             {
                 let mut waits = Box::pin(dropped.lock_advisory(7, Lock::Shared));
                 assert!(waits.as_mut().poll(&mut context).is_pending());
-                assert_eq!(noted(&cancel_token), 2);
+                assert_eq!(recorded(&cancel_token), 2);
             }
-            assert_eq!(noted(&cancel_token), 1);
+            assert_eq!(recorded(&cancel_token), 1);
             holder.commit().unwrap();
             assert!(waits.as_mut().poll(&mut context).is_ready());
         }
-        assert_eq!(noted(&cancel_token), 0);
+        assert_eq!(recorded(&cancel_token), 0);
     }
 
     #[test]
-    fn it_goes_to_other_threads() {
+    fn a_token_is_shared_between_threads() {
         fn assert_shared<T: Send + Sync + Clone + 'static>() {}
         assert_shared::<CancelToken>();
         fn assert_send<T: Send>() {}
-        assert_send::<(State, AsyncTransaction)>();
+        assert_send::<(BoundTxn, AsyncTransaction)>();
     }
 }

@@ -1,8 +1,8 @@
-//! The thread that makes checkpoints.
+//! Checkpoint thread.
 //!
-//! It sleeps until a commit finds that enough log has come since the last one. It keeps the engine
-//! alive only while it makes one, and gives up in the middle when the database is closed: what it has
-//! written by then is in nobody's way.
+//! It sleeps until a commit finds that enough log was written since the last checkpoint. It keeps
+//! the engine alive only while it makes a checkpoint. When the database is closed, it gives up: an
+//! unfinished checkpoint does no harm.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use std::thread::{self, JoinHandle};
 use crate::checkpoint::{CheckpointControl, CheckpointError};
 use crate::engine::Engine;
 
-/// A running thread; it ends when this is dropped.
+/// The running thread; dropping this stops it.
 #[derive(Debug)]
-pub(crate) struct Checkpointer {
+pub(crate) struct CheckpointThread {
     checkpoints: Arc<CheckpointControl>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Checkpointer {
-    /// Makes checkpoints of `engine` when they are due.
-    pub(crate) fn start(engine: &Arc<Engine>) -> io::Result<Checkpointer> {
+impl CheckpointThread {
+    /// Starts a thread that makes checkpoints of `engine` when they are due.
+    pub(crate) fn start(engine: &Arc<Engine>) -> io::Result<CheckpointThread> {
         let checkpoints = engine.checkpoints.clone();
         // There may be enough log already.
         let (worker, end) = (engine.workers.background_worker(), engine.log.durable());
@@ -34,8 +34,8 @@ impl Checkpointer {
                         return;
                     };
                     let worker = engine.workers.background_worker();
-                    // Whoever asks hears of what went wrong from `Database::checkpoints`; a log that
-                    // has failed is everybody's business.
+                    // `Database::checkpoints` shows other errors; a failed log concerns every
+                    // transaction.
                     if let Err(CheckpointError::Failed(error)) =
                         checkpoints.make_due(&engine.log, &worker)
                     {
@@ -43,14 +43,14 @@ impl Checkpointer {
                     }
                 }
             })?;
-        Ok(Checkpointer {
+        Ok(CheckpointThread {
             checkpoints: shared,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Checkpointer {
+impl Drop for CheckpointThread {
     fn drop(&mut self) {
         self.checkpoints.stop();
         if let Some(thread) = self.thread.take() {

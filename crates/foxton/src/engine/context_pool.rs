@@ -1,20 +1,20 @@
-//! Where what a transaction works with waits for the next transaction.
+//! Pool of the boxes that transactions work with, between one transaction and the next.
 //!
-//! A transaction needs a worker, an owner of locks and some buffers; making them anew each time
-//! would cost more than the transaction. They lie in a rack of places, each in its own cache
-//! lines. Which place a thread looks at first follows from where its stack is: no thread-local, no
-//! global, no counter that all threads touch, and in the steady state a thread finds at its place
-//! what it left there.
+//! A transaction needs a worker, an owner of locks and some buffers. Making them for each
+//! transaction would cost more than the transaction. They are kept in cells, each in its own cache
+//! lines. A thread derives from the address of its stack which cell it tries first: there is no
+//! thread-local, no global, and no counter that all threads write. In the steady state a thread
+//! finds in its cell the box that it left there.
 //!
 //! # State
 //!
-//! `places`, each empty, full or closed; `overflow` for what finds its place taken.
+//! `cells`, each a [`BoxSlot`]; `overflow` for boxes whose cell is occupied.
 //!
 //! # Invariants
 //!
-//! * I1  What is in the rack is used by nobody.
-//! * I2  A closed place or overflow takes nothing any more. What lies in a rack may keep the rack
-//!   alive; closing it breaks that circle, and nothing closes it again afterwards.
+//! * I1  No thread uses a box that is in the pool.
+//! * I2  A closed cell or overflow accepts nothing any more. A box in the pool may keep the pool
+//!   alive; closing breaks that cycle, and nothing forms it again afterwards.
 
 use std::fmt;
 
@@ -22,110 +22,96 @@ use foxton_sync::cache_line::CachePadded;
 use foxton_sync::shim::{self, Arc, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 
-/// A place: the threads whose stacks lead there, few or one.
-static PLACE: Site = Site::new(Component::Transaction, Pattern::Fixed, "rack place");
-/// The overflow: every thread that found no place. Who finds nothing there either counts it with what it
-/// makes.
-pub(crate) static OVERFLOW: Site =
-    Site::new(Component::Transaction, Pattern::Unbounded, "rack overflow");
+use super::slot::{BoxSlot, PutRefused};
 
-/// Places in a rack; a power of two. A thread looks at `NEAR` of them.
-const PLACES: usize = 512;
+/// A cell: the threads whose stacks lead to it, few or one.
+static CELL: Site = Site::new(Component::Transaction, Pattern::Fixed, "pool cell");
+/// The overflow: every thread that found no box in its cells. If there is none either, the thread
+/// counts this with the box that it makes.
+pub(crate) static OVERFLOW: Site =
+    Site::new(Component::Transaction, Pattern::Unbounded, "pool overflow");
+
+/// Number of cells; a power of two. A thread tries `NEAR` of them.
+const CELLS: usize = 512;
 const NEAR: usize = 4;
 
-enum Content<T> {
-    Empty,
-    Full(Box<T>),
-    Closed,
-}
-
-// Whoever puts something back clones the `Arc` of its place: the count lies beside the place, and
-// so is as private to the thread as the place is.
-type Place<T> = CachePadded<Mutex<Content<T>>>;
+// Returning a box clones the `Arc` of its cell. The count lies beside the cell, so it is as private
+// to the thread as the cell is.
+type Cell<T> = CachePadded<BoxSlot<T>>;
 type Overflow<T> = Mutex<Option<Vec<Box<T>>>>;
 
 /// See the [module](self).
-pub(crate) struct Rack<T> {
-    places: Box<[Arc<Place<T>>]>,
+pub(crate) struct ContextPool<T> {
+    cells: Box<[Arc<Cell<T>>]>,
     overflow: Arc<Overflow<T>>,
 }
 
-/// Where something belongs.
-pub(crate) struct Home<T> {
-    place: Arc<Place<T>>,
+/// Where a box is returned to.
+pub(crate) struct PoolCell<T> {
+    cell: Arc<Cell<T>>,
     overflow: Arc<Overflow<T>>,
 }
 
-impl<T> fmt::Debug for Rack<T> {
+impl<T> fmt::Debug for ContextPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rack").finish_non_exhaustive()
+        f.debug_struct("ContextPool").finish_non_exhaustive()
     }
 }
 
-impl<T> Rack<T> {
-    pub(crate) fn new() -> Rack<T> {
-        let place = |_| Arc::new(CachePadded::new(Mutex::new(Content::Empty)));
-        Rack {
-            places: (0..PLACES).map(place).collect(),
+impl<T> ContextPool<T> {
+    pub(crate) fn new() -> ContextPool<T> {
+        let cell = |_| Arc::new(CachePadded::new(BoxSlot::new()));
+        ContextPool {
+            cells: (0..CELLS).map(cell).collect(),
             overflow: Arc::new(Mutex::new(Some(Vec::new()))),
         }
     }
 
-    /// Something that lay near and where it came from, or where to put what the caller makes instead.
+    /// Takes a box, and returns it with its site. If there is none, returns the cell for a box that
+    /// the caller makes.
     #[inline]
-    pub(crate) fn take(&self) -> Result<(Box<T>, &'static Site), Home<T>> {
+    pub(crate) fn take(&self) -> Result<(Box<T>, &'static Site), PoolCell<T>> {
         let home = near_stack();
         for near in 0..NEAR {
-            let place = &self.places[(home + near) & (PLACES - 1)];
-            if let Some(mut place) = shim::try_lock(place)
-                && let Content::Full(_) = &*place
-                && let Content::Full(content) = std::mem::replace(&mut *place, Content::Empty)
-            {
-                return Ok((content, &PLACE));
+            let cell = &self.cells[(home + near) & (CELLS - 1)];
+            if let Some(content) = cell.try_take() {
+                return Ok((content, &CELL));
             }
         }
         let left_over = shim::lock(&self.overflow).as_mut().and_then(Vec::pop);
         left_over
             .map(|content| (content, &OVERFLOW))
-            .ok_or_else(|| Home {
-                place: self.places[home & (PLACES - 1)].clone(),
+            .ok_or_else(|| PoolCell {
+                cell: self.cells[home & (CELLS - 1)].clone(),
                 overflow: self.overflow.clone(),
             })
     }
 
-    /// Empties the rack for good. What is put back from now on is given back.
+    /// Empties and closes the pool. A box that is returned later is given back.
     pub(crate) fn close(&self) {
-        let close =
-            |place: &Arc<Place<T>>| std::mem::replace(&mut *shim::lock(place), Content::Closed);
-        // Dropped outside the locks: what lies here may know the rack.
-        let contents: Vec<Content<T>> = self.places.iter().map(close).collect();
+        // Dropped outside the mutexes, because a box may refer to the pool.
+        let contents: Vec<_> = self.cells.iter().map(|cell| cell.close()).collect();
         let left_over = shim::lock(&self.overflow).take();
         drop((contents, left_over));
     }
 }
 
-/// Puts `content` where it belongs, or gives it back if the rack is closed. Tells `passed` what is
-/// passed on the way.
+/// Returns `content` to its cell or the overflow; gives it back if the pool is closed. Calls
+/// `passed` with each site on the way.
 #[inline]
 pub(crate) fn put<T>(
     content: Box<T>,
-    home: impl Fn(&T) -> &Home<T>,
+    cell: impl Fn(&T) -> &PoolCell<T>,
     passed: impl Fn(&T, &'static Site),
 ) -> Option<Box<T>> {
-    let place = home(&content).place.clone();
-    if let Some(mut place) = shim::try_lock(&place) {
-        match *place {
-            Content::Empty => {
-                passed(&content, &PLACE);
-                *place = Content::Full(content);
-                return None;
-            }
-            Content::Closed => return Some(content),
-            Content::Full(_) => {}
-        }
-    }
+    let slot = cell(&content).cell.clone();
+    let content = match slot.try_put(content, |content| passed(content, &CELL)) {
+        Ok(()) => return None,
+        Err(PutRefused::Closed(content)) => return Some(content),
+        Err(PutRefused::Occupied(content)) => content,
+    };
     passed(&content, &OVERFLOW);
-    let overflow = home(&content).overflow.clone();
+    let overflow = cell(&content).overflow.clone();
     match &mut *shim::lock(&overflow) {
         Some(contents) => {
             contents.push(content);
@@ -135,12 +121,12 @@ pub(crate) fn put<T>(
     }
 }
 
-/// A number that differs between the stacks of threads that live at the same time, mostly.
+/// A number that mostly differs between the stacks of threads that run at the same time.
 #[inline]
 fn near_stack() -> usize {
     let here = 0u8;
     let address = (&raw const here).addr();
-    // Stacks lie megabytes apart; one thread's calls stay within a few kilobytes of each other.
+    // Stacks lie megabytes apart; the calls of one thread stay within a few kilobytes.
     let stack = (address >> 16) as u64;
     (stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
@@ -151,57 +137,57 @@ mod tests {
 
     struct Thing {
         number: u32,
-        home: Home<Thing>,
+        cell: PoolCell<Thing>,
     }
 
-    fn take(rack: &Rack<Thing>, number: u32) -> Box<Thing> {
-        match rack.take() {
+    fn take(pool: &ContextPool<Thing>, number: u32) -> Box<Thing> {
+        match pool.take() {
             Ok((thing, _)) => thing,
-            Err(home) => Box::new(Thing { number, home }),
+            Err(cell) => Box::new(Thing { number, cell }),
         }
     }
 
     fn put_back(thing: Box<Thing>) -> Option<Box<Thing>> {
-        put(thing, |thing| &thing.home, |_, _| {})
+        put(thing, |thing| &thing.cell, |_, _| {})
     }
 
     #[test]
-    fn what_was_put_back_is_found_again_by_the_same_thread() {
-        let rack = Rack::new();
-        assert!(put_back(take(&rack, 1)).is_none());
-        assert_eq!(take(&rack, 2).number, 1);
-        assert_eq!(take(&rack, 3).number, 3);
+    fn a_returned_box_is_found_again_by_the_same_thread() {
+        let pool = ContextPool::new();
+        assert!(put_back(take(&pool, 1)).is_none());
+        assert_eq!(take(&pool, 2).number, 1);
+        assert_eq!(take(&pool, 3).number, 3);
     }
 
     #[test]
-    fn what_finds_its_place_taken_is_not_lost() {
-        let rack = Rack::new();
-        let things: Vec<_> = (0..20).map(|number| take(&rack, number)).collect();
+    fn a_box_that_finds_its_cell_occupied_is_not_lost() {
+        let pool = ContextPool::new();
+        let things: Vec<_> = (0..20).map(|number| take(&pool, number)).collect();
         things
             .into_iter()
             .for_each(|thing| assert!(put_back(thing).is_none()));
-        let mut found: Vec<u32> = (0..20).map(|_| take(&rack, 99).number).collect();
+        let mut found: Vec<u32> = (0..20).map(|_| take(&pool, 99).number).collect();
         found.sort();
         assert_eq!(found, (0..20).collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_closed_rack_drops_what_it_has_and_gives_back_what_comes() {
-        let rack = Rack::new();
-        let things: Vec<_> = (0..5).map(|number| take(&rack, number)).collect();
-        let late = take(&rack, 9);
-        let overflow = Arc::downgrade(&rack.overflow);
+    fn a_closed_pool_drops_its_boxes_and_gives_back_later_ones() {
+        let pool = ContextPool::new();
+        let things: Vec<_> = (0..5).map(|number| take(&pool, number)).collect();
+        let late = take(&pool, 9);
+        let overflow = Arc::downgrade(&pool.overflow);
         things
             .into_iter()
             .for_each(|thing| assert!(put_back(thing).is_none()));
-        rack.close();
+        pool.close();
         assert_eq!(
             overflow.strong_count(),
             2,
-            "the rack itself, and the one that is out"
+            "the pool itself, and the box that is out"
         );
         assert!(put_back(late).is_some());
-        drop(rack);
+        drop(pool);
         assert_eq!(overflow.strong_count(), 0);
     }
 }

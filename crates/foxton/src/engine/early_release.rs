@@ -1,60 +1,72 @@
-//! Letting go early: locks go when a commit is in the log, its answer when it is as safe as was asked.
+//! Early lock release: locks go when a commit is in the log, its acknowledgement when it is as
+//! durable as required.
 //!
-//! A commit that is to be durable waits for the device, and whoever wants its locks would wait with it. One that is
-//! only to be *written* mostly writes by itself, which is short, and then gives its locks back; but if somebody else is
-//! writing, it waits for who may have lost the processor, and it would wait with its locks. So
-//! once its record has its place in the log, a commit that has to wait lets its locks go; only the answer waits. Others
-//! then read what the end of the process, or a power cut, could still take. That does no harm as long as *they* are not
-//! answered before it is safe: what nobody was told may be lost.
+//! A commit that has to be durable waits for the device, and transactions that want its locks would
+//! wait with it. A commit that has to be *written* mostly writes the log itself, which is short,
+//! and then releases its locks. But if another thread is writing, that thread may be descheduled,
+//! and the commit would wait for it with its locks. So a commit that has to wait releases its locks
+//! once its record has its place in the log; only the acknowledgement waits.
+//!
+//! Other transactions then read changes that the end of the process, or a power cut, could still
+//! undo. That does no harm as long as *their* acknowledgements wait for the same: a commit that was
+//! never acknowledged may be lost.
 //!
 //! # What must hold
 //!
-//! A commit is *acknowledged* when `commit` returns without an error. What it depends on are the
-//! commits whose changes it has seen, present or absent.
+//! A commit is *acknowledged* when `commit` returns without an error. It depends on the commits
+//! whose changes it has seen, present or absent.
 //!
-//! * D1  A *sync* commit, even of a transaction that only read, is acknowledged when all *sync* commits
-//!   that it depends on are durable, and all *buffered* ones with the operating system.
-//! * D2  A *buffered* one when they are all with the operating system: that is all it says of itself.
-//! * D3  One with durability *none* says nothing and waits for nothing.
-//! * D4  When the log fails, nobody is acknowledged who depends on a commit that has not reached what it waits for.
+//! * D1  A *sync* commit, even of a transaction that only read, is acknowledged when all *sync*
+//!   commits that it depends on are durable, and all *buffered* ones are with the operating system.
+//! * D2  A *buffered* commit is acknowledged when all of them are with the operating system,
+//!   because it promises no more of itself.
+//! * D3  A commit with durability *none* promises nothing and waits for nothing.
+//! * D4  When the log fails, no commit is acknowledged that depends on one which has not reached
+//!   what it waits for.
 //!
-//! Commits with durability *none* keep their locks to their end, which is at once, and so do *buffered* ones that
-//! write by themselves or take a value away. Who depends on those comes after their acknowledgement and need not wait.
+//! Commits with durability *none* keep their locks until they end, which is at once. *Buffered*
+//! ones that write the log themselves or remove a value keep them as well. A transaction that
+//! depends on such a commit comes after its acknowledgement and need not wait.
 //!
 //! # State
 //!
-//! * The anchor of a record: where in the log the last commit ends that put a value there and let go
-//!   early, and whether somebody waits for it to be durable or only for it to be written; 0 if there was none. It is
-//!   only ever larger than it need be.
-//! * [`EarlyRelease`], one number for the database: where the last *sync* commit ends that took a value away, or changed so
-//!   much that its records are not gone through. Absence has no place of its own to note it at.
-//! * [`ReadDependencies`], in each transaction: the newest anchor among the records it has read, and the newest of a *sync* commit.
+//! * The commit stamp of a record, for the last commit that wrote a value there and released early.
+//!   It says where in the log that commit ends, and whether it waits to be durable or only to be
+//!   written. It is 0 if there was no such commit, and never smaller than necessary.
+//! * [`EarlyRelease`], one number for the database: where the last *sync* commit ends that removed
+//!   a value, or changed too many records to stamp them. An absent record has no stamp.
+//! * [`ReadDependencies`], in each transaction: the newest stamp among the records that it has
+//!   read, and the newest of a *sync* commit.
 //!
 //! # Why that is enough
 //!
-//! Let R have seen a change of W, W have let go early, and W's record end at `w`.
+//! Let R have seen a change of W, let W have released early, and let W's record end at `w`.
 //!
-//! * R wrote something, too. Its own record was placed after it had the lock that W had, so after W's:
-//!   the log is durable in order, and waiting for its own is waiting for W's. The same for *written*. A *buffered* R
-//!   that depends on a *sync* W waits for less, and says less (D2); whoever reads what R wrote finds in R's anchor that
-//!   W was not durable, if both wrote the same record ([`mark`]).
-//! * R only read, and found a value of W. W wrote `w` into the record's anchor before it let go of the
-//!   key; R read the anchor after it had the lock on the key, or on what covers it. The two were never
-//!   held together, so R's lock came after W's release, which is all the order that is needed: a number
-//!   that only grows was written before and is read after. R finds `w` or something larger. It waits as D1 and D2 say
-//!   ([`DependencyLsn::until`]): for what of a *sync* W is not durable, and for what of any W is not written.
-//! * R only read, and found nothing where W had taken something away. Then the lock was on the name of
-//!   the key or on the gap, W had it exclusively or it was in W's way, and the same holds for `EarlyRelease`.
+//! * *R wrote something, too.* Its own record was placed after it had the lock that W had, so after
+//!   W's. The log becomes durable in order, so waiting for its own record is waiting for W's. The
+//!   same holds for *written*. A *buffered* R that depends on a *sync* W waits for less, and
+//!   promises less (D2). If both wrote the same record, R's stamp says that W was not durable
+//!   ([`stamp`]), and a transaction that reads what R wrote finds this.
+//! * *R only read, and found a value of W.* W wrote `w` into the record's stamp before it released
+//!   the key. R read the stamp after it had the lock on the key, or a lock that covers it. Both
+//!   locks were never held together, so R's lock came after W's release. That is all the order
+//!   needed: a number that only grows was written before and is read after. R finds `w` or a
+//!   greater number. It waits as D1 and D2 say ([`DependencyLsn::until`]): until a *sync* W is
+//!   durable, and until any W is written.
+//! * *R only read, and found nothing where W had removed a value.* Then R's lock was on the name of
+//!   the key or on the gap. W had that lock exclusively, or W's lock conflicted with it. So the
+//!   same holds for `EarlyRelease`.
 //!
-//! D4 follows: who waits for `w` is told of the failure, unless `w` was reached before.
+//! D4 follows: a transaction that waits for `w` gets the failure, unless `w` was reached before.
 //!
-//! Memory is then ahead of the log for good: changes that were let go cannot be taken back, since others
-//! may have built on them. Nobody can commit anything on top: the log takes no more records, and who
-//! only read waits for a number that will not come. Opening again is the way back.
+//! After such a failure, memory is ahead of the log for good. The changes cannot be undone, because
+//! other transactions may have built on them. No transaction can commit on top of them: the log
+//! accepts no more records, and a transaction that only read waits for a number that is not
+//! reached. Opening the database again is the way back.
 //!
 //! # Orderings
 //!
-//! None of its own: all numbers are relaxed and ordered by the locks, as are the values themselves.
+//! None of its own: all numbers are relaxed, and the locks order them as they order the values.
 
 use std::cell::Cell;
 
@@ -67,13 +79,13 @@ use foxton_sync::worker::Worker;
 
 use crate::options::Durability;
 
-/// Commits that remove or change much, and let go early.
+/// Commits that remove values or change many records, and release early.
 static ALL: Site = Site::new(Component::Transaction, Pattern::Unbounded, "early release");
 
-/// A commit with more changes does not go through its records; everybody who reads waits for it.
-pub(crate) const GONE_THROUGH: usize = 256;
+/// A commit with more changes stamps no records; all transactions that only read wait for it.
+pub(crate) const MAX_STAMPED: usize = 256;
 
-/// Of an anchor: whether it is of a commit that waits to be durable. The larger anchor is of the later commit.
+/// Bit of a stamp: set if its commit waits to be durable. The greater stamp is of the later commit.
 const SYNC: u64 = 1;
 
 /// See the [module](self).
@@ -87,8 +99,8 @@ pub(crate) struct ReadDependencies {
     sync: Cell<u64>,
 }
 
-/// Where the last commits end whose changes were seen: of all that let go early, and of those of them that wait to be
-/// durable.
+/// Where the last commits end whose changes were seen: of all that released early, and of those
+/// that wait to be durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DependencyLsn {
     any: Lsn,
@@ -96,14 +108,14 @@ pub(crate) struct DependencyLsn {
 }
 
 impl EarlyRelease {
-    /// Has everybody who only reads wait until the commit is durable that ends at `end`.
+    /// Makes all transactions that only read wait until the commit that ends at `end` is durable.
     pub(crate) fn stamp_all(&self, worker: &Worker, end: Lsn) {
         worker.account().passed(&ALL);
         // Relaxed: ordered by the locks, which go after this.
         self.0.fetch_max(end.bytes(), Relaxed);
     }
 
-    /// What was seen and noted in `dependencies`, and what was seen to be absent.
+    /// Returns the newest commits on which `dependencies` and absent records depend.
     #[inline]
     pub(crate) fn newest(&self, dependencies: [&ReadDependencies; 2]) -> DependencyLsn {
         // Relaxed: ordered by the lock.
@@ -122,8 +134,8 @@ impl EarlyRelease {
 }
 
 impl DependencyLsn {
-    /// What a transaction of `durability` that only read waits for, if the log is `durable` to there and `written` to
-    /// there: mostly nothing.
+    /// Returns how long a transaction of `durability` that only read waits, with the log `durable`
+    /// and `written` up to there. Mostly it does not wait.
     #[inline]
     pub(crate) fn until(
         self,
@@ -135,7 +147,7 @@ impl DependencyLsn {
             return CommitWait::Now;
         }
         if self.sync > durable && durability == Durability::Sync {
-            return CommitWait::Durable(self.any); // And so it is written.
+            return CommitWait::Durable(self.any); // Then it is also written.
         }
         match self.any <= written() {
             true => CommitWait::Now,
@@ -144,13 +156,13 @@ impl DependencyLsn {
     }
 }
 
-/// Notes that whoever reads `record` waits for the commit that ends and waits like that, while the log is `durable` to
-/// there. For the holder of the exclusive lock on it.
+/// Stamps `record`, so that its readers wait for the commit that waits `until`, with the log
+/// `durable` up to there. The caller has the exclusive lock on the record.
 pub(crate) fn stamp(record: &Record, until: CommitWait, durable: Lsn) {
     let anchor = record.anchor();
     let (end, is_sync) = match until {
         CommitWait::Now => return,
-        // Who reads it sees what a commit did that is still to be durable, too.
+        // Its readers also see the change of an older commit that is not durable yet.
         CommitWait::Written(end) => (end, is_sync_behind(anchor.load(Relaxed), durable)),
         CommitWait::Durable(end) => (end, true),
     };
@@ -163,9 +175,9 @@ fn is_sync_behind(anchor: u64, durable: Lsn) -> bool {
 }
 
 impl ReadDependencies {
-    /// Notes that `record` was read, whatever was found in it.
+    /// Records that `record` was read, with or without a value.
     #[inline]
-    pub(crate) fn note(&self, record: &Record) {
+    pub(crate) fn record(&self, record: &Record) {
         // Relaxed: ordered by the lock.
         let anchor = record.anchor().load(Relaxed);
         self.any.set(anchor.max(self.any.get()));
@@ -174,15 +186,15 @@ impl ReadDependencies {
         }
     }
 
-    /// For the next transaction.
+    /// Forgets all reads, for the next transaction.
     #[inline]
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         self.any.set(0);
         self.sync.set(0);
     }
 }
 
-/// What an acknowledgement waits for.
+/// Position of the log for which an acknowledgement waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitWait {
     Now,
@@ -191,7 +203,7 @@ pub(crate) enum CommitWait {
 }
 
 impl CommitWait {
-    /// Until the log is as far as `lsn`, as far as `durability` cares.
+    /// Returns the wait of a commit that ends at `lsn`.
     #[inline]
     pub(crate) fn as_promised(durability: Durability, lsn: Lsn) -> CommitWait {
         match durability {

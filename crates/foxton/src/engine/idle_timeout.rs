@@ -1,56 +1,121 @@
-//! The thread that ends transactions that are idle for too long.
+//! Idle timeout: a thread that ends transactions which are idle for too long.
 //!
-//! The thread looks at all places when the one that rests longest may be due, and no more often than every
-//! [`TICK`]. It keeps the engine alive only while it looks.
+//! # Registry
+//!
+//! It lists the idle slots of all contexts. A slot is added when a context is made, and not when a
+//! transaction begins: so transactions do not contend for the registry.
+//!
+//! # Thread
+//!
+//! It inspects all slots when the transaction that is idle for longest may be due, and at most once
+//! in each [`TICK`]. It keeps the engine alive only meanwhile.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use foxton_lock::owner::OwnerId;
 use foxton_sync::shim::{self, Condvar, Mutex};
 
 use crate::engine::Engine;
 use crate::engine::background::TICK;
 
-/// The thread looks again after this if nobody can be due before the clock ends.
+/// Longest time between two inspections, for deadlines that the clock cannot express.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Ends idle transactions until it is dropped.
+/// A slot in which a transaction may be idle.
+pub(crate) trait IdleEntry: Send + Sync {
+    /// Ends the transaction if it is idle and `is_long` says so of the time since when. Otherwise
+    /// returns since when it is idle, if it is.
+    fn end_if(&self, is_long: &dyn Fn(Instant) -> bool) -> Option<Instant>;
+
+    /// Returns the owner that is idle here, and since when.
+    fn idle(&self) -> Option<(OwnerId, Instant)>;
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct IdleRegistry(Mutex<Vec<Weak<dyn IdleEntry>>>);
+
+impl fmt::Debug for IdleRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleRegistry").finish_non_exhaustive()
+    }
+}
+
+impl IdleRegistry {
+    /// Adds a slot, until it is dropped.
+    pub(crate) fn insert(&self, entry: &Arc<impl IdleEntry + 'static>) {
+        let entry: Weak<dyn IdleEntry> = Arc::downgrade(&(entry.clone() as Arc<dyn IdleEntry>));
+        shim::lock(&self.0).push(entry);
+    }
+
+    /// Returns the slots that still exist. The registry is not locked while they are inspected.
+    fn entries(&self) -> Vec<Arc<dyn IdleEntry>> {
+        let mut entries = Vec::new();
+        shim::lock(&self.0).retain(|entry| {
+            let entry = entry.upgrade();
+            let exists = entry.is_some();
+            entries.extend(entry);
+            exists
+        });
+        entries
+    }
+
+    /// Ends the transactions that are idle for too long. Returns since when the longest of the
+    /// others is idle.
+    fn end(&self, is_long: &dyn Fn(Instant) -> bool) -> Option<Instant> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .filter_map(|entry| entry.end_if(is_long))
+            .min()
+    }
+
+    /// Returns the owners that are idle, and since when.
+    pub(crate) fn all(&self) -> Vec<(OwnerId, Instant)> {
+        let entries = self.entries();
+        entries.iter().filter_map(|entry| entry.idle()).collect()
+    }
+}
+
+/// The running thread; dropping this stops it.
 #[derive(Debug)]
-pub(crate) struct IdleEnder {
+pub(crate) struct IdleTimeoutThread {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl IdleEnder {
-    /// Ends transactions of `engine` that have been idle for `timeout`.
-    pub(crate) fn start(engine: &Arc<Engine>, timeout: Duration) -> io::Result<IdleEnder> {
+impl IdleTimeoutThread {
+    /// Starts a thread that ends transactions of `engine` which have been idle for `timeout`.
+    pub(crate) fn start(engine: &Arc<Engine>, timeout: Duration) -> io::Result<IdleTimeoutThread> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (shared, engine) = (stop.clone(), Arc::downgrade(engine));
         let thread = thread::Builder::new()
             .name("foxton-idle".into())
             .spawn(move || {
-                while let Some(pause) = look(&engine, timeout) {
-                    let (stop, news) = &*shared;
+                while let Some(pause) = end_idle(&engine, timeout) {
+                    let (stop, wakeup) = &*shared;
                     let stop = shim::lock(stop);
                     if *stop {
                         return;
                     }
-                    let waited = news.wait_timeout(stop, pause);
+                    let waited = wakeup.wait_timeout(stop, pause);
                     if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                         return;
                     }
                 }
             })?;
-        Ok(IdleEnder {
+        Ok(IdleTimeoutThread {
             stop,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for IdleEnder {
+impl Drop for IdleTimeoutThread {
     fn drop(&mut self) {
         *shim::lock(&self.stop.0) = true;
         self.stop.1.notify_one();
@@ -60,18 +125,18 @@ impl Drop for IdleEnder {
     }
 }
 
-/// Ends what has been idle too long, and says how long to wait until the next may be; `None` if the database
-/// is no more.
-fn look(engine: &Weak<Engine>, timeout: Duration) -> Option<Duration> {
+/// Ends transactions that are idle for too long. Returns how long to wait until the next may be
+/// due; `None` if the database is closed.
+fn end_idle(engine: &Weak<Engine>, timeout: Duration) -> Option<Duration> {
     let engine = engine.upgrade()?;
     let clock = engine.workers.clock();
     let now = clock.now();
     let is_long = |since: Instant| now.saturating_duration_since(since) >= timeout;
-    let longest = engine.idlers.end(&is_long).unwrap_or(now);
+    let longest = engine.idle.end(&is_long).unwrap_or(now);
     Some(clock.sleep_time(pause(longest, timeout, now)))
 }
 
-/// How long to wait for what rests since `longest`.
+/// Returns how long to wait for a transaction that is idle since `longest`.
 fn pause(longest: Instant, timeout: Duration, now: Instant) -> Duration {
     let due = longest
         .checked_add(timeout)
@@ -83,9 +148,9 @@ fn pause(longest: Instant, timeout: Duration, now: Instant) -> Duration {
 mod tests {
     use super::*;
 
-    // The thread's own tests see nothing of it: one that has panicked is joined like any other.
+    // The tests of the thread cannot see this: a thread that has panicked is joined like any other.
     #[test]
-    fn it_looks_again_when_somebody_may_be_due_and_if_no_clock_reaches_that_then_later() {
+    fn it_inspects_again_when_a_transaction_may_be_due_or_after_an_hour() {
         let now = Instant::now();
         for endless in [Duration::MAX, LONG * 2] {
             assert_eq!(pause(now, endless, now), LONG);

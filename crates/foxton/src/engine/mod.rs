@@ -1,11 +1,14 @@
-//! What all transactions of one database share.
+//! Engine: what all transactions of one database share.
 //!
-//! Locks, log, tables, options. Nothing here is written by a transaction that begins or ends: there
-//! is no list of transactions and no counter of them. Whoever holds an `Arc<Engine>` keeps the
-//! database open; the sets of a [`Rack`](crate::engine::context_pool::Rack) hold theirs as long as they live, so
-//! that beginning a transaction does not touch the count.
+//! Locks, log, tables, options. A transaction that begins or ends writes nothing here: there is no
+//! list of transactions and no counter of them. An `Arc<Engine>` keeps the database open. Each
+//! worker context has one from its creation on, so a transaction that begins does not touch the
+//! reference count.
 
-/// Pool of worker contexts.
+/// A place for one box: pool cell, session slot, idle slot.
+pub(crate) mod slot;
+
+/// Pool of the boxes that transactions work with.
 pub(crate) mod context_pool;
 
 /// Background thread: timers, async wake-ups, commits whose future was dropped.
@@ -14,23 +17,14 @@ pub(crate) mod background;
 /// Cancel tokens.
 pub(crate) mod cancel_token;
 
-/// Slot of an idle transaction.
-pub(crate) mod idle_slot;
-
-/// Registry of idle transactions.
-pub(crate) mod idle_registry;
-
 /// Early lock release: reads of rows that are not durable yet.
 pub(crate) mod early_release;
 
 /// Checkpoint thread.
 pub(crate) mod checkpoint_thread;
 
-/// Idle timeout thread.
+/// Idle timeout: registry of idle slots, and thread.
 pub(crate) mod idle_timeout;
-
-/// Slot of the context of a session.
-pub(crate) mod session_slot;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +43,7 @@ use crate::catalog::Catalog;
 use crate::checkpoint::CheckpointControl;
 use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
-use crate::engine::idle_registry::Idlers;
+use crate::engine::idle_timeout::IdleRegistry;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
@@ -57,50 +51,51 @@ use crate::options::Options;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) options: Options,
-    /// Where the database is, for people.
-    pub(crate) place: String,
+    /// Path of the database, or "memory", for people.
+    pub(crate) location: String,
     pub(crate) opened: Instant,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
     pub(crate) locks: Arc<AnyManager>,
-    pub(crate) keeper: BackgroundThread,
+    pub(crate) background: BackgroundThread,
     pub(crate) log: Log,
-    /// Shared with the thread that makes them.
+    /// Shared with the checkpoint thread.
     pub(crate) checkpoints: Arc<CheckpointControl>,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
     pub(crate) counters: WorkerCounters<{ Counter::ALL.len() }>,
-    /// Whether a transaction is open. Looked at only with locking off.
+    /// True while a transaction is open; used only with locking off.
     pub(crate) open: Mutex<bool>,
-    /// Whether the log has failed. Written once, so that reading it costs nothing.
+    /// True once the log has failed. Written once, so reading it costs nothing.
     pub(crate) failed: AtomicBool,
     pub(crate) early: EarlyRelease,
-    /// Seats for those at work, if there are not as many as there are clients.
+    /// Admission slots, if their number is limited.
     pub(crate) admission: Option<AdmissionControl>,
-    /// Where transactions may be idle, if anybody is to know.
-    pub(crate) idlers: Idlers,
+    /// Idle slots; empty without an idle timeout.
+    pub(crate) idle: IdleRegistry,
 }
 
 impl Engine {
     /// Refuses new transactions once the log has failed.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        // Relaxed: leads to no memory; whoever sees it late hears of it at its commit.
+        // Relaxed: it leads to no memory. A transaction that reads it late is refused at its
+        // commit.
         if self.failed.load(Ordering::Relaxed) {
             return self.log.check().map_err(Error::from);
         }
         Ok(())
     }
 
-    /// Whether the log may tell of an update by what is different. Not in a database that was made before
-    /// there was such a thing: the program that made it can read it still.
+    /// True if the redo of an update may hold only the difference. False for a database created
+    /// before patches existed, so that the program that created it can still read it.
     #[inline]
     pub(crate) fn patches(&self) -> bool {
         self.superblock.incompat & superblock::PATCHES != 0
     }
 
-    /// Notes that the log has failed.
+    /// Records that the log has failed.
     #[cold]
     pub(crate) fn log_failed(&self, error: LogError) -> Error {
         // Relaxed: see `check`.
@@ -109,7 +104,7 @@ impl Engine {
     }
 }
 
-/// What transactions count.
+/// Counters of transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Counter {

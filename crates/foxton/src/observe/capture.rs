@@ -49,7 +49,7 @@ pub(crate) fn status(engine: &Engine) -> Status {
     let count = |count: Counter| engine.counters.sum(count as usize);
     Status {
         process: std::process::id(),
-        database: engine.place.clone(),
+        database: engine.location.clone(),
         lock_manager: format!(
             "{} over {}",
             engine.options.lock_manager, engine.options.latch

@@ -1,21 +1,21 @@
-//! Attempts that never block.
+//! Attempts: operations that never block.
 //!
-//! Every operation of a transaction is an attempt: it goes as far as the locks allow and says
-//! whether it is done. A thread then sleeps until the lock it came to is granted, a task yields,
-//! and the attempt is made again from its beginning: what is held already is granted at once. So
-//! each operation is written once for threads and tasks, and the epoch guard, which an attempt
-//! pins, is never held through a wait.
+//! Every operation of a transaction is an attempt: it goes as far as the locks allow, and returns
+//! whether it is done. If it is not, a thread sleeps until the lock is granted, and a task yields.
+//! The attempt is then made again from its beginning, and locks that are held already are granted
+//! at once. So each operation is written once for threads and tasks. An attempt pins its epoch
+//! guard itself, so the guard is never held through a wait.
 
-/// How far an attempt came.
+/// Result of an attempt.
 #[must_use]
 pub(crate) enum AttemptResult<T> {
-    /// To its end.
+    /// It finished.
     Done(T),
-    /// To a lock that is not free. The request is in its queue.
+    /// It needs a lock that is not free. The request is in its queue.
     Wait,
 }
 
-/// The content of a finished step, or returns `AttemptResult::Wait`.
+/// Evaluates to the result of a finished attempt, or returns `AttemptResult::Wait`.
 macro_rules! done {
     ($step:expr) => {
         match $step? {

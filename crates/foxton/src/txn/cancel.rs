@@ -1,35 +1,24 @@
-//! What a transaction has to do with its [canceller](crate::engine::cancel_token).
+//! Cancellation of a transaction by its [token](crate::engine::cancel_token).
 
-use super::state::{Phase, State};
+use super::bound::BoundTxn;
+use super::txn::Phase;
 use crate::engine::Counter;
-use crate::engine::cancel_token::{CANCELLER, CancelToken, Noted, is_not_cancelled};
+use crate::engine::cancel_token::{CANCEL_TOKEN, WaitRecord};
 
-impl State {
-    /// Ends as soon as `cancel_token` says so.
-    pub(crate) fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
-        if self.phase.is_open() {
-            self.cancel_token = Some(cancel_token.clone());
-            self.phase = Phase::Watched;
-        }
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        !is_not_cancelled(&self.cancel_token)
-    }
-
-    /// Has the wait that begins ended if the canceller says so, as long as what is returned is kept.
-    pub(super) fn note_wait(&self) -> Option<Noted> {
-        let cancel_token = self.cancel_token.as_ref()?;
-        let ticket = self.owner.wait_ticket()?;
-        // Here, and when the wait is over.
-        self.worker.account().passed_many(&CANCELLER, 2);
-        Some(cancel_token.note(&self.engine.locks, &self.engine.workers, ticket))
+impl BoundTxn {
+    /// Makes the cancel token end the wait that begins, until the returned record is dropped.
+    pub(super) fn record_wait(&self) -> Option<WaitRecord> {
+        let cancel_token = self.txn.cancel_token.as_ref()?;
+        let ticket = self.ctx.owner.wait_ticket()?;
+        // Once now, and once when the record is dropped.
+        self.ctx.worker.account().passed_many(&CANCEL_TOKEN, 2);
+        Some(cancel_token.record_wait(&self.ctx.engine.locks, &self.ctx.engine.workers, ticket))
     }
 
     #[cold]
     pub(super) fn end_as_cancelled(&mut self) {
         self.roll_back();
-        self.phase = Phase::Cancelled;
-        self.count(Counter::Cancelled);
+        self.txn.phase = Phase::Cancelled;
+        self.ctx.count(Counter::Cancelled);
     }
 }

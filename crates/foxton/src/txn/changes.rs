@@ -1,7 +1,14 @@
-//! What a transaction has changed: how to undo it, and how to do it again.
+//! Changes of a transaction: undo, redo and savepoints.
 //!
 //! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
 //! in order; redo is a private buffer that becomes one log record at commit.
+//!
+//! # Invariants
+//!
+//! * I1  Savepoints are in order: each has as many changes as the one before it, or more, and a
+//!   greater number.
+//! * I2  A savepoint's length of redo is valid only while as many parts have gone to the log as
+//!   when it was taken.
 
 use std::collections::BTreeSet;
 
@@ -11,35 +18,62 @@ use foxton_sync::epoch::{Guard, Stamp};
 
 use crate::redo::record::{Change, Effect};
 
-/// Storage above this is given back after a large transaction.
+/// Buffers above this size are freed after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;
 const KEPT_UNDO: usize = 4096;
 
-/// One change, to be undone by putting `old` back.
+/// One change; putting `old` back undoes it.
 #[derive(Debug)]
 pub(crate) struct Undo {
-    /// Index of the table in the transaction's own list.
+    /// Index of the table among the cached tables.
     pub(crate) table: usize,
     key_start: usize,
     key_end: usize,
-    /// Whether it is in the redo.
+    /// True if it is in the redo.
     pub(super) is_logged: bool,
-    /// What was there; `None` was a ghost, or nothing at all.
+    /// The value before it; `None` if the key had none.
     pub(crate) old: Option<ValueBlock>,
-    /// Whether the key may be left without a value: if the transaction commits, or if it rolls
-    /// back.
+    /// Which end of the transaction may leave the key without a value.
     pub(crate) ghost_if: GhostIf,
 }
 
 /// When a change leaves a ghost behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GhostIf {
-    /// Never: there was a value and there is one.
+    /// Never: the key had a value and has one.
     Never,
-    /// If it is rolled back: it put a value where there was none.
+    /// If it is rolled back: it gave a value to a key that had none.
     RolledBack,
-    /// If it is committed: it took the value away.
+    /// If it is committed: it removed the value.
     Committed,
+}
+
+/// A moment in a transaction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SavepointMark {
+    pub(super) number: u64,
+    /// Number of changes before it.
+    pub(super) changes: usize,
+    /// Bytes of redo that were not in the log.
+    pub(super) redo: usize,
+    /// Number of parts in the log.
+    pub(super) parts: u64,
+}
+
+/// The savepoints that a transaction can roll back to.
+#[derive(Debug, Default)]
+pub(super) struct SavepointStack {
+    pub(super) open: Vec<SavepointMark>,
+    /// Number of savepoints taken so far by all transactions of the worker. In a session two
+    /// transactions have one owner, so the second must not accept a savepoint of the first.
+    pub(super) taken: u64,
+}
+
+impl SavepointStack {
+    /// Forgets all savepoints, when the transaction has ended.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
 }
 
 /// See the [module](self).
@@ -48,20 +82,21 @@ pub(crate) struct Changes {
     pub(crate) undo: Vec<Undo>,
     keys: Vec<u8>,
     pub(crate) redo: Vec<u8>,
-    /// The first part that went to the log, once the transaction has become too large for one.
+    /// End of the first part in the log, once the transaction has become too large for one record.
     pub(crate) first_part: Option<Lsn>,
-    /// Keys that were put in and have no value after going back to a savepoint, or after a write that was
-    /// refused: the table's index in the transaction's own list, and the key.
+    /// Keys that were inserted and have no value after a rollback to a savepoint, or after a write
+    /// that was refused: index of the table among the cached tables, and key.
     pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
-    /// Parts that have gone to the log.
+    /// Number of parts in the log.
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
+    pub(super) savepoints: SavepointStack,
 }
 
 impl Changes {
-    /// Notes a change that has just been made: of the key `(number of its table, key)` from `before` to
-    /// `new`. With `patches`, it may be written as what is different.
-    pub(crate) fn note(
+    /// Records a change that has just been made: of the key `(number of its table, key)` from
+    /// `before` to `new`. With `patches`, the redo may hold only the difference.
+    pub(crate) fn record(
         &mut self,
         table: usize,
         (id, key): (u32, &[u8]),
@@ -101,9 +136,9 @@ impl Changes {
         });
     }
 
-    /// Notes a change that is not in the log, since it follows from one that is. Its own copy of what `note`
-    /// does: sharing it costs every put seven instructions.
-    pub(crate) fn note_unlogged(
+    /// Records a change that is not logged, because it follows from one that is. It repeats code of
+    /// `record`, because sharing it costs every put seven instructions.
+    pub(crate) fn record_unlogged(
         &mut self,
         table: usize,
         key: &[u8],
@@ -123,7 +158,8 @@ impl Changes {
         });
     }
 
-    /// Since when what is replaced is kept to be put back: not after the first change that is to be undone.
+    /// Returns the epoch since which replaced values are kept to be put back: that of the first
+    /// change that may be undone, or an earlier one.
     pub(crate) fn kept_since(&mut self, guard: &Guard<'_>) -> Stamp {
         if self.undo.is_empty() {
             self.kept_since = None;
@@ -133,7 +169,7 @@ impl Changes {
             .get_or_insert_with(|| guard.participant().recent_stamp())
     }
 
-    /// Whether nothing of it is for the log.
+    /// True if nothing of it has to be logged.
     pub(crate) fn has_no_redo(&self) -> bool {
         self.redo.is_empty() && self.first_part.is_none()
     }
@@ -142,7 +178,7 @@ impl Changes {
         &self.keys[undo.key_start..undo.key_end]
     }
 
-    /// What `key` had before this transaction, if it has changed that.
+    /// Returns the value that `key` had before this transaction, if it changed the key.
     #[cold]
     pub(crate) fn first_old(&self, table: usize, key: &[u8]) -> Option<&[u8]> {
         let mut undo = self.undo.iter();
@@ -150,20 +186,20 @@ impl Changes {
         first?.old.as_ref()?.bytes()
     }
 
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.undo.is_empty() && self.left.is_empty()
     }
 
-    /// Forgets the changes from `from` on, but not what is in the redo. The undo must have been used.
-    pub(super) fn forget_since(&mut self, from: usize) {
+    /// Forgets the changes from `from` on, but not their redo. They must have been undone.
+    pub(super) fn truncate(&mut self, from: usize) {
         if let Some(first) = self.undo.get(from) {
             self.keys.truncate(first.key_start);
             self.undo.truncate(from);
         }
     }
 
-    /// Forgets everything. The undo must have been used or retired.
+    /// Forgets all changes. They must have been undone, or their old values retired.
     pub(crate) fn clear(&mut self) {
         self.undo.clear();
         self.keys.clear();
@@ -192,15 +228,15 @@ mod tests {
                 assert_eq!(domain.epoch(), epoch);
                 let kept_since = changes.kept_since(&participant.pin());
                 assert_eq!(kept_since.epoch(), first);
-                changes.note_unlogged(0, b"key", None, GhostIf::Never);
+                changes.record_unlogged(0, b"key", None, GhostIf::Never);
                 participant.advance();
             }
             changes.clear();
         }
         assert_eq!(changes.kept_since(&participant.pin()).epoch(), 4);
-        changes.note_unlogged(0, b"key", None, GhostIf::Never);
+        changes.record_unlogged(0, b"key", None, GhostIf::Never);
         participant.advance();
-        changes.forget_since(0);
+        changes.truncate(0);
         assert_eq!(changes.kept_since(&participant.pin()).epoch(), 5);
     }
 }

@@ -1,216 +1,138 @@
-//! Making it last.
+//! Commit of a transaction.
 //!
-//! The record goes into the log while every lock is still held, so records that touch one key
-//! stand there in the order of the changes. Then ghosts go and locks go, and the transaction waits as
-//! long as its durability says; or it waits first, where it does not let go [early](crate::engine::early_release). Where more
-//! is written than a checkpoint can keep up with, it then waits for that. Then what was worked with goes back to the rack.
+//! # Steps
+//!
+//! * C1  *Check*: the transaction is still active.
+//! * C2  *Log*: its record is written while every lock is held. So records that change one key are
+//!   in the order of the changes.
+//! * C3  *Decide* how long to wait: until the record is written, until it is durable, or not at
+//!   all. A transaction that only read waits for the commits that it read from.
+//! * C4  *Early release*: a commit that has to wait releases its locks first, where it
+//!   [may](crate::engine::early_release).
+//! * C5  *Wait* for the log.
+//! * C6  *Acknowledge*: the result of the wait is the result of the commit.
+//! * C7  *Finish*, unless C4 did: remove ghosts, then release locks.
+//! * C8  *Wait for a checkpoint*, if the transaction wrote more than checkpoints can keep up with.
+//!
+//! Two drivers run these steps. A thread sleeps in C5 and C8; a task yields. If the task is dropped
+//! in C5, the background thread takes the remaining steps.
+//!
+//! A buffered commit of a thread tries to write the log itself between C3 and C4. It then needs no
+//! early release, because writing is short.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use foxton_log::{LogError, LogWait, Lsn, PendingWakeups};
+use foxton_sync::admission::SLOTS;
 
+use super::bound::BoundTxn;
 use super::changes::{GhostIf, Undo};
-use super::state::{Phase, State};
+use super::context::WorkerContext;
+use super::txn::{Phase, Txn};
 use crate::checkpoint::WriteStall;
-use crate::engine::Counter;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
 use crate::error::Result;
 use crate::options::Locking;
-use crate::redo::record;
 use crate::testing::failpoint;
 use crate::testing::injected_fault::Fault;
 
-impl State {
-    /// Puts what has changed into the log if it has become much: a transaction of any size needs
-    /// memory for its undo, but not twice.
-    pub(crate) fn spill(&mut self) -> Result<()> {
-        if self.changes.redo.len() < self.engine.options.redo_part_bytes {
-            return Ok(());
-        }
-        let State {
-            engine,
-            worker,
-            changes,
-            ..
-        } = self;
-        let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
-        let end = engine
-            .log
-            .insert(worker, record::PART, &[&first, &changes.redo]);
-        let end = end.map_err(|error| engine.log_failed(error))?;
-        changes.first_part.get_or_insert(end);
-        changes.parts += 1;
-        changes.redo.clear();
-        Ok(())
-    }
-
-    /// Commits; the thread sleeps until it is as durable as asked.
+impl BoundTxn {
+    /// Commits; the thread sleeps until the commit is as durable as required.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        let committed = self.commit_as_asked();
-        if self.write_credit.is_ahead() && committed.is_ok() {
-            self.leave();
-            if let Some(held) = self.pass() {
-                held.wait(&mut self.write_credit);
-            }
-        }
-        committed
-    }
-
-    fn commit_as_asked(&mut self) -> Result<()> {
-        self.check_active()?;
-        if self.engine.options.planted().is(Fault::UnlockBeforeLog) {
-            self.release_all();
-        }
-        let until = self.log_changes()?;
-        self.note_commit();
+        let until = self.start_commit()?;
+        self.ctx.count_commit();
         if until == CommitWait::Now {
             self.finish();
-            return Ok(());
-        }
-        if let Some(untold) = self.reach_at_once(until)? {
+        } else if let Some(wakeups) = self.try_reach(until)? {
             self.acknowledge(Ok(()))?;
-            // Who is told may take the processor, and should find no lock of ours.
+            // A woken thread may take the processor, and should find none of our locks.
             self.finish();
-            self.engine.log.wake_waiters(&self.worker, untold);
-            return Ok(());
+            self.ctx.engine.log.wake_waiters(&self.ctx.worker, wakeups);
+        } else {
+            self.release_early(until);
+            // So that other threads commit meanwhile, and one sync serves them all.
+            self.ctx.free_slot();
+            let reached = self.ctx.wait_for_log(until);
+            self.end_commit(reached)?;
         }
-        self.release_early(until);
-        // Many are to wait for one sync together.
-        self.leave();
-        let reached = self.wait(until);
-        self.acknowledge(reached)?;
-        self.finish();
+        if self.txn.credit.is_ahead() {
+            self.sleep_for_checkpoint();
+        }
         Ok(())
     }
 
-    /// Reaches what is to be waited for, if it can without waiting for others.
-    fn reach_at_once(&mut self, until: CommitWait) -> Result<Option<PendingWakeups>> {
-        let CommitWait::Written(end) = until else {
-            return Ok(None);
-        };
-        let untold = self.engine.log.try_written(&self.worker, end);
-        untold.map_err(|error| {
-            let failed = self.acknowledge(Err(error));
-            failed.expect_err("it was told of one")
-        })
-    }
-
-    /// As [`commit`](Self::commit), and says where it stands among all commits.
+    /// As [`commit`](Self::commit), and returns the position of the commit among all commits.
     pub(crate) fn commit_at(&mut self) -> Result<Lsn> {
         self.fix_commit_lsn();
-        self.commit().map(|()| self.place)
+        self.commit().map(|()| self.txn.commit_lsn)
     }
 
-    /// Takes its place among all commits, for a transaction that is about to commit and may have changed nothing.
+    /// Sets the position among all commits of a transaction that is about to commit. If it has
+    /// changes, their record replaces this position.
     pub(crate) fn fix_commit_lsn(&mut self) {
-        // Every lock is held: whose changes it saw has its record before this place, and who changes
-        // what it read will have it behind.
-        self.place = self.engine.log.end(&self.worker);
+        // Every lock is held. A commit that we read from has its record before this position, and
+        // one that changes what we read will have it behind.
+        self.txn.commit_lsn = self.ctx.engine.log.end(&self.ctx.worker);
     }
 
-    fn wait(&self, until: CommitWait) -> Result<(), LogError> {
-        match until {
-            CommitWait::Now => Ok(()),
-            CommitWait::Written(end) => self.engine.log.wait_written(&self.worker, end),
-            CommitWait::Durable(end) => self.engine.log.wait_durable(&self.worker, end),
+    /// C1 to C3. After an error the transaction is rolled back, and the log has no record of it.
+    fn start_commit(&mut self) -> Result<CommitWait> {
+        self.check_active()?;
+        let planted = self.ctx.engine.options.planted();
+        if planted.is(Fault::UnlockBeforeLog) {
+            self.release_all();
         }
-    }
-
-    /// Puts the changes into the log, and says what is to be waited for. After an error the
-    /// transaction is rolled back: nothing that commits it is in the log.
-    ///
-    /// A transaction that only read is told of a failed log, too. A commit that failed has given
-    /// its locks back and left its changes, so what was read may be what the next restart does not
-    /// find.
-    pub(crate) fn log_changes(&mut self) -> Result<CommitWait> {
-        if self.changes.has_no_redo() {
-            return match self.engine.check() {
-                Ok(()) => Ok(self.wait_for_dependencies()),
+        if self.txn.changes.has_no_redo() {
+            // A failed log refuses also a transaction that only read. A commit that failed has
+            // released its locks and left its changes in memory, so the values read may be gone
+            // after the next restart.
+            return match self.ctx.engine.check() {
+                Ok(()) => Ok(self.wait_of_reads()),
                 Err(error) => {
                     self.roll_back();
                     Err(error)
                 }
             };
         }
-        let State {
-            engine,
-            worker,
-            changes,
-            place,
-            write_credit,
-            ..
-        } = self;
-        let end = match changes.first_part {
-            None => engine.log.insert(worker, record::COMMIT, &[&changes.redo]),
-            Some(first) => {
-                let first = first.bytes().to_le_bytes();
-                engine
-                    .log
-                    .insert(worker, record::LAST, &[&first, &changes.redo])
-            }
-        };
-        match end {
+        match self.log_commit() {
             Ok(end) => {
-                *place = end;
-                let parts = changes.parts as usize * engine.options.redo_part_bytes;
-                let bytes = (parts + changes.redo.len()) as u64;
-                engine.checkpoints.note(write_credit, end, bytes);
-                worker.failpoints().pass(&failpoint::LOGGED);
-                Ok(CommitWait::as_promised(self.durability, end))
+                self.ctx.worker.failpoints().pass(&failpoint::LOGGED);
+                Ok(CommitWait::as_promised(self.txn.durability, end))
             }
             Err(error) => {
                 self.roll_back();
-                Err(self.engine.log_failed(error))
+                Err(self.ctx.engine.log_failed(error))
             }
         }
     }
 
-    /// As `wait`, for a task.
-    pub(crate) fn poll_logged(
-        &mut self,
-        pending: &mut LogWait,
-        until: CommitWait,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<()>> {
-        let State { engine, worker, .. } = self;
-        let reached = match until {
-            CommitWait::Now => Poll::Ready(Ok(())),
-            CommitWait::Written(end) => engine.log.poll_written(worker, pending, end, context),
-            CommitWait::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
-        };
-        reached.map(|reached| self.acknowledge(reached))
-    }
-
-    /// For a commit that is ahead of its checkpoint: asks for the next, or says what to wait for.
-    fn pass(&mut self) -> Option<WriteStall> {
-        let State {
-            engine,
-            worker,
-            write_credit,
-            place,
-            ..
-        } = self;
-        engine.checkpoints.pass(worker, write_credit, *place)
-    }
-
-    /// What a transaction that only read waits for: mostly nothing.
+    /// C3 of a transaction that only read: mostly it does not wait.
     #[inline]
-    fn wait_for_dependencies(&self) -> CommitWait {
-        let newest = self
-            .engine
-            .early
-            .newest([&self.dependencies, &self.scan.dependencies]);
-        let log = &self.engine.log;
-        newest.until(self.durability, log.durable(), || log.written())
+    fn wait_of_reads(&self) -> CommitWait {
+        let (engine, txn) = (&self.ctx.engine, &self.txn);
+        let newest = engine.early.newest([&txn.reads, &txn.scan.reads]);
+        let log = &engine.log;
+        newest.until(txn.durability, log.durable(), || log.written())
     }
 
-    /// Gives the locks back before the acknowledgement, if that is how it is done. The record of the
-    /// commit, if it has one, is in the log.
+    /// Writes the log up to where the commit waits for, if no other thread has to be waited for.
+    fn try_reach(&mut self, until: CommitWait) -> Result<Option<PendingWakeups>> {
+        let CommitWait::Written(end) = until else {
+            return Ok(None);
+        };
+        let wakeups = self.ctx.engine.log.try_written(&self.ctx.worker, end);
+        wakeups.map_err(|error| {
+            let failed = self.acknowledge(Err(error));
+            failed.expect_err("it got an error")
+        })
+    }
+
+    /// C4. The record of the commit, if it has one, is in the log.
     fn release_early(&mut self, until: CommitWait) {
-        if !self.changes.is_empty() {
-            let options = &self.engine.options;
+        if !self.txn.changes.is_empty() {
+            let options = &self.ctx.engine.options;
             if !options.early_release
                 || options.locking == Locking::Off
                 || !self.stamp_changes(until)
@@ -219,24 +141,24 @@ impl State {
             }
         }
         self.finish();
-        self.phase = Phase::Released;
-        self.worker.failpoints().pass(&failpoint::RELEASED);
+        self.txn.phase = Phase::Released;
+        self.ctx.worker.failpoints().pass(&failpoint::RELEASED);
     }
 
-    /// Notes where this commit ends, and what it waits for, wherever somebody could see what it did; says whether it
-    /// could.
+    /// Records the end of this commit, and how long it waits, wherever another transaction could
+    /// see its changes. Returns false if it must keep its locks instead.
     fn stamp_changes(&self, until: CommitWait) -> bool {
-        let State {
+        let WorkerContext {
             engine,
             worker,
             tables,
-            changes,
             ..
-        } = self;
-        let is_large = changes.undo.len() > early_release::GONE_THROUGH;
+        } = &self.ctx;
+        let changes = &self.txn.changes;
+        let is_large = changes.undo.len() > early_release::MAX_STAMPED;
         let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
         if is_large || changes.undo.iter().any(removes) {
-            // Everybody would wait for it, and it waits for less than a system call.
+            // All readers would wait for it, though it waits for less than a system call.
             let CommitWait::Durable(end) = until else {
                 return false;
             };
@@ -255,144 +177,146 @@ impl State {
         true
     }
 
-    /// What the wait for the log came to. If the log failed, the record may be in it or not: only
-    /// the next restart can tell. The changes stay in memory until then, and nobody can commit
-    /// anything on top of them: the failure is noted before the locks go.
+    /// C6 and C7.
+    fn end_commit(&mut self, reached: Result<(), LogError>) -> Result<()> {
+        self.acknowledge(reached)?;
+        self.finish();
+        Ok(())
+    }
+
+    /// C6. If the log failed, it may have the record or not: only the next restart can tell. The
+    /// changes stay in memory until then. No other transaction can commit on top of them, because
+    /// the failure is recorded before the locks are released.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
-        self.worker.failpoints().pass(&failpoint::DURABLE);
+        self.ctx.worker.failpoints().pass(&failpoint::DURABLE);
         reached.map_err(|error| {
-            let error = self.engine.log_failed(error);
+            let error = self.ctx.engine.log_failed(error);
             self.finish();
             error
         })
     }
 
-    /// Ends a transaction whose changes stay, unless that was done early: ghosts, then locks.
-    pub(crate) fn finish(&mut self) {
-        if self.phase == Phase::Released {
-            return;
+    /// C8 of a thread whose commit is ahead of its checkpoint.
+    fn sleep_for_checkpoint(&mut self) {
+        self.ctx.free_slot();
+        if let Some(stall) = self.stall() {
+            stall.wait(&mut self.txn.credit);
         }
-        let read_only = self.changes.is_empty();
-        if !read_only {
-            self.remove_ghosts(GhostIf::Committed);
-        }
-        self.release_all();
-        if !read_only {
-            // After the locks: it may be this one that frees what everybody has retired.
-            self.retire_old_values();
-            if !self.ghosts.is_empty() {
-                self.retry_ghosts();
-            }
-        }
-        self.changes.clear();
-        let count = if read_only {
-            Counter::ReadOnlyCommits
-        } else {
-            Counter::Commits
-        };
-        self.count(count);
     }
 
-    fn retire_old_values(&mut self) {
-        let State {
-            worker, changes, ..
-        } = self;
-        for undo in &mut changes.undo {
-            if let Some(old) = undo.old.take() {
-                old.retire(worker.participant());
-            }
+    /// Requests the checkpoint that is due, or returns the stall to wait for.
+    fn stall(&mut self) -> Option<WriteStall> {
+        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let Txn {
+            credit, commit_lsn, ..
+        } = &mut self.txn;
+        engine.checkpoints.pass(worker, credit, *commit_lsn)
+    }
+}
+
+impl WorkerContext {
+    /// Counts a commit among those by which the number of admission slots is judged.
+    #[inline]
+    fn count_commit(&mut self) {
+        if let Some(admission) = &self.engine.admission {
+            let passed = admission.record_commit(&mut self.slot_claim);
+            self.worker.account().passed_many(&SLOTS, passed);
+        }
+    }
+
+    /// C5 of a thread.
+    fn wait_for_log(&self, until: CommitWait) -> Result<(), LogError> {
+        let WorkerContext { engine, worker, .. } = self;
+        match until {
+            CommitWait::Now => Ok(()),
+            CommitWait::Written(end) => engine.log.wait_written(worker, end),
+            CommitWait::Durable(end) => engine.log.wait_durable(worker, end),
+        }
+    }
+
+    /// C5 of a task.
+    fn poll_log(
+        &mut self,
+        pending: &mut LogWait,
+        until: CommitWait,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), LogError>> {
+        let WorkerContext { engine, worker, .. } = self;
+        match until {
+            CommitWait::Now => Poll::Ready(Ok(())),
+            CommitWait::Written(end) => engine.log.poll_written(worker, pending, end, context),
+            CommitWait::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
         }
     }
 }
 
-/// Commits; the task yields until it is as durable as asked. Says where the transaction stands among all
-/// commits, if it changed something or [`State::fix_commit_lsn`] was called before.
+/// Commits; the task yields until the commit is as durable as required. Returns its position among
+/// all commits, if it changed something or [`BoundTxn::fix_commit_lsn`] was called before.
 ///
-/// If the future is dropped before the record is in the log, the transaction is rolled back; if
-/// after, it is committed, and the keeper ends it.
-pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
-    let logged = state.check_active().and_then(|()| state.log_changes());
-    let place = state.place;
-    let until = match logged {
-        Ok(CommitWait::Now) => {
-            state.finish();
-            wait_for_checkpoint(state).await;
-            return Ok(place);
-        }
-        Ok(until) => until,
-        Err(error) => {
-            State::recycle(state);
-            return Err(error);
-        }
+/// If the future is dropped before the record is in the log, the transaction is rolled back. If it
+/// is dropped later, the transaction is committed, and the background thread finishes it.
+pub(crate) async fn commit(bound: Box<BoundTxn>) -> Result<Lsn> {
+    let mut task = CommitTask {
+        bound: Some(bound),
+        until: CommitWait::Now,
     };
-    state.release_early(until);
-    let mut logged = Logged {
-        state: Some(state),
-        until,
-    };
-    let mut pending = LogWait::default();
-    let reached = poll_fn(|context| {
-        let state = logged.state.as_mut().expect("taken only below");
-        state.poll_logged(&mut pending, until, context)
-    })
-    .await;
-    let mut state = logged.state.take().expect("taken only here");
-    match reached {
-        Ok(()) => {
-            state.finish();
-            wait_for_checkpoint(state).await;
-        }
-        Err(_) => State::recycle(state),
-    }
-    reached.map(|()| place)
+    task.run().await
 }
 
-/// Waits, where its commit is ahead of what a checkpoint can keep up with, and puts the transaction away.
-async fn wait_for_checkpoint(state: Box<State>) {
-    let mut done = Done(Some(state));
-    let state = done.0.as_mut().expect("taken only when dropped");
-    if state.write_credit.is_ahead()
-        && let Some(held) = state.pass()
-    {
-        poll_fn(|context| held.poll(&mut state.write_credit, context)).await;
-    }
-}
-
-/// A transaction that has committed and is acknowledged. It goes to the rack, also when its task is dropped.
-struct Done(Option<Box<State>>);
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        if let Some(state) = self.0.take() {
-            State::recycle(state);
-        }
-    }
-}
-
-/// A transaction that commits, and is not acknowledged.
-struct Logged {
-    state: Option<Box<State>>,
+/// A commit of a task. When it is dropped, the transaction returns to the pool, after the
+/// background thread has finished it if need be.
+struct CommitTask {
+    /// Taken only when it is dropped.
+    bound: Option<Box<BoundTxn>>,
+    /// The wait of C5, as long as it lasts; otherwise `Now`.
     until: CommitWait,
 }
 
-impl Drop for Logged {
+impl CommitTask {
+    async fn run(&mut self) -> Result<Lsn> {
+        let bound = self.bound.as_mut().expect("taken only when dropped");
+        let until = bound.start_commit()?;
+        let commit_lsn = bound.txn.commit_lsn;
+        if until == CommitWait::Now {
+            bound.finish();
+        } else {
+            bound.release_early(until);
+            self.until = until;
+            let mut pending = LogWait::default();
+            let reached = poll_fn(|context| bound.ctx.poll_log(&mut pending, until, context)).await;
+            self.until = CommitWait::Now;
+            bound.end_commit(reached)?;
+        }
+        if bound.txn.credit.is_ahead()
+            && let Some(stall) = bound.stall()
+        {
+            poll_fn(|context| stall.poll(&mut bound.txn.credit, context)).await;
+        }
+        Ok(commit_lsn)
+    }
+}
+
+impl Drop for CommitTask {
     fn drop(&mut self) {
-        let Some(mut state) = self.state.take() else {
+        let Some(mut bound) = self.bound.take() else {
             return;
         };
-        let (engine, until) = (state.engine.clone(), self.until);
-        state.worker.account().passed(&background::TASK_QUEUE);
-        engine.keeper.submit(Box::new(move || {
-            let reached = state.wait(until);
-            // Nobody is there to be told of a failure; whoever comes next is.
-            if state.acknowledge(reached).is_ok() {
-                state.finish();
+        if self.until == CommitWait::Now {
+            BoundTxn::recycle(bound);
+            return;
+        }
+        let (engine, until) = (bound.ctx.engine.clone(), self.until);
+        bound.ctx.worker.account().passed(&background::TASK_QUEUE);
+        engine.background.submit(Box::new(move || {
+            let reached = bound.ctx.wait_for_log(until);
+            // The program does not learn of a failure here; its next transaction does.
+            let _ = bound.end_commit(reached);
+            if bound.txn.credit.is_ahead() {
+                // No thread waits for the checkpoint.
+                let WorkerContext { engine, worker, .. } = &bound.ctx;
+                engine.checkpoints.ask(worker, bound.txn.commit_lsn);
             }
-            if state.write_credit.is_ahead() {
-                // Nobody is there to be held up.
-                state.engine.checkpoints.ask(&state.worker, state.place);
-            }
-            State::recycle(state);
+            BoundTxn::recycle(bound);
         }));
     }
 }

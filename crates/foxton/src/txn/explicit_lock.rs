@@ -1,41 +1,40 @@
-//! Locking what is named by hand: whole tables, and numbers that mean something to the program alone.
+//! Explicit locks: whole tables, and numbers that only the program gives a meaning.
 //!
-//! Both are names like any other: the same managers, one wait-for graph, one list of what is held. Under
-//! a table that is held so that it covers them, keys are not asked for any more
-//! (`Owner::covers`).
+//! Both are names like any other, in the same lock manager, wait-for graph and list of locks. Once
+//! a transaction has locked a table, it requests no key that this lock covers (`Owner::covers`).
 
-use foxton_lock::manager::LockManager;
 use foxton_lock::mode::Mode;
-use foxton_lock::name::{Class, Name};
-use foxton_lock::request::Reply;
+use foxton_lock::name::Name;
 
 use super::attempt::AttemptResult;
-use super::state::State;
-use crate::error::{Conflict, Result};
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
+use super::table_locks;
+use crate::error::Result;
 use crate::options::Locking;
 use crate::types::codec::{Key, Value};
 use crate::types::lock_options::{LockOptions, LockWait, TableLock};
 use crate::types::table::Table;
 
-/// A name, how to hold it, and how long to wait for that.
+/// An explicit lock: a name, its mode, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockRequest {
     name: Name,
     mode: Mode,
-    /// What the program calls it; 0 for a table.
+    /// The number that the program locks; 0 for a table.
     number: u64,
     pub(crate) wait: LockWait,
 }
 
 impl LockRequest {
-    /// The number, if it is one that is wanted.
+    /// Number that the program locks; 0 for a table.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 }
 
-impl State {
-    /// What locking `table` means.
+impl BoundTxn {
+    /// Returns the request that locks `table`.
     pub(crate) fn prepare_lock_table<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
@@ -44,52 +43,30 @@ impl State {
     ) -> Result<LockRequest> {
         let index = self.open_table(table)?;
         Ok(LockRequest {
-            name: Name::table(self.tables[index].table.record.id),
+            name: Name::table(self.ctx.tables[index].table.record.id),
             mode: lock.mode(),
             number: 0,
             wait,
         })
     }
 
-    /// Asks for what is wanted. `false`: somebody has it, and it was to be passed over.
+    /// Requests an explicit lock. Returns false if another owner has it and it is to be skipped.
     pub(crate) fn lock_step(&mut self, request: LockRequest) -> Result<AttemptResult<bool>> {
-        let State {
+        let WorkerContext {
             engine,
             worker,
             owner,
             ..
-        } = self;
+        } = &mut self.ctx;
         if engine.options.locking != Locking::On {
             return Ok(AttemptResult::Done(true));
         }
-        let LockRequest {
-            name, mode, wait, ..
-        } = request;
-        match engine
-            .locks
-            .request(worker, owner, name, mode, wait.patience())
-        {
-            Reply::Granted | Reply::Held => {
-                if name.class() == Class::Table && mode.covers(Mode::S) {
-                    owner.record_table_lock();
-                }
-                Ok(AttemptResult::Done(true))
-            }
-            Reply::Waiting => Ok(AttemptResult::Wait),
-            Reply::Skipped => Ok(AttemptResult::Done(false)),
-            Reply::Refused(refusal) => {
-                let refused = Conflict::refused(*refusal, |table| engine.catalog.name_of(table));
-                let error = crate::Error::from(refused);
-                match wait == LockWait::Skip && error.is_busy() {
-                    true => Ok(AttemptResult::Done(false)),
-                    false => Err(error),
-                }
-            }
-        }
+        let request = (request.name, request.mode, request.wait);
+        table_locks::lock_explicit(engine, worker, owner, request)
     }
 }
 
-/// What locking `number` means.
+/// Returns the request that locks `number`.
 pub(crate) fn advisory(number: u64, lock: LockOptions) -> LockRequest {
     LockRequest {
         name: Name::advisory(number),

@@ -1,52 +1,61 @@
-//! Removing ghosts.
+//! Ghosts: records without a value, and their removal.
 //!
-//! A ghost is removed by the transaction that left it, at its very end: changes are in the log or
-//! undone, locks are still held. It holds the key exclusively; it asks, without waiting, for the
-//! gap before it as well.
+//! The transaction that leaves a ghost removes it at its very end. By then its changes are in the
+//! log or undone, and its locks are still held. It holds the key exclusively, and requests the gap
+//! before the key as well, without waiting.
 //!
 //! # Why the gap before the ghost, and no other
 //!
 //! Let `p < k < n` be neighbours and `k` the ghost. Removing it makes the gap `(p, n)`, named `n`.
 //!
-//! * Who has read over `(p, k)` holds the gap named `k`, and would lose it. So the gap must be ours
-//!   alone, and if it is not, the ghost stays.
-//! * Who has read over `(k, n)` holds the gap named `n`, which grows. Nobody loses anything.
-//! * Who has read over `k` itself holds the key, and we would not have it.
-//! * Who puts a key into `(p, k)` holds an intention on the gap named `k`: as the first.
-//! * Who waits for `k` gets it when we let go, finds that the record is gone and looks again.
+//! * A transaction that has read over `(p, k)` holds the gap named `k`, and would lose it. So we
+//!   must hold the gap exclusively; if we do not get it, the ghost stays.
+//! * A transaction that has read over `(k, n)` holds the gap named `n`, which grows. It loses
+//!   nothing.
+//! * A transaction that has read over `k` itself holds the key, so we would not have it.
+//! * A transaction that inserts a key into `(p, k)` holds an intention on the gap named `k`: as in
+//!   the first case, we do not get the gap.
+//! * A transaction that waits for `k` gets it when we release it. It finds that the record is gone,
+//!   and searches again.
 //!
-//! A ghost that stays is put on a list and tried again at the end of the worker's next writing
-//! transactions, with the key locked for the purpose, without waiting.
+//! A ghost that stays is put on a list. Later writing transactions of the worker try it again at
+//! their end. They lock the key for that purpose, without waiting.
 
-use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::{Next, Record};
 use foxton_sync::worker::Worker;
 
+use super::bound::BoundTxn;
 use super::changes::GhostIf;
-use super::state::State;
+use super::context::WorkerContext;
+use super::table_locks::request_now;
+use super::txn::Txn;
 use crate::catalog::OpenTable;
 use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::failpoint;
 
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
-/// Old ghosts tried at the end of one transaction.
+/// Number of listed ghosts tried at the end of one transaction.
 const RETRIES: usize = 4;
-/// Old ghosts remembered; what comes later stays until the database is opened again.
+/// Maximum number of listed ghosts; further ones stay until the database is opened again.
 const REMEMBERED: usize = 4096;
 
-impl State {
-    /// Removes the ghosts that this transaction leaves. Its locks are still held.
+impl BoundTxn {
+    /// Removes the ghosts that this transaction leaves, while its locks are still held.
     pub(crate) fn remove_ghosts(&mut self, ended: GhostIf) {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            changes,
-            ghosts,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    ghosts,
+                    ..
+                },
+            txn: Txn { changes, .. },
             ..
         } = self;
         let left = changes.left.iter().map(|(table, key)| (*table, &key[..]));
@@ -54,16 +63,14 @@ impl State {
         let leave = leave.map(|undo| (undo.table, changes.key(undo)));
         for (index, key) in leave.chain(left) {
             let table = &*tables[index].table;
-            // It may have a value again, or be gone already; nobody else changes that.
+            // It may have a value again, or be gone already. No other transaction changes that.
             let record = table.rows.get(&worker.pin(), key).map(Record::is_ghost);
             if record != Some(true) {
                 continue;
             }
             let gap_is_ours = engine.options.locking == Locking::Off || {
                 let name = Name::key(table.record.id, key, &engine.hasher);
-                let is_covered = owner.has_escalated() && owner.covers(name, KEY_AND_GAP);
-                let locks = &engine.locks;
-                is_covered || locks.try_lock(worker, owner, name, KEY_AND_GAP).is_held()
+                request_now(engine, worker, owner, (name, KEY_AND_GAP))
             };
             if gap_is_ours {
                 remove(engine, worker, table, key);
@@ -74,38 +81,43 @@ impl State {
         }
     }
 
-    /// Tries some of the ghosts that had to stay. The transaction holds no locks of its own any more.
+    /// Tries to remove some listed ghosts, after the locks of the transaction were released.
     pub(crate) fn retry_ghosts(&mut self) {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            ghosts,
-            tenure,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    ghosts,
+                    ..
+                },
+            txn: Txn { lock_scope, .. },
             ..
         } = self;
         for _ in 0..RETRIES.min(ghosts.len()) {
-            // From the front, so that one that stays stuck does not keep the others.
+            // From the front, so that a ghost that stays does not block the others.
             let Some((index, key)) = ghosts.pop_front() else {
                 return;
             };
             let table = &*tables[index].table;
             let id = table.record.id;
             let name = Name::key(id, &key, &engine.hasher);
-            let mut held = |name, mode| engine.locks.try_lock(worker, owner, name, mode).is_held();
-            if held(Name::table(id), KEY_AND_GAP.parent_mode()) && held(name, KEY_AND_GAP) {
+            let parent = (Name::table(id), KEY_AND_GAP.parent_mode());
+            let mut is_locked = |request| request_now(engine, worker, owner, request);
+            if is_locked(parent) && is_locked((name, KEY_AND_GAP)) {
                 remove(engine, worker, table, &key);
             } else {
                 ghosts.push_back((index, key));
             }
-            tenure.release(&engine.locks, worker, owner);
+            lock_scope.release(&engine.locks, worker, owner);
         }
     }
 }
 
-/// Takes the record of `key` out of its table, if it is a ghost. The caller has the key and its gap
-/// exclusively.
+/// Removes the record of `key` from its table, if it is a ghost. The caller holds the key and its
+/// gap exclusively.
 fn remove(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
     worker.failpoints().pass(&failpoint::PURGE);
     let guard = worker.pin();

@@ -1,11 +1,11 @@
-//! What a transaction has in its hands: what it works with, and where that lies in between.
+//! Handle of a transaction, which owns its box between operations.
 //!
-//! Usually it is at hand from the beginning to the end. With
-//! [`Options::idle_timeout`](crate::Options::idle_timeout) it is taken up for each operation and laid down after
-//! it ([`idle_slot`](crate::engine::idle_slot)); then taking it up can fail, since it may have been ended.
+//! Without [`Options::idle_timeout`](crate::Options::idle_timeout) the handle has the box from
+//! begin to end. With it, each operation attaches the box and detaches it afterwards, into the
+//! [idle slot](crate::engine::slot). Attaching fails if the idle timeout has ended the transaction.
 //!
-//! An operation that is forgotten leaves it at hand until the next one, and a range of which somebody keeps hold
-//! does so as long as it is kept: both count as being at it.
+//! A forgotten operation leaves the box attached until the next operation. A range leaves it
+//! attached as long as the program keeps the range. In both cases the transaction is not idle.
 
 use std::fmt;
 use std::mem;
@@ -14,115 +14,112 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foxton_lock::owner::OwnerId;
-use foxton_sync::site::{Component, Pattern, Site};
 
-use super::state::{Phase, State};
+use super::bound::BoundTxn;
+use super::txn::Phase;
 use crate::engine::Counter;
-use crate::engine::idle_registry::Idler;
-use crate::engine::idle_slot::Rest;
+use crate::engine::idle_timeout::IdleEntry;
+use crate::engine::slot::{BoxSlot, IDLE_SLOT};
 use crate::error::{Conflict, Result};
 use crate::testing::failpoint;
 
-/// Where a transaction rests: it, and the thread that ends idle ones.
-static REST: Site = Site::new(Component::Transaction, Pattern::Fixed, "rest");
-
 /// See the [module](self).
-pub(crate) struct Hand {
-    /// Here from the beginning to the end without the option, and never with it.
-    state: Option<Box<State>>,
-    /// `None` without the option.
-    resting: Option<Box<Resting>>,
+pub(crate) struct TxnHandle {
+    /// Here from begin to end without an idle timeout, and never with one.
+    bound: Option<Box<BoundTxn>>,
+    /// `None` without an idle timeout.
+    detachable: Option<Box<Detachable>>,
 }
 
-/// What is taken up for each operation and laid down after it.
-pub(crate) struct Resting {
-    rest: Arc<Rest<State>>,
-    /// Here while somebody is at it.
-    taken: Option<Box<State>>,
+/// A box that each operation attaches and detaches.
+pub(crate) struct Detachable {
+    slot: Arc<BoxSlot<BoundTxn>>,
+    /// Here while an operation uses it.
+    attached: Option<Box<BoundTxn>>,
 }
 
-impl fmt::Debug for Hand {
+impl fmt::Debug for TxnHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Transaction");
-        if let Some(state) = &self.state {
+        if let Some(bound) = &self.bound {
             shown
-                .field("owner", &state.owner.id())
-                .field("locks", &state.owner.lock_count())
-                .field("changes", &state.changes.undo.len());
+                .field("owner", &bound.ctx.owner.id())
+                .field("locks", &bound.ctx.owner.lock_count())
+                .field("changes", &bound.txn.changes.undo.len());
         }
         shown.finish_non_exhaustive()
     }
 }
 
-impl Hand {
-    /// A transaction that begins.
+impl TxnHandle {
+    /// The handle of a transaction that begins.
     #[inline(always)]
-    pub(crate) fn new(state: Box<State>) -> Hand {
-        match state.rest {
-            None => Hand::busy(state),
-            Some(_) => Hand::resting(state),
+    pub(crate) fn new(bound: Box<BoundTxn>) -> TxnHandle {
+        match bound.idle_slot {
+            None => TxnHandle::never_idle(bound),
+            Some(_) => TxnHandle::detachable(bound),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn resting(state: Box<State>) -> Hand {
-        let Some(rest) = state.rest.clone() else {
-            return Hand::busy(state);
+    fn detachable(bound: Box<BoundTxn>) -> TxnHandle {
+        let Some(slot) = bound.idle_slot.clone() else {
+            return TxnHandle::never_idle(bound);
         };
-        let taken = Some(state);
-        let mut resting = Box::new(Resting { rest, taken });
-        resting.lay_down();
-        Hand {
-            state: None,
-            resting: Some(resting),
+        let attached = Some(bound);
+        let mut detachable = Box::new(Detachable { slot, attached });
+        detachable.detach();
+        TxnHandle {
+            bound: None,
+            detachable: Some(detachable),
         }
     }
 
-    /// One of the database's own, which is never idle.
+    /// The handle of a transaction of the database itself, which is never idle.
     #[inline(always)]
-    pub(crate) fn busy(state: Box<State>) -> Hand {
-        Hand {
-            state: Some(state),
-            resting: None,
+    pub(crate) fn never_idle(bound: Box<BoundTxn>) -> TxnHandle {
+        TxnHandle {
+            bound: Some(bound),
+            detachable: None,
         }
     }
 
-    /// Takes it up, for as long as what is returned is kept.
+    /// Attaches the box until the guard is dropped.
     ///
     /// # Errors
-    /// That it was idle for too long.
+    /// `ended_idle`, if the idle timeout has ended the transaction.
     #[inline(always)]
-    pub(crate) fn up(&mut self) -> Result<Up<'_>> {
-        match &mut self.state {
-            Some(state) => Ok(Up::At(state)),
-            None => Hand::take_up(&mut self.resting),
+    pub(crate) fn attach(&mut self) -> Result<TxnGuard<'_>> {
+        match &mut self.bound {
+            Some(bound) => Ok(TxnGuard::Kept(bound)),
+            None => TxnHandle::attach_detached(&mut self.detachable),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_up(resting: &mut Option<Box<Resting>>) -> Result<Up<'_>> {
-        let resting = resting.as_mut().expect(RESTS);
-        if resting.taken.is_none() {
-            let state = resting.rest.take().ok_or(Conflict::IDLE)?;
-            state.worker.account().passed(&REST);
-            resting.taken = Some(state);
+    fn attach_detached(detachable: &mut Option<Box<Detachable>>) -> Result<TxnGuard<'_>> {
+        let detachable = detachable.as_mut().expect(DETACHABLE);
+        if detachable.attached.is_none() {
+            let bound = detachable.slot.take().ok_or(Conflict::IDLE)?;
+            bound.ctx.worker.account().passed(&IDLE_SLOT);
+            detachable.attached = Some(bound);
         }
-        Ok(Up::Taken(Taken(resting)))
+        Ok(TxnGuard::Attached(Attached(detachable)))
     }
 
-    /// Takes it up for good.
+    /// Takes the box for good.
     ///
     /// # Errors
-    /// As for [`up`](Self::up); whoever ends it puts it away.
+    /// As for [`attach`](Self::attach); the idle timeout thread then recycles the box.
     #[inline(always)]
-    pub(crate) fn end(mut self) -> Result<Box<State>> {
-        match self.state.take() {
-            Some(state) => {
-                // Nothing is left to be dropped: what never rests has no place to rest.
+    pub(crate) fn into_bound(mut self) -> Result<Box<BoundTxn>> {
+        match self.bound.take() {
+            Some(bound) => {
+                // Nothing is left to be dropped: without an idle timeout there is no `detachable`.
                 mem::forget(self);
-                Ok(state)
+                Ok(bound)
             }
             None => Ok(self.leave().ok_or(Conflict::IDLE)?),
         }
@@ -130,125 +127,129 @@ impl Hand {
 
     #[cold]
     #[inline(never)]
-    fn leave(mut self) -> Option<Box<State>> {
-        self.resting.take().expect(RESTS).leave()
+    fn leave(mut self) -> Option<Box<BoundTxn>> {
+        self.detachable.take().expect(DETACHABLE).leave()
     }
 
-    /// Nobody wants it any more.
+    /// Rolls back, unless the transaction has ended.
     #[inline(never)]
     fn abandon(&mut self) {
-        let mut resting = self.resting.take();
-        let state = self.state.take();
-        if let Some(state) = state.or_else(|| resting.as_mut()?.leave()) {
-            State::abandon(state);
+        let mut detachable = self.detachable.take();
+        let bound = self.bound.take();
+        if let Some(bound) = bound.or_else(|| detachable.as_mut()?.leave()) {
+            BoundTxn::abandon(bound);
         }
     }
 }
 
-impl Resting {
-    fn leave(&mut self) -> Option<Box<State>> {
-        // There, if an operation was forgotten.
-        let state = self.taken.take().or_else(|| self.rest.leave())?;
-        state.worker.account().passed(&REST);
-        Some(state)
+impl Detachable {
+    fn leave(&mut self) -> Option<Box<BoundTxn>> {
+        // Attached, if an operation was forgotten.
+        let bound = self.attached.take().or_else(|| self.slot.leave())?;
+        bound.ctx.worker.account().passed(&IDLE_SLOT);
+        Some(bound)
     }
 
     #[cold]
     #[inline(never)]
-    fn lay_down(&mut self) {
-        let Some(state) = self.taken.take() else {
+    fn detach(&mut self) {
+        let Some(bound) = self.attached.take() else {
             return;
         };
-        state.worker.account().passed(&REST);
-        let now = state.engine.workers.clock().now();
-        self.rest.lay(state, now);
+        bound.ctx.worker.account().passed(&IDLE_SLOT);
+        let now = bound.ctx.engine.workers.clock().now();
+        let refused = self.slot.put(bound, Some(now));
+        assert!(
+            refused.is_none(),
+            "only its owner makes the thread close it"
+        );
     }
 }
 
-const RESTS: &str = "it rests where it is not at hand";
-/// Why what is described is there to be done.
-pub(crate) const UP: &str = "up, since it was prepared";
+const DETACHABLE: &str = "a handle without the box has its idle slot";
+/// Why an operation that was prepared has the box.
+pub(crate) const ATTACHED: &str = "attached, since it was prepared";
 
-impl Drop for Hand {
+impl Drop for TxnHandle {
     #[inline(always)]
     fn drop(&mut self) {
         self.abandon();
     }
 }
 
-/// A transaction that is taken up, and laid down when this is dropped, unless it is at hand anyway.
-pub(crate) enum Up<'h> {
-    At(&'h mut State),
-    Taken(Taken<'h>),
+/// An attached box. It is detached when this is dropped, unless the handle keeps it to the end.
+pub(crate) enum TxnGuard<'h> {
+    Kept(&'h mut BoundTxn),
+    Attached(Attached<'h>),
 }
 
-/// What was taken up where it rested, and is laid down there.
-pub(crate) struct Taken<'h>(&'h mut Resting);
+/// A box that was taken from its idle slot, and returns to it when this is dropped.
+pub(crate) struct Attached<'h>(&'h mut Detachable);
 
-impl Drop for Taken<'_> {
+impl Drop for Attached<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.lay_down();
+        self.0.detach();
     }
 }
 
-impl Deref for Up<'_> {
-    type Target = State;
+impl Deref for TxnGuard<'_> {
+    type Target = BoundTxn;
 
     #[inline(always)]
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &BoundTxn {
         match self {
-            Up::At(state) => state,
-            Up::Taken(taken) => taken.0.taken.as_deref().expect(UP),
+            TxnGuard::Kept(bound) => bound,
+            TxnGuard::Attached(taken) => taken.0.attached.as_deref().expect(ATTACHED),
         }
     }
 }
 
-impl DerefMut for Up<'_> {
+impl DerefMut for TxnGuard<'_> {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut BoundTxn {
         match self {
-            Up::At(state) => state,
-            Up::Taken(taken) => taken.0.taken.as_deref_mut().expect(UP),
+            TxnGuard::Kept(bound) => bound,
+            TxnGuard::Attached(taken) => taken.0.attached.as_deref_mut().expect(ATTACHED),
         }
     }
 }
 
-impl<'h> Up<'h> {
-    /// What an operation begins with that is described first and done later.
+impl<'h> TxnGuard<'h> {
+    /// Prepares an operation that is described now and executed later.
     #[inline(always)]
     pub(crate) fn prepared<T>(
-        up: Result<Up<'h>>,
-        prepare: impl FnOnce(&mut State) -> Result<T>,
-    ) -> (Option<Up<'h>>, Result<T>) {
-        match up {
-            Ok(mut up) => {
-                let prepared = prepare(&mut up);
-                (Some(up), prepared)
+        guard: Result<TxnGuard<'h>>,
+        prepare: impl FnOnce(&mut BoundTxn) -> Result<T>,
+    ) -> (Option<TxnGuard<'h>>, Result<T>) {
+        match guard {
+            Ok(mut guard) => {
+                let prepared = prepare(&mut guard);
+                (Some(guard), prepared)
             }
             Err(error) => (None, Err(error)),
         }
     }
 }
 
-impl Idler for Rest<State> {
+impl IdleEntry for BoxSlot<BoundTxn> {
     fn end_if(&self, is_long: &dyn Fn(Instant) -> bool) -> Option<Instant> {
-        let mut state = match self.take_idle(is_long) {
-            Ok(state) => state,
-            Err(not) => return not.yet(),
+        let mut bound = match self.take_idle(is_long) {
+            Ok(bound) => bound,
+            Err(not_idle) => return not_idle.since(),
         };
-        state.worker.failpoints().pass(&failpoint::IDLE);
-        state.roll_back();
-        state.leave();
-        state.phase = Phase::Idle;
-        state.count(Counter::IdleEnded);
-        if let Some(state) = self.ended(state) {
-            State::recycle(state);
+        bound.ctx.worker.failpoints().pass(&failpoint::IDLE);
+        bound.roll_back();
+        bound.ctx.free_slot();
+        bound.txn.phase = Phase::Idle;
+        bound.ctx.count(Counter::IdleEnded);
+        if let Some(bound) = self.put_ended(bound) {
+            BoundTxn::recycle(bound);
         }
         None
     }
 
     fn idle(&self) -> Option<(OwnerId, Instant)> {
-        self.look(|state, since| (state.owner.id(), since))
+        self.inspect(|bound, since| (bound.ctx.owner.id(), since))
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker knows of indexes, and the write at hand that keeps them.
+//! Index plan: which index entries one write inserts and removes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use crate::types::codec::Undecodable;
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::MAX_KEY_BYTES;
 
-/// Buffers above this are given back after a write.
+/// Buffers above this size are freed after a write.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// The indexes that a worker keeps with a table.
+/// The indexes of a table, as a worker last read them from the catalog.
 #[derive(Debug)]
 pub(crate) struct CachedIndexes {
-    /// The place of the table among those met.
+    /// Index of the table among the cached tables.
     pub(super) table: usize,
-    /// Which of the table's sets of indexes this is.
+    /// Number of changes to the table's indexes before this set.
     pub(super) changes: u32,
     pub(super) set: Arc<IndexSet>,
-    /// For each open index of the set, the place of its entries among the tables met.
+    /// For each open index of the set, the index of its entries among the cached tables.
     pub(super) places: Vec<usize>,
 }
 
-/// An index that a worker has read by.
+/// An index by which a worker has read.
 #[derive(Debug)]
 pub(crate) struct CachedIndexLookup {
     pub(super) name: &'static str,
@@ -32,56 +32,56 @@ pub(crate) struct CachedIndexLookup {
     pub(super) index: Arc<OpenIndex>,
 }
 
-/// One entry that comes or goes with a row.
+/// One entry that is inserted or removed with a row.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Which of the table's open indexes it is in.
+    /// Number of its index among the open indexes of the table.
     pub(super) index: usize,
-    /// The place of the index's entries among the tables met.
+    /// Index of its entries among the cached tables.
     pub(super) place: usize,
     key: Range<usize>,
-    /// How much of the key is the index key.
+    /// Bytes of the key that are the index key.
     pub(super) index_bytes: usize,
     pub(super) change: EntryChange,
 }
 
-/// What becomes of an entry.
+/// Change of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryChange {
-    /// It goes.
+    /// It loses its value.
     Remove,
-    /// It comes; if there is a ghost of it, that gets a value at the end.
+    /// It gets a value. If it has a ghost, the ghost gets it at the end.
     Add,
-    /// It has come, as a new record.
+    /// It was inserted as a new record.
     Added,
 }
 
-/// A write to a table with indexes, from when it is known what it changes until that is done.
+/// The index changes of one write, from planning until they are made.
 #[derive(Debug, Default)]
 pub(crate) struct IndexPlan {
-    /// Whether it is known what it changes.
+    /// True once the changes are known.
     pub(super) is_planned: bool,
-    /// Whether the key had a value.
+    /// True if the key had a value.
     pub(super) existed: bool,
-    /// The place of its table's indexes among those tended.
-    pub(super) cached_indexes: usize,
+    /// Place of the table's indexes among the cached ones.
+    pub(super) indexes: usize,
     pub(super) entries: Vec<Entry>,
     bytes: Vec<u8>,
     before: ExtractedKeys,
     after: ExtractedKeys,
-    /// The value of the entry at hand.
+    /// The value of the current entry.
     pub(super) value: Vec<u8>,
 }
 
 impl IndexPlan {
-    /// Begins anew.
+    /// Forgets all changes, to plan another write.
     pub(super) fn clear(&mut self) {
         self.is_planned = false;
         self.entries.clear();
         self.bytes.clear();
     }
 
-    /// Forgets a write that is done.
+    /// Forgets a finished write, and frees large buffers.
     pub(super) fn end(&mut self) {
         self.clear();
         self.bytes.shrink_to(KEPT_BYTES);
@@ -91,12 +91,12 @@ impl IndexPlan {
         self.after.shrink(KEPT_BYTES);
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     pub(super) fn key(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.key.clone()]
     }
 
-    /// Plans what becomes of the entries of `key` in an index when its value `old` becomes `new`.
+    /// Plans the changes in one index when the value `old` of `key` becomes `new`.
     pub(super) fn plan(
         &mut self,
         (at, place): (usize, usize),
@@ -140,7 +140,7 @@ impl IndexPlan {
     }
 }
 
-/// The keys of a row in an index, in order.
+/// Extracts the keys of a row in an index, in order.
 pub(crate) fn extract(
     index: &OpenIndex,
     key: &[u8],

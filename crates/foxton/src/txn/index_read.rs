@@ -1,36 +1,37 @@
-//! Reading rows by an index.
+//! Reads of rows by an index.
 //!
 //! # Protocol
 //!
-//! An entry is looked at before anything is locked; it says which row it leads to. Then the *row* is
-//! locked, and then the entry looked at again. As long as the row is locked the entry stays: to remove it
-//! takes the row exclusively (`index_write`). So an entry that leads to a row needs no lock of its own, and a
-//! reader by an index comes to the row's lock as a writer does: with no lock on an entry in hand that the
-//! writer wants next.
+//! A reader reads an entry before it locks anything; the entry names its row. Then it locks the
+//! *row*, and reads the entry again. As long as the row is locked, the entry stays, because its
+//! removal takes the row exclusively (`index_write`). So an entry with a row needs no lock of its
+//! own. Readers by an index and writers both lock the row first, so a reader holds no lock on an
+//! entry that a writer requests next.
 //!
-//! What is *not* there needs locks in the index, as in a table:
+//! An *absent* entry needs locks in the index, as an absent row does in a table:
 //!
-//! * the gap before each entry that a scan comes to, and the one past its end, named in the index;
-//! * the name of a key that a unique index was asked for and does not have;
-//! * the name of a ghost, with its gap: it could get a value again.
+//! * the gap before each entry that a scan reaches, and the gap past its end, named in the index;
+//! * the name of a key that a unique index does not have;
+//! * the name of a ghost, with its gap, because it could get a value again.
 //!
 //! # Names
 //!
-//! An index has a number of its own, and its entries and gaps are names below that, with intentions on
-//! the whole of it. A lock on the table does not cover them, nor the other way round: so whoever escalates
-//! to the whole of one has no rights in the other, and a lock manager needs to know nothing of indexes.
-//! Dropping an index takes both.
+//! An index has a number of its own. Its entries and gaps are names below that number, with
+//! intentions on the whole of it. A lock on the table does not cover them, and a lock on the index
+//! covers no rows. So a transaction that escalates to the whole of one gets no rights in the other,
+//! and a lock manager knows nothing of indexes. Dropping an index takes both.
 //!
-//! Where [no ranges are held](crate::Isolation), the row is locked for as long as the level says, and no gap.
-//! An entry that leads to it is looked at under that lock, so what is read was committed and has the key.
+//! At [isolation levels](crate::Isolation) that hold no ranges, the row is locked for as long as
+//! the level says, and no gap. The entry is read again under that lock, so the row read was
+//! committed and has the index key.
 //!
 //! # Races
 //!
-//! * *The entry goes, or leads elsewhere, before the row is locked.* It is looked at again, and then
-//!   looked for again. The row that was locked for nothing stays locked, which is only too much.
-//! * *A ghost gets a value while we wait for its name,* since its removal was taken back. Then we hold a
-//!   name in the index and want a row, in the other order; who waits for whom is known, and a deadlock is
-//!   found as any other.
+//! * *The entry goes, or gets another row, before its row is locked.* The reader reads it again,
+//!   and then searches again. The useless lock on the row stays, which does no harm.
+//! * *A ghost gets a value while we wait for its name*, because its removal was rolled back. Then
+//!   we hold a name in the index and request a row, in the other order. The wait-for graph contains
+//!   this wait, so a deadlock is found as any other.
 
 use std::ops::{ControlFlow, RangeBounds};
 
@@ -41,11 +42,14 @@ use foxton_sync::epoch::{Guard, Hazard};
 use smallvec::SmallVec;
 
 use super::attempt::{AttemptResult, done};
+use super::bound::BoundTxn;
+use super::context::{WorkerContext, check_key};
 use super::index_plan::CachedIndexLookup;
 use super::scan::Visit;
-use super::scan_state::{GAP, Progress, Walked};
+use super::scan_state::{GAP, Progress, WalkEnd};
 use super::short_lock::ShortLock;
-use super::state::{State, TableLocks, check_key};
+use super::table_locks::TableLocks;
+use super::txn::{OperationLocks, Txn};
 use crate::catalog::index_catalog::IndexRecord;
 use crate::catalog::{OpenIndex, OpenTable, check_types};
 use crate::engine::Engine;
@@ -59,30 +63,30 @@ use crate::types::index_entry::EntryKind;
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::{LockOptions, LockWait};
 
-/// What reading by an index gives: the index key, the row's key and its value.
-pub(crate) struct Found<'f> {
+/// A row read by an index.
+pub(crate) struct EncodedRow<'f> {
     pub(crate) index_key: &'f [u8],
     pub(crate) key: &'f [u8],
     pub(crate) value: &'f [u8],
 }
 
-/// Comes from entries to rows.
+/// Reads entries of an index, and the rows that they name.
 struct IndexLookup<'g, 'a, F> {
     engine: &'a Engine,
     guard: &'g Guard<'g>,
     kind: EntryKind,
     table: &'g OpenTable,
     row_mode: Mode,
-    dependencies: &'a ReadDependencies,
-    /// What names the entry's value while it is looked at, and the row's.
+    reads: &'a ReadDependencies,
+    /// Hazard pointers that protect the value of the entry and that of the row.
     hazards: [Hazard<'g>; 2],
-    /// The value that the entry had when what it leads to was locked; `None`, if it was a ghost.
-    locked: Option<Locked>,
+    /// The value that the entry had when its row was locked; `None` if it was a ghost.
+    locked: Option<EntryValue>,
     take: F,
 }
 
-/// The value of an entry: no longer than two keys, mostly short.
-type Locked = SmallVec<[u8; 32]>;
+/// The value of an entry: at most two keys, mostly short.
+type EntryValue = SmallVec<[u8; 32]>;
 
 impl<'g, F> IndexLookup<'g, '_, F> {
     #[inline(always)]
@@ -90,7 +94,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         self.engine.options.planted()
     }
 
-    /// Locks the row that a live entry leads to. False: it is a ghost.
+    /// Locks the row that an entry names. Returns false if the entry is a ghost.
     fn lock_row(
         &mut self,
         locks: &mut TableLocks<'_>,
@@ -98,7 +102,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         short_lock: Option<&ShortLock>,
     ) -> Result<AttemptResult<bool>> {
         let value = record.value(&mut self.hazards[0]);
-        self.locked = value.map(Locked::from_slice);
+        self.locked = value.map(EntryValue::from_slice);
         let Some(value) = &self.locked else {
             return Ok(AttemptResult::Done(false));
         };
@@ -111,20 +115,20 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         Ok(AttemptResult::Done(true))
     }
 
-    /// Whether the entry still leads where it did when that was locked.
-    fn leads_there(&mut self, record: &Record) -> bool {
+    /// True if the entry still names the row that was locked.
+    fn names_locked_row(&mut self, record: &Record) -> bool {
         record.value(&mut self.hazards[0]) == self.locked.as_deref()
     }
 
-    /// The row that an entry leads to, which is locked; nothing, if one of the two has no value.
-    fn find<'f>(&'f mut self, record: &'f Record) -> Option<(Found<'f>, &'f mut F)> {
+    /// Returns the locked row that an entry names; `None` if one of the two has no value.
+    fn find<'f>(&'f mut self, record: &'f Record) -> Option<(EncodedRow<'f>, &'f mut F)> {
         let [of_entry, of_row] = &mut self.hazards;
         let (index_key, key) = self.kind.read(record.key(), record.value(of_entry)?);
         let row = self.table.rows.get(self.guard, key)?;
-        self.dependencies.note(record);
-        self.dependencies.note(row);
+        self.reads.record(record);
+        self.reads.record(row);
         let value = row.value(of_row)?;
-        let found = Found {
+        let found = EncodedRow {
             index_key,
             key,
             value,
@@ -133,7 +137,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
     }
 }
 
-impl<'g, F: FnMut(Found<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<'g, '_, F> {
+impl<'g, F: FnMut(EncodedRow<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<'g, '_, F> {
     const BY_NAME: bool = false;
 
     fn lock(
@@ -165,23 +169,24 @@ impl<'g, F: FnMut(Found<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<'g, '
     }
 
     fn is_locked(&mut self, record: &'g Record) -> bool {
-        self.leads_there(record)
+        self.names_locked_row(record)
     }
 
     fn take(&mut self, record: &'g Record) -> Option<ControlFlow<()>> {
-        // Without locks, an entry may be met before its row or after it.
+        // Without locks, a reader may find an entry before its row exists, or after it is gone.
         let (found, take) = self.find(record)?;
         Some(take(found))
     }
 }
 
-impl State {
-    /// Gives the row that the unique index `by` has under `self.key` to `read`, if there is one.
+impl BoundTxn {
+    /// Passes the row that the unique index `by` has under the encoded key to `read`, if there is
+    /// one.
     pub(crate) fn get_by_step<R>(
         &mut self,
         by: usize,
         options: LockOptions,
-        read: &mut impl FnMut(Found<'_>) -> R,
+        read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
         let got = self.try_get_by(by, options, read);
         match got {
@@ -196,40 +201,48 @@ impl State {
         &mut self,
         by: usize,
         options: LockOptions,
-        read: &mut impl FnMut(Found<'_>) -> R,
+        read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            read_by,
-            key,
-            dependencies,
-            isolation,
-            short_lock,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    index_lookups,
+                    key,
+                    ..
+                },
+            txn:
+                Txn {
+                    reads,
+                    isolation,
+                    operation_locks: OperationLocks { short_lock, .. },
+                    ..
+                },
             ..
         } = self;
-        let index = &*read_by[by].index;
+        let index = &*index_lookups[by].index;
         let entries = &*index.entries;
         let id = entries.record.id;
-        let (hold, mode) = (isolation.hold(options), options.lock.key_mode());
+        let (duration, mode) = (isolation.hold(options), options.lock.key_mode());
         let locks = TableLocks::new(engine, worker, owner, entries, options.wait);
-        let mut locks = locks.with_duration(hold);
-        // The table first, as those have it who make, look at and drop indexes.
+        let mut locks = locks.with_duration(duration);
+        // The table first, as in operations that create, check and drop indexes.
         let table = Name::table(table_of(entries).record.id);
         done!(locks.lock_table_name(table, mode.parent_mode()));
         done!(locks.lock_table_name(Name::table(id), mode.parent_mode()));
         check_open(index)?;
         let name = Name::key(id, key, &engine.hasher);
-        let until = (hold == LockDuration::Short).then_some(&*short_lock);
+        let until = (duration == LockDuration::Short).then_some(&*short_lock);
         let guard = worker.pin();
-        let mut leading = IndexLookup {
+        let mut lookup = IndexLookup {
             engine,
             guard: &guard,
             kind: index.kind,
             table: table_of(entries),
             row_mode: mode,
-            dependencies,
+            reads,
             hazards: [guard.hazard(), guard.hazard()],
             locked: None,
             take: &mut *read,
@@ -237,10 +250,10 @@ impl State {
         let found = loop {
             let record = entries.rows.get(&guard, key);
             if let Some(record) = record
-                && done!(leading.lock_row(&mut locks, record, until))
+                && done!(lookup.lock_row(&mut locks, record, until))
             {
-                if leading.leads_there(record) && record.is_linked() {
-                    break leading.find(record).map(|(found, read)| read(found));
+                if lookup.names_locked_row(record) && record.is_linked() {
+                    break lookup.find(record).map(|(found, read)| read(found));
                 }
                 locks.release_short(short_lock);
                 continue;
@@ -248,7 +261,7 @@ impl State {
             done!(locks.lock_for(until, name, mode));
             let record = entries.rows.get(&guard, key);
             if record.is_none_or(Record::is_ghost) {
-                record.inspect(|record| dependencies.note(record));
+                record.inspect(|record| reads.record(record));
                 break None;
             }
             locks.release_short(short_lock);
@@ -260,16 +273,16 @@ impl State {
         Ok(AttemptResult::Done(found))
     }
 
-    /// Gives rows to `take`, in the order of the index `by`, from where the scan is, until it breaks or the
-    /// range ends.
+    /// Passes rows to `take`, in the order of the index `by`, from the position of the scan on,
+    /// until it breaks or the range ends.
     pub(crate) fn scan_by_step(
         &mut self,
         by: usize,
-        take: &mut impl FnMut(Found<'_>) -> ControlFlow<()>,
+        take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
         match self.try_scan_by(by, take) {
-            Err(error) if self.scan.lock.wait == LockWait::Skip && error.is_busy() => {
-                self.scan.progress = Progress::Finished;
+            Err(error) if self.txn.scan.lock.wait == LockWait::Skip && error.is_busy() => {
+                self.txn.scan.progress = Progress::Finished;
                 Ok(AttemptResult::Done(()))
             }
             scanned => scanned,
@@ -279,23 +292,31 @@ impl State {
     fn try_scan_by(
         &mut self,
         by: usize,
-        take: &mut impl FnMut(Found<'_>) -> ControlFlow<()>,
+        take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            read_by,
-            scan,
-            dependencies,
-            isolation,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    index_lookups,
+                    ..
+                },
+            txn:
+                Txn {
+                    scan,
+                    reads,
+                    isolation,
+                    ..
+                },
             ..
         } = self;
-        let index = &*read_by[by].index;
+        let index = &*index_lookups[by].index;
         let entries = &*index.entries;
-        scan.hold = isolation.hold(scan.lock);
+        scan.duration = isolation.hold(scan.lock);
         let locks = TableLocks::new(engine, worker, owner, entries, scan.lock.wait);
-        let mut locks = locks.with_duration(scan.hold);
+        let mut locks = locks.with_duration(scan.duration);
         let name = |key: &[u8]| Name::key(entries.record.id, key, &engine.hasher);
         let (row_mode, range_mode) = (scan.lock.lock.key_mode(), scan.lock.lock.range_mode());
         let table = Name::table(table_of(entries).record.id);
@@ -304,48 +325,48 @@ impl State {
         check_open(index)?;
         loop {
             let guard = worker.pin();
-            let mut leading = IndexLookup {
+            let mut lookup = IndexLookup {
                 engine,
                 guard: &guard,
                 kind: index.kind,
                 table: table_of(entries),
                 row_mode,
-                dependencies,
+                reads,
                 hazards: [guard.hazard(), guard.hazard()],
                 locked: None,
                 take: &mut *take,
             };
             let mut last = None;
-            let walked = scan.walk(entries, &guard, &mut last, &mut locks, name, &mut leading);
-            // However the walk ended, the next one goes on behind what was dealt with.
+            let walked = scan.walk(entries, &guard, &mut last, &mut locks, name, &mut lookup);
+            // However the walk ended, the next one continues behind the last entry that was taken.
             if scan.progress != Progress::Finished {
-                scan.stand(last);
+                scan.record_position(last);
             }
             match done!(walked) {
-                Walked::Rests => {}
-                Walked::Enough => return Ok(AttemptResult::Done(())),
+                WalkEnd::Unpin => {}
+                WalkEnd::Finished => return Ok(AttemptResult::Done(())),
             }
         }
     }
 
-    /// How an index that was met keeps its entries.
+    /// Returns the kind of entries of an open index.
     pub(crate) fn kind_of(&self, by: usize) -> EntryKind {
-        self.read_by[by].index.kind
+        self.ctx.index_lookups[by].index.kind
     }
 
-    /// Checks and encodes what a read by a unique index needs. Returns the place of the index.
+    /// Opens the index of a read, and encodes its key. Returns its place in `index_lookups`.
     pub(crate) fn prepare_get_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         index: &Index<I, K, V>,
         key: &I,
     ) -> Result<usize> {
         let by = self.open_index(index)?;
-        self.set_key(key)?;
-        self.short_lock.forget();
+        self.ctx.set_key(key)?;
+        self.txn.operation_locks.short_lock.clear();
         Ok(by)
     }
 
-    /// Checks and encodes what a scan by an index needs. Returns the place of the index.
+    /// Opens the index of a scan, and encodes its bounds. Returns its place in `index_lookups`.
     pub(crate) fn prepare_range_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         index: &Index<I, K, V>,
@@ -353,7 +374,7 @@ impl State {
     ) -> Result<usize> {
         let by = self.open_index(index)?;
         let kind = index.kind();
-        self.scan.begin(range, |key: &I, bytes| {
+        self.txn.scan.begin(range, |key: &I, bytes| {
             match kind {
                 EntryKind::Unique => key.encode(bytes),
                 EntryKind::Shared => key.encode_part(bytes),
@@ -361,27 +382,29 @@ impl State {
             check_key(bytes)
         })?;
         if kind == EntryKind::Shared {
-            self.scan.bound_beginnings();
+            self.txn.scan.bound_beginnings();
         }
         Ok(by)
     }
 
-    /// The place of an index among those read by, after checking that it is declared so.
+    /// Returns the place of an index in `index_lookups`, after checking its declaration.
     fn open_index<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         index: &Index<I, K, V>,
     ) -> Result<usize> {
         self.check_active()?;
         let types = [I::TYPE.hash(), K::TYPE.hash(), V::TYPE.hash()];
-        let same = |met: &CachedIndexLookup| {
-            let record = &met.index.record;
-            std::ptr::eq(met.name, index.name())
-                && met.types == types
+        let same = |cached: &CachedIndexLookup| {
+            let record = &cached.index.record;
+            std::ptr::eq(cached.name, index.name())
+                && cached.types == types
                 && (record.kind, record.version) == (index.kind(), index.own_version())
                 && record.table == index.table()
         };
-        self.read_by.retain(|met| !met.index.is_dropped());
-        if let Some(by) = self.read_by.iter().position(same) {
+        self.ctx
+            .index_lookups
+            .retain(|cached| !cached.index.is_dropped());
+        if let Some(by) = self.ctx.index_lookups.iter().position(same) {
             return Ok(by);
         }
         let declared = IndexRecord {
@@ -391,19 +414,23 @@ impl State {
             kind: index.kind(),
             version: index.own_version(),
         };
-        let open = self.engine.catalog.open_index(&self.worker, &declared)?;
+        let open = self
+            .ctx
+            .engine
+            .catalog
+            .open_index(&self.ctx.worker, &declared)?;
         let record = &table_of(&open.entries).record;
         check_types(record, &K::TYPE, &V::TYPE)?;
-        self.read_by.push(CachedIndexLookup {
+        self.ctx.index_lookups.push(CachedIndexLookup {
             name: index.name(),
             types,
             index: open,
         });
-        Ok(self.read_by.len() - 1)
+        Ok(self.ctx.index_lookups.len() - 1)
     }
 }
 
-/// An index that was dropped since we met it is not read.
+/// Refuses an index that was dropped since it was opened.
 fn check_open(index: &OpenIndex) -> Result<()> {
     match index.is_dropped() {
         false => Ok(()),
@@ -414,7 +441,7 @@ fn check_open(index: &OpenIndex) -> Result<()> {
     }
 }
 
-/// The table that entries lead to.
+/// Returns the table of the rows that entries name.
 fn table_of(entries: &OpenTable) -> &OpenTable {
     entries.of.as_deref().expect("entries lead to a table")
 }

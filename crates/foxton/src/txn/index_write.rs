@@ -1,50 +1,52 @@
-//! Writing one row of a table with indexes.
+//! Writes of one row of a table with indexes.
 //!
-//! Entries follow from rows: a write locks the row, reads the index keys off what is there and off what
-//! is to be there, and changes the entries that differ. Entries are records like rows, in tables whose
-//! numbers are their own, so they are locked, undone, left as ghosts and removed by the same code.
+//! Entries follow from rows: a write locks the row, extracts the index keys from the old and the
+//! new value, and changes the entries that differ. Entries are records like rows, in tables with
+//! numbers of their own. So the same code locks, undoes and removes them.
 //!
 //! # Protocol
 //!
-//! 1. The table's and the row's locks, as for any write. From here on nobody else changes the row, nor
-//!    any entry that leads to it.
-//! 2. The plan: which entries go, and which come. It is made once; if there is anything wrong with the
-//!    request, nothing has happened.
-//! 3. For each entry X on its name, whether it comes or goes. If one of a unique index is there already,
-//!    the write is refused. One that comes and has no record is put into its gap, with its value: nobody
-//!    else can read it, for we hold its name.
-//! 4. The row itself, if it has no record, is put into its gap.
-//! 5. Everything else, without waiting and without failing: values are swapped, and all is noted.
+//! 1. The locks of the table and the row, as for any write. From here on no other transaction
+//!    changes the row, nor any entry that names it.
+//! 2. The plan: which entries are inserted and removed. It is made once. If it refuses the request,
+//!    nothing has changed yet.
+//! 3. For each entry X on its name. If a unique index already has an entry that is to be inserted,
+//!    the write is refused. An entry without a record is inserted into its gap, with its value: no
+//!    other transaction can read it, because we hold its name.
+//! 4. The row itself, if it has no record, is inserted into its gap.
+//! 5. All other changes, which neither wait nor fail: values are swapped, and all changes are
+//!    recorded.
 //!
-//! Steps 1 to 4 may wait, and are begun again where they were left. If the write is refused or dropped
-//! there, the entries that it put in become ghosts, under their locks: the statement leaves nothing that
-//! could be read, and the transaction goes on.
+//! Steps 1 to 4 may wait, and continue where they stopped. If the write is refused or dropped
+//! there, the entries that it inserted become ghosts, under their locks. The write then leaves
+//! nothing that could be read, and the transaction continues.
 //!
 //! # The order of locks
 //!
-//! Row before entry, for writers here and for readers in [`index_read`](super::index_read): a writer of a row and a reader
-//! who comes to it by an index meet at the row's lock, with nothing in hand that the other wants. The
-//! entries of one row are locked in the order of the indexes' declarations, those that go before those that
-//! come, each in their order. Writers of *different* rows may still wait for each other in a ring, as they
-//! may at rows; who waits is known to the one graph of waits, and one of them is ended.
-
-use std::sync::Arc;
+//! Row before entry, for writers here and for readers in [`index_read`](super::index_read). So a
+//! writer of a row and a reader by an index first conflict at the lock of the row, when neither
+//! holds a lock that the other wants. The entries of one row are locked in the order in which its
+//! indexes are declared, removed ones before inserted ones, each in key order. Writers of
+//! *different* rows may still wait for each other in a cycle, as they may at rows. The wait-for
+//! graph has all these waits, and one of the transactions is ended.
 
 use foxton_lock::name::Name;
 use foxton_store::memory::{Record, VALUE};
 
 use super::attempt::{AttemptResult, done};
+use super::bound::BoundTxn;
 use super::changes::GhostIf;
+use super::context::WorkerContext;
 use super::index_plan::{CachedIndexes, Entry, EntryChange};
 use super::insert::Inserter;
-use super::state::{CachedTable, State, TableLocks};
+use super::table_locks::TableLocks;
+use super::txn::{OperationLocks, Txn};
 use super::write::{KEY, Write};
-use crate::catalog::OpenTable;
 use crate::error::{IndexError, KeyTaken, Request, Result};
 use crate::testing::injected_fault::Fault;
 use crate::types::lock_options::LockWait;
 
-impl State {
+impl BoundTxn {
     /// As [`write_step`](Self::write_step), which has locked the table.
     #[cold]
     pub(super) fn write_indexed_step(
@@ -52,94 +54,46 @@ impl State {
         at: usize,
         write: Write,
     ) -> Result<AttemptResult<bool>> {
-        if !self.statement.is_planned {
-            let cached_indexes = self.load_indexes(at)?;
-            let existed = done!(self.plan(at, cached_indexes, write));
-            if !self.statement.is_planned {
+        if !self.txn.index_plan.is_planned {
+            let place = self.ctx.load_indexes(at)?;
+            let existed = done!(self.plan(at, place, write));
+            if !self.txn.index_plan.is_planned {
                 return Ok(AttemptResult::Done(existed));
             }
         }
         done!(self.lock_entries(at));
         let is_new = done!(self.insert_row(at));
         self.make_changes(at, write, is_new)?;
-        Ok(AttemptResult::Done(self.statement.existed))
+        Ok(AttemptResult::Done(self.txn.index_plan.existed))
     }
 
-    /// Looks which indexes are kept with a table that is locked. Returns their place among those tended.
-    fn load_indexes(&mut self, at: usize) -> Result<usize> {
-        let kept = &self.tables[at].table.kept;
-        let changes = kept.changes();
-        let known = self
-            .cached_indexes
-            .iter()
-            .position(|cached_indexes| cached_indexes.table == at);
-        let place = match known {
-            Some(place) if self.cached_indexes[place].changes == changes => place,
-            _ => {
-                let set = kept.set(&self.worker);
-                let entries = set.open.iter().map(|index| index.entries.clone());
-                let places = entries.map(|entries| self.place_of(entries)).collect();
-                let cached_indexes = CachedIndexes {
-                    table: at,
-                    changes,
-                    set,
-                    places,
-                };
-                let place = known.unwrap_or(self.cached_indexes.len());
-                match self.cached_indexes.get_mut(place) {
-                    Some(old) => *old = cached_indexes,
-                    None => self.cached_indexes.push(cached_indexes),
-                }
-                place
-            }
-        };
-        match self.cached_indexes[place].set.undeclared.first() {
-            None => Ok(place),
-            Some(index) => Err(IndexError::Undeclared {
-                index: index.clone(),
-                table: self.tables[at].table.record.name.clone(),
-            }
-            .into()),
-        }
-    }
-
-    /// The place of an index's entries among the tables met.
-    pub(super) fn place_of(&mut self, entries: Arc<OpenTable>) -> usize {
-        let is_it = |met: &CachedTable| Arc::ptr_eq(&met.table, &entries);
-        self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(CachedTable::entries(entries));
-            self.tables.len() - 1
-        })
-    }
-
-    /// Locks the row and plans the write. Unless it is planned then, it is done: nothing is to be
-    /// changed. Says whether the key had a value.
-    fn plan(
-        &mut self,
-        at: usize,
-        cached_indexes: usize,
-        write: Write,
-    ) -> Result<AttemptResult<bool>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            key,
-            value,
-            dependencies,
-            cached_indexes: all,
-            statement,
+    /// Locks the row and plans the write. If there is no plan afterwards, nothing has to be
+    /// changed. Returns true if the key had a value.
+    fn plan(&mut self, at: usize, place: usize, write: Write) -> Result<AttemptResult<bool>> {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key,
+                    value,
+                    indexes,
+                    ..
+                },
+            txn: Txn {
+                reads, index_plan, ..
+            },
             ..
         } = self;
-        let (table, place, cached_indexes) =
-            (&*tables[at].table, cached_indexes, &all[cached_indexes]);
+        let (table, cached) = (&*tables[at].table, &indexes[place]);
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         done!(locks.lock(Name::key(table.record.id, key, &engine.hasher), KEY));
         let guard = worker.pin();
         let record = table.rows.get(&guard, key);
-        // Being told that it is there, or not, is a read.
-        record.inspect(|record| dependencies.note(record));
+        // The result says whether the key had a value, so this is a read.
+        record.inspect(|record| reads.record(record));
         let mut hazard = guard.hazard();
         let old = record.and_then(|record| record.value(&mut hazard));
         match write {
@@ -148,42 +102,50 @@ impl State {
             _ => {}
         }
         let new = (write != Write::Delete).then_some(&value[..]);
-        statement.clear();
-        statement.cached_indexes = place;
-        let indexes = cached_indexes.places.iter().copied().enumerate();
-        for (place, index) in indexes.zip(&cached_indexes.set.open) {
-            statement.plan(place, index, key, old, new)?;
+        index_plan.clear();
+        index_plan.indexes = place;
+        let places = cached.places.iter().copied().enumerate();
+        for (place, index) in places.zip(&cached.set.open) {
+            index_plan.plan(place, index, key, old, new)?;
         }
-        statement.existed = old.is_some();
-        statement.is_planned = true;
-        Ok(AttemptResult::Done(statement.existed))
+        index_plan.existed = old.is_some();
+        index_plan.is_planned = true;
+        Ok(AttemptResult::Done(index_plan.existed))
     }
 
-    /// Locks all entries that come or go, and puts in those that have no record.
+    /// Locks all entries of the plan, and inserts those that have no record.
     fn lock_entries(&mut self, at: usize) -> Result<AttemptResult<()>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            key: primary,
-            fresh_gap,
-            filling,
-            dependencies,
-            cached_indexes,
-            statement,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key: primary,
+                    region,
+                    indexes,
+                    ..
+                },
+            txn:
+                Txn {
+                    reads,
+                    index_plan,
+                    operation_locks: OperationLocks { fresh_gap, .. },
+                    ..
+                },
             ..
         } = self;
-        let set = &cached_indexes[statement.cached_indexes].set;
-        for number in 0..statement.entries.len() {
-            let entry = &statement.entries[number];
+        let set = &indexes[index_plan.indexes].set;
+        for number in 0..index_plan.entries.len() {
+            let entry = &index_plan.entries[number];
             let is_covered = entry.change == EntryChange::Remove
                 && engine.options.planted().is(Fault::OldEntryUnlocked);
             if entry.change == EntryChange::Added || is_covered {
                 continue;
             }
             let table = &*tables[entry.place].table;
-            let (id, key) = (table.record.id, statement.key(entry));
+            let (id, key) = (table.record.id, index_plan.key(entry));
             let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
             let name = Name::key(id, key, &engine.hasher);
             done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
@@ -192,24 +154,24 @@ impl State {
                 continue;
             }
             let index = &set.open[entry.index];
-            let mut value = std::mem::take(&mut statement.value);
+            let mut value = std::mem::take(&mut index_plan.value);
             value.clear();
             index
                 .kind
                 .write_value(entry.index_bytes, primary, &mut value);
-            statement.value = value;
-            let (entry, value) = (&statement.entries[number], &statement.value);
-            let key = statement.key(entry);
+            index_plan.value = value;
+            let (entry, value) = (&index_plan.entries[number], &index_plan.value);
+            let key = index_plan.key(entry);
             let guard = worker.pin();
             let mut inserter = Inserter {
                 engine,
                 worker,
                 fresh_gap,
-                filling,
+                region,
             };
             let is_new = loop {
                 if let Some(record) = table.rows.get(&guard, key) {
-                    dependencies.note(record);
+                    reads.record(record);
                     let mut hazard = guard.hazard();
                     let Some(taken) = record.value(&mut hazard) else {
                         break false;
@@ -232,23 +194,31 @@ impl State {
                 locks.release(gap);
             }
             if is_new {
-                statement.entries[number].change = EntryChange::Added;
+                index_plan.entries[number].change = EntryChange::Added;
             }
         }
         Ok(AttemptResult::Done(()))
     }
 
-    /// Puts in the row, with its value, if it has no record. Says whether it did.
+    /// Inserts the row, with its value, if it has no record. Returns true if it did.
     fn insert_row(&mut self, at: usize) -> Result<AttemptResult<bool>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            key,
-            value,
-            fresh_gap,
-            filling,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key,
+                    value,
+                    region,
+                    ..
+                },
+            txn:
+                Txn {
+                    operation_locks: OperationLocks { fresh_gap, .. },
+                    ..
+                },
             ..
         } = self;
         let table = &*tables[at].table;
@@ -259,30 +229,38 @@ impl State {
             engine,
             worker,
             fresh_gap,
-            filling,
+            region,
         };
         loop {
             if table.rows.get(&guard, key).is_some() {
                 return Ok(AttemptResult::Done(false));
             }
-            // A row that is deleted has a record, so this is one that gets a value.
+            // A row to be deleted has a record, so this row gets a value.
             if done!(inserter.insert(&mut locks, &guard, table, name, (key, Some(value)))) {
                 return Ok(AttemptResult::Done(true));
             }
         }
     }
 
-    /// Everything that needs no lock any more. All of it is noted, to be undone with the transaction.
+    /// Makes all changes that need no further lock, and records them for undo.
     fn make_changes(&mut self, at: usize, write: Write, row_is_new: bool) -> Result<()> {
-        let State {
-            engine,
-            worker,
-            tables,
-            key,
-            value,
-            changes,
-            cached_indexes,
-            statement,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    tables,
+                    key,
+                    value,
+                    indexes,
+                    ..
+                },
+            txn:
+                Txn {
+                    changes,
+                    index_plan,
+                    ..
+                },
             ..
         } = self;
         let guard = worker.pin();
@@ -291,9 +269,9 @@ impl State {
         let (mut before, mut old) = (None, None);
         let mut hazard = guard.hazard();
         if !row_is_new {
-            // Only who holds the key exclusively removes its record, and we do.
+            // Only the owner of the exclusive lock removes a record, and we are that owner.
             let record = table.rows.get(&guard, key).expect("it was there");
-            // It stays for as long as the hazard, whoever owns it.
+            // The hazard protects the value, whichever transaction retires it.
             before = record.value(&mut hazard);
             worker.account().passed(&VALUE);
             let kept_since = changes.kept_since(&guard);
@@ -303,11 +281,11 @@ impl State {
             };
         }
         let id = table.record.id;
-        changes.note(at, (id, key), (before, new), old, engine.patches());
-        let set = &cached_indexes[statement.cached_indexes].set;
-        for entry in &statement.entries {
+        changes.record(at, (id, key), (before, new), old, engine.patches());
+        let set = &indexes[index_plan.indexes].set;
+        for entry in &index_plan.entries {
             let rows = &tables[entry.place].table.rows;
-            let entry_key = statement.key(entry);
+            let entry_key = index_plan.key(entry);
             let record = || {
                 worker.account().passed(&VALUE);
                 rows.get(&guard, entry_key)
@@ -329,34 +307,37 @@ impl State {
                     (old, GhostIf::RolledBack)
                 }
             };
-            changes.note_unlogged(entry.place, entry_key, old, ghost_if);
+            changes.record_unlogged(entry.place, entry_key, old, ghost_if);
         }
-        statement.end();
+        index_plan.end();
         Ok(())
     }
 
-    /// Takes back what a write to a table with indexes has put in and will not finish. Its locks are
-    /// still held.
+    /// Takes back the entries that an unfinished write has inserted, while its locks are still
+    /// held.
     #[inline]
     pub(super) fn abandon_index_plan(&mut self) {
-        if self.statement.is_planned {
+        if self.txn.index_plan.is_planned {
             self.take_entries_back();
         }
     }
 
     #[cold]
     fn take_entries_back(&mut self) {
-        let State {
-            worker,
-            tables,
-            changes,
-            statement,
+        let BoundTxn {
+            ctx: WorkerContext { worker, tables, .. },
+            txn:
+                Txn {
+                    changes,
+                    index_plan,
+                    ..
+                },
             ..
         } = self;
         let guard = worker.pin();
         let added = |entry: &&Entry| entry.change == EntryChange::Added;
-        for entry in statement.entries.iter().filter(added) {
-            let key = statement.key(entry);
+        for entry in index_plan.entries.iter().filter(added) {
+            let key = index_plan.key(entry);
             let record = tables[entry.place].table.rows.get(&guard, key);
             worker.account().passed(&VALUE);
             if let Some(value) = record.and_then(|record| record.swap(None, &guard)) {
@@ -364,6 +345,45 @@ impl State {
             }
             changes.left.insert((entry.place, key.into()));
         }
-        statement.end();
+        index_plan.end();
+    }
+}
+
+impl WorkerContext {
+    /// Reads from the catalog which indexes a locked table has. Returns their place in `indexes`.
+    fn load_indexes(&mut self, at: usize) -> Result<usize> {
+        let kept = &self.tables[at].table.kept;
+        let changes = kept.changes();
+        let known = self.indexes.iter().position(|cached| cached.table == at);
+        let place = match known {
+            Some(place) if self.indexes[place].changes == changes => place,
+            _ => {
+                let set = kept.set(&self.worker);
+                let entries = set.open.iter().map(|index| index.entries.clone());
+                let places = entries
+                    .map(|entries| self.cached_entries(entries))
+                    .collect();
+                let cached = CachedIndexes {
+                    table: at,
+                    changes,
+                    set,
+                    places,
+                };
+                let place = known.unwrap_or(self.indexes.len());
+                match self.indexes.get_mut(place) {
+                    Some(old) => *old = cached,
+                    None => self.indexes.push(cached),
+                }
+                place
+            }
+        };
+        match self.indexes[place].set.undeclared.first() {
+            None => Ok(place),
+            Some(index) => Err(IndexError::Undeclared {
+                index: index.clone(),
+                table: self.tables[at].table.record.name.clone(),
+            }
+            .into()),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Putting a record into the gap where it belongs, so that nobody who has read over the gap is surprised.
+//! Inserts: a new record goes into its gap, which no other transaction has read over.
 //!
 //! The protocol and its races are in [`write`](super::write).
 
@@ -10,7 +10,7 @@ use foxton_sync::huge_pages::{self, RegionTracker};
 use foxton_sync::worker::Worker;
 
 use super::attempt::{AttemptResult, done};
-use super::state::TableLocks;
+use super::table_locks::TableLocks;
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
 use crate::engine::background;
@@ -21,18 +21,18 @@ use crate::testing::injected_fault::Fault;
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
 const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
 
-/// What puts records into tables for one transaction.
+/// Inserts records into tables for one transaction.
 pub(super) struct Inserter<'a> {
     pub(super) engine: &'a Engine,
     pub(super) worker: &'a Worker,
-    /// A gap that is locked for the insert at hand alone.
+    /// The gap that is locked only for the current insert.
     pub(super) fresh_gap: &'a mut Option<Name>,
-    pub(super) filling: &'a mut RegionTracker,
+    pub(super) region: &'a mut RegionTracker,
 }
 
 impl Inserter<'_> {
-    /// Puts `key`, which is locked exclusively by `name`, into `table` with `value`. False: something came
-    /// between, and it must be looked for again.
+    /// Inserts `key`, which is locked exclusively under `name`, into `table` with `value`. Returns
+    /// false if a neighbour came or went meanwhile; the caller must search again.
     #[inline(always)]
     pub(super) fn insert(
         &mut self,
@@ -68,9 +68,9 @@ impl Inserter<'_> {
         self.worker.failpoints().pass(&failpoint::INSERTING);
         match table.rows.insert(guard, record, Next::from(next)) {
             Ok(_) => {
-                if let Some(page) = self.filling.record(address, bytes) {
+                if let Some(page) = self.region.record(address, bytes) {
                     self.worker.account().passed(&background::TASK_QUEUE);
-                    engine.keeper.submit(Box::new(move || {
+                    engine.background.submit(Box::new(move || {
                         huge_pages::promote(page);
                     }));
                 }

@@ -1,16 +1,13 @@
-//! Transactions, cut by phase of life.
+//! Transactions: one file for each phase of their life.
 
 /// Attempts: operations that never block.
 pub(crate) mod attempt;
 
-/// Undo and redo of one transaction.
+/// Changes of a transaction: undo, redo and savepoints.
 pub(crate) mod changes;
 
 /// Locks released right after a read.
 pub(crate) mod short_lock;
-
-/// Savepoints of a transaction.
-mod marks;
 
 /// State of a range scan.
 pub(crate) mod scan_state;
@@ -21,8 +18,21 @@ pub(crate) mod index_plan;
 /// Lock scopes: the locks that outlive a transaction.
 pub(crate) mod lock_scope;
 
-/// State of a worker and its transaction.
-pub(crate) mod state;
+/// A transaction.
+#[expect(
+    clippy::module_inception,
+    reason = "a transaction is what transactions are about"
+)]
+pub(crate) mod txn;
+
+/// Context of a worker.
+pub(crate) mod context;
+
+/// A transaction bound to the context of a worker.
+pub(crate) mod bound;
+
+/// Lock requests of transactions.
+pub(crate) mod table_locks;
 
 /// Explicit locks of tables and numbers.
 pub(crate) mod explicit_lock;
@@ -51,14 +61,23 @@ pub(crate) mod index_read;
 /// Removal of ghosts.
 pub(crate) mod ghosts;
 
-/// Rollback to a savepoint.
+/// Begin of a transaction: a context from the pool, and an admission slot.
+pub(crate) mod begin;
+
+/// End of a transaction: its locks are released, and its context returns to the pool.
+pub(crate) mod end;
+
+/// Redo of a transaction: its records in the log.
+mod redo_log;
+
+/// Undo of changes.
+mod undo;
+
+/// Savepoints.
 mod savepoint;
 
 /// Rollback of a transaction.
 pub(crate) mod rollback;
-
-/// Begin of a transaction, and its return to the pool.
-pub(crate) mod begin;
 
 /// Cancelling a transaction.
 mod cancel;

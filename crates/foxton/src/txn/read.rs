@@ -1,8 +1,8 @@
-//! Reading one key.
+//! Reads of one key, and of several keys of one table.
 //!
-//! The lock on a key's name protects the key whether or not it is there: to appear, it must be
-//! locked exclusively under the same name. So a read that finds nothing needs no lock on the gap
-//! around the key, and two transactions that miss neighbouring keys do not meet.
+//! The lock on the name of a key protects the key whether or not it is there: a transaction that
+//! inserts it must lock it exclusively under the same name. So a read that finds nothing needs no
+//! lock on the gap around the key. Two transactions that miss neighbouring keys do not conflict.
 
 use foxton_lock::name::{KeyHasher, Name};
 use foxton_store::memory::Located;
@@ -11,9 +11,12 @@ use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
 use super::attempt::{AttemptResult, done};
+use super::bound::BoundTxn;
 use super::changes::Changes;
+use super::context::WorkerContext;
 use super::short_lock::ShortLock;
-use super::state::{State, TableLocks};
+use super::table_locks::TableLocks;
+use super::txn::{OperationLocks, Txn};
 use crate::catalog::OpenTable;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
@@ -24,57 +27,65 @@ use crate::types::isolation::LockDuration;
 use crate::types::lock_options::{LockOptions, LockWait};
 use crate::types::table::Table;
 
-/// What reading keys of one table takes.
+/// Reads keys of one table.
 struct Reader<'a> {
     worker: &'a Worker,
     locks: TableLocks<'a>,
     table: &'a OpenTable,
     index: usize,
     options: LockOptions,
-    hold: LockDuration,
+    duration: LockDuration,
     hasher: &'a KeyHasher,
-    dependencies: &'a mut ReadDependencies,
+    reads: &'a mut ReadDependencies,
     short_lock: &'a ShortLock,
     changes: &'a Changes,
     planted: Planted,
     cancel_token: &'a Option<CancelToken>,
 }
 
-/// A key that was found and is neither locked nor looked at yet.
-struct Found<'g> {
+/// A key that was located, and is neither locked nor read yet.
+struct LocatedKey<'g> {
     name: Name,
     located: Located<'g>,
 }
 
 impl<'a> Reader<'a> {
     #[inline(always)]
-    fn new(state: &'a mut State, index: usize, options: LockOptions) -> (Reader<'a>, &'a [u8]) {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            key,
-            dependencies,
-            isolation,
-            short_lock,
-            changes,
-            cancel_token,
+    fn new(bound: &'a mut BoundTxn, index: usize, options: LockOptions) -> (Reader<'a>, &'a [u8]) {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key,
+                    ..
+                },
+            txn:
+                Txn {
+                    reads,
+                    isolation,
+                    changes,
+                    cancel_token,
+                    operation_locks: OperationLocks { short_lock, .. },
+                    ..
+                },
             ..
-        } = state;
+        } = bound;
         let table = &*tables[index].table;
         let planted = engine.options.planted();
-        let hold = planted.hold(isolation.hold(options), options.lock);
+        let duration = planted.hold(isolation.hold(options), options.lock);
         let locks = TableLocks::new(engine, worker, owner, table, options.wait);
         let reader = Reader {
             worker,
-            locks: locks.with_duration(hold),
+            locks: locks.with_duration(duration),
             table,
             index,
             options,
-            hold,
+            duration,
             hasher: &engine.hasher,
-            dependencies,
+            reads,
             short_lock,
             changes,
             planted,
@@ -83,41 +94,43 @@ impl<'a> Reader<'a> {
         (reader, key)
     }
 
-    /// Finds a key before it is locked: what it takes to lock it and to read it is fetched meanwhile.
+    /// Locates a key before it is locked, and prefetches its lock and its record.
     #[inline(always)]
-    fn find<'g>(&self, guard: &'g Guard<'_>, key: &[u8]) -> Found<'g>
+    fn locate<'g>(&self, guard: &'g Guard<'_>, key: &[u8]) -> LocatedKey<'g>
     where
         'a: 'g,
     {
         let name = Name::key(self.table.record.id, key, self.hasher);
         self.locks.prefetch(name);
         let located = self.table.rows.locate(guard, key);
-        Found { name, located }
+        LocatedKey { name, located }
     }
 
-    /// Locks a key, and gives its value to `read`, if it is there.
+    /// Locks a key, and passes its value to `read`, if it is there.
     #[inline(always)]
     fn read<'g, R>(
         &mut self,
         guard: &'g Guard<'_>,
-        Found { name, located }: Found<'g>,
+        LocatedKey { name, located }: LocatedKey<'g>,
         key: &[u8],
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<AttemptResult<Option<R>>>
     where
         'a: 'g,
     {
-        let Reader { options, hold, .. } = *self;
+        let Reader {
+            options, duration, ..
+        } = *self;
         let locks = &mut self.locks;
         let mode = options.lock.key_mode();
-        let mut asked = locks.lock(Name::table(self.table.record.id), mode.parent_mode());
-        if let Ok(AttemptResult::Done(())) = asked {
-            asked = match hold {
+        let mut locked = locks.lock(Name::table(self.table.record.id), mode.parent_mode());
+        if let Ok(AttemptResult::Done(())) = locked {
+            locked = match duration {
                 LockDuration::Short => locks.lock_short(self.short_lock, name, mode),
                 _ => locks.lock(name, mode),
             };
         }
-        match asked {
+        match locked {
             Ok(AttemptResult::Done(())) => {}
             Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
@@ -128,7 +141,7 @@ impl<'a> Reader<'a> {
         let mut hazard = guard.hazard();
         let record = located.record(&self.table.rows, guard, key);
         let found = record.and_then(|record| {
-            self.dependencies.note(record);
+            self.reads.record(record);
             record.value(&mut hazard)
         });
         let own = || self.changes.first_old(self.index, key);
@@ -140,15 +153,15 @@ impl<'a> Reader<'a> {
             locks.release_shared(name);
         }
         let found = found.and_then(|value| Some(read.take()?(value)));
-        if hold == LockDuration::Short {
+        if duration == LockDuration::Short {
             locks.release_short(self.short_lock);
         }
         Ok(AttemptResult::Done(found))
     }
 }
 
-impl State {
-    /// Gives the value of `self.key` to `read`, if the key is there.
+impl BoundTxn {
+    /// Passes the value of the encoded key to `read`, if the key is there.
     #[inline]
     pub(crate) fn get_step<R>(
         &mut self,
@@ -158,12 +171,13 @@ impl State {
     ) -> Result<AttemptResult<Option<R>>> {
         let (mut reader, key) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
-        let found = reader.find(&guard, key);
+        let found = reader.locate(&guard, key);
         reader.read(&guard, found, key, read)
     }
 
-    /// Gives the values of `keys`, from the one at `next` on, to `read` in turn, with their places. Several are found before the first is
-    /// locked, so that what lies apart in memory is fetched side by side. `next` is where to go on after a wait.
+    /// Passes the values of `keys`, from the one at `next` on, to `read`, with their places.
+    /// Several keys are located before the first is locked, so that their cache misses overlap.
+    /// `next` is where to continue after a wait.
     pub(crate) fn get_many_step(
         &mut self,
         table: usize,
@@ -176,9 +190,9 @@ impl State {
         while *next < keys.len() {
             let guard = reader.worker.pin();
             let end = keys.len().min(*next + AHEAD);
-            let mut ahead: SmallVec<[Found<'_>; AHEAD]> = SmallVec::new();
-            ahead.extend((*next..end).map(|place| reader.find(&guard, keys.key(place))));
-            // By now the records are on their way.
+            let mut ahead: SmallVec<[LocatedKey<'_>; AHEAD]> = SmallVec::new();
+            ahead.extend((*next..end).map(|place| reader.locate(&guard, keys.key(place))));
+            // By now the records are being fetched.
             ahead.iter().for_each(|found| found.located.fetch_value());
             for found in ahead {
                 if !is_not_cancelled(reader.cancel_token) {
@@ -204,10 +218,10 @@ impl State {
         let table = self.open_table(table)?;
         let mut encoded = KeyList::default();
         for key in keys {
-            self.set_key(key)?;
-            encoded.push(&self.key);
+            self.ctx.set_key(key)?;
+            encoded.push(&self.ctx.key);
         }
-        self.short_lock.forget();
+        self.txn.operation_locks.short_lock.clear();
         Ok((table, encoded))
     }
 
@@ -218,16 +232,17 @@ impl State {
         key: &K,
     ) -> Result<usize> {
         let table = self.open_table(table)?;
-        self.set_key(key)?;
-        self.short_lock.forget();
+        self.ctx.set_key(key)?;
+        self.txn.operation_locks.short_lock.clear();
         Ok(table)
     }
 }
 
-/// KeyList that are looked ahead at once. More, and the first may have left the caches when it is read.
+/// Number of keys that are located at once. With more, the first may have left the caches before it
+/// is read.
 const AHEAD: usize = 16;
 
-/// KeyList, encoded.
+/// Encoded keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyList {
     bytes: SmallVec<[u8; 128]>,

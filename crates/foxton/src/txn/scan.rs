@@ -1,34 +1,38 @@
-//! Reading a range of keys, either way, so that nothing can appear in it until the end.
+//! Scans of a range of keys, in either direction, without phantoms.
 //!
 //! # Protocol
 //!
 //! The gap between two neighbouring keys is locked under the name of its right neighbour. A scan
-//! locks each key it comes to and the gap before it, then asks the index whether anything has come
-//! or gone between this key and the one before since it looked; if so it looks again, and what it
-//! locked for nothing stays locked until the end, which is only too much. The argument that no
-//! insert slips past is in `foxton_store::memory`.
+//! locks each key that it reaches, and the gap before it. Then it asks the index whether a key
+//! between this one and the one before has come or gone since it searched. If so, it searches
+//! again; its useless locks stay until the end, which does no harm. The argument that no insert
+//! slips past is in `foxton_store::memory`.
 //!
-//! * *Upwards*, past the last key in the range the gap before the next key is locked, so that the
-//!   range is closed. Not if the range ends with a key that is there.
+//! * *Upwards*, the gap before the next key past the range is locked as well, so that the range is
+//!   closed. This is not done if the range ends with a key that is there.
 //! * *Downwards*, the gap above the first key found is named by its right neighbour, which lies
-//!   outside the range: that gap is locked first. Not if the range begins with a key that is there.
-//! * The first key of a range that includes it, and the last one that a limit asks for, are locked
-//!   without the gap beyond: nothing there was read.
-//! * A ghost is locked like a key: to get a value again it must be locked exclusively.
+//!   outside the range. That gap is locked first. This is not done if the range begins with a key
+//!   that is there.
+//! * The first key of a range that includes it, and the last key of a limit, are locked without the
+//!   gap beyond, because nothing was read there.
+//! * A ghost is locked like a key, because a transaction that gives it a value again must lock it
+//!   exclusively.
 //!
 //! # Races
 //!
-//! * *The key goes while we wait for it.* We then hold a name that nobody has; the index says that
-//!   something changed, and we look again.
+//! * *The key goes while we wait for it.* We then hold the name of an absent key. The index reports
+//!   the change, and we search again.
 //! * *A key comes while we wait.* As above.
-//! * *Downwards, the neighbour above goes.* It does not: removing it takes its gap, which we hold.
+//! * *Downwards, the neighbour above goes.* It does not, because its removal takes its gap, which
+//!   we hold.
 //!
 //! A short range of keys of one length may be locked as a whole before it is read: see
 //! [`scan_locked_range`](super::scan_locked_range).
 //!
-//! Where [no ranges are held](crate::Isolation), keys are locked and no gaps, and it is only asked that the
-//! record still is in the index once it is locked. A ghost is locked there too, since whoever left it may
-//! roll back; but not in passing over locked keys (`skip_locked`), which locks what it returns.
+//! At [isolation levels](crate::Isolation) that hold no ranges, a scan locks keys and no gaps. Once
+//! a key is locked, it only checks that the record is still in the index. A ghost is locked there
+//! too, because the transaction that left it may roll back. A scan that skips locked keys
+//! (`skip_locked`) does not lock ghosts: it locks only what it returns.
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
@@ -38,9 +42,12 @@ use foxton_store::memory::Record;
 use foxton_sync::epoch::{Guard, Hazard};
 
 use super::attempt::{AttemptResult, done};
-use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, ScanState, Walked, bound};
+use super::bound::BoundTxn;
+use super::context::{WorkerContext, check_key};
+use super::scan_state::{GAP, Progress, RangeEnd, STEPS_PER_PIN, ScanState, WalkEnd, bound};
 use super::short_lock::ShortLock;
-use super::state::{State, TableLocks, check_key};
+use super::table_locks::TableLocks;
+use super::txn::Txn;
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::failpoint;
@@ -49,12 +56,12 @@ use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
 use crate::types::table::Table;
 
-/// What a scan does with a record that it comes to. It reads rows, or the entries of an index.
+/// Locks and reads the records that a scan reaches: rows, or the entries of an index.
 pub(super) trait Visit<'g> {
-    /// Whether the names of records are what is locked for them, and nothing else.
+    /// True if locking a record locks its name and nothing else.
     const BY_NAME: bool;
 
-    /// Locks what is read of `record`, called `name`, in `mode`.
+    /// Locks `record`, which has `name`, in `mode`.
     fn lock(
         &mut self,
         locks: &mut TableLocks<'_>,
@@ -63,7 +70,8 @@ pub(super) trait Visit<'g> {
         mode: Mode,
     ) -> Result<AttemptResult<()>>;
 
-    /// As [`lock`](Self::lock), without the gap; to be let go of, if it is noted in `short_lock`.
+    /// As [`lock`](Self::lock), without the gap, and released after the read if `short_lock`
+    /// records it.
     fn lock_alone(
         &mut self,
         locks: &mut TableLocks<'_>,
@@ -72,20 +80,20 @@ pub(super) trait Visit<'g> {
         short_lock: Option<&ShortLock>,
     ) -> Result<AttemptResult<()>>;
 
-    /// Whether what was locked last is what is to be locked for `record`.
+    /// True if the last lock is still the right one for `record`.
     fn is_locked(&mut self, record: &'g Record) -> bool;
 
-    /// Takes a record, if it has a value. `None`: there was nothing to take, and it does not count.
+    /// Takes a record, if it has a value. Returns `None` if it has none; it then does not count.
     fn take(&mut self, record: &'g Record) -> Option<ControlFlow<()>>;
 }
 
 /// Reads rows.
-struct Plain<'g, 't, F> {
+struct RowVisit<'g, 't, F> {
     hazard: Hazard<'g>,
     take: &'t mut F,
 }
 
-impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'g, '_, F> {
+impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for RowVisit<'g, '_, F> {
     const BY_NAME: bool = true;
 
     #[inline]
@@ -122,40 +130,46 @@ impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'g, '_, 
     }
 }
 
-impl State {
-    /// Gives keys and values to `take`, from where the scan is, until it breaks or the range ends.
+impl BoundTxn {
+    /// Passes keys and values to `take`, from the position of the scan on, until it breaks or the
+    /// range ends.
     #[inline]
     pub(crate) fn scan_step(
         &mut self,
         index: usize,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            scan,
-            isolation,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    ..
+                },
+            txn: Txn {
+                scan, isolation, ..
+            },
             ..
         } = self;
         let table = &*tables[index].table;
         let planted = engine.options.planted();
-        scan.hold = planted.hold(isolation.hold(scan.lock), scan.lock.lock);
+        scan.duration = planted.hold(isolation.hold(scan.lock), scan.lock.lock);
         let locks = TableLocks::new(engine, worker, owner, table, scan.lock.wait);
-        let mut locks = locks.with_duration(scan.hold);
+        let mut locks = locks.with_duration(scan.duration);
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
         loop {
             let guard = worker.pin();
             let mut last = None;
             let walked = match locks.is_on() {
-                true => match scan.cover(table, &guard, &mut locks, &name) {
+                true => match scan.lock_range(table, &guard, &mut locks, &name) {
                     Ok(AttemptResult::Done(true)) => {
-                        scan.walk_remembered(table, &guard, &mut last, &mut locks, &name, take)
+                        scan.walk_locked_range(table, &guard, &mut last, &mut locks, &name, take)
                     }
                     Ok(AttemptResult::Done(false)) => {
                         let hazard = guard.hazard();
-                        let mut visit = Plain { hazard, take };
+                        let mut visit = RowVisit { hazard, take };
                         scan.walk(table, &guard, &mut last, &mut locks, name, &mut visit)
                     }
                     Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
@@ -163,17 +177,17 @@ impl State {
                 },
                 false => {
                     let suits = |_: &[u8]| true;
-                    let walked = scan.walk_covered(table, &guard, &mut last, suits, take);
+                    let walked = scan.walk_without_locks(table, &guard, &mut last, suits, take);
                     Ok(AttemptResult::Done(walked))
                 }
             };
-            // However the walk ended, the next one goes on behind what was dealt with.
+            // However the walk ended, the next one continues behind the last record that was taken.
             if scan.progress != Progress::Finished {
-                scan.stand(last);
+                scan.record_position(last);
             }
             return match walked {
-                Ok(AttemptResult::Done(Walked::Rests)) => continue,
-                Ok(AttemptResult::Done(Walked::Enough)) => Ok(AttemptResult::Done(())),
+                Ok(AttemptResult::Done(WalkEnd::Unpin)) => continue,
+                Ok(AttemptResult::Done(WalkEnd::Finished)) => Ok(AttemptResult::Done(())),
                 Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
                 Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => {
                     scan.progress = Progress::Finished;
@@ -186,8 +200,8 @@ impl State {
 }
 
 impl ScanState {
-    /// Walks along the range until it ends, `visit` breaks, a lock must be waited for, or the epoch
-    /// has been pinned for long enough.
+    /// Walks along the range until it ends, `visit` breaks, a lock is not free, or the epoch has
+    /// been pinned for long enough.
     #[inline]
     pub(super) fn walk<'g, V: Visit<'g>>(
         &mut self,
@@ -197,15 +211,15 @@ impl ScanState {
         locks: &mut TableLocks<'_>,
         name: impl Fn(&[u8]) -> Name,
         visit: &mut V,
-    ) -> Result<AttemptResult<Walked>> {
+    ) -> Result<AttemptResult<WalkEnd>> {
         let end = Name::end(table.record.id);
         let last_inside = name(self.last());
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
-        let ranges = self.hold == LockDuration::Range;
+        let ranges = self.duration == LockDuration::Range;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
         done!(locks.lock_table_name(Name::table(table.record.id), range_mode.parent_mode()));
-        let mut until_rest = STEPS_PER_PIN;
+        let mut until_unpin = STEPS_PER_PIN;
         'seek: loop {
             if self.remaining.get() == 0 {
                 return self.finish();
@@ -221,10 +235,10 @@ impl ScanState {
                 }
             };
             loop {
-                if until_rest == 0 {
-                    return Ok(AttemptResult::Done(Walked::Rests));
+                if until_unpin == 0 {
+                    return Ok(AttemptResult::Done(WalkEnd::Unpin));
                 }
-                until_rest -= 1;
+                until_unpin -= 1;
                 let place = cursor.advance();
                 guard.failpoints().pass(&failpoint::SCAN_FOUND);
                 let found = place.record.map(|record| (record, name(record.key())));
@@ -252,11 +266,12 @@ impl ScanState {
                     true => self.remaining.get() == 1 || beyond.is_eq(),
                 };
                 if !ranges {
-                    let short_lock = (self.hold == LockDuration::Short).then_some(&self.short_lock);
+                    let short_lock =
+                        (self.duration == LockDuration::Short).then_some(&self.short_lock);
                     let request = (key_name, key_mode);
                     if skip {
                         let is_free = !record.is_ghost()
-                            && took(visit.lock_alone(locks, record, request, short_lock))?;
+                            && was_granted(visit.lock_alone(locks, record, request, short_lock))?;
                         if !is_free {
                             *last = Some(record);
                             continue;
@@ -277,12 +292,12 @@ impl ScanState {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
-                        // It does not count against the limit, so the gap below is read after all.
+                        // It does not count towards the limit, so the scan reads the gap below too.
                         done!(locks.lock_in_scan(key_name, range_mode));
                     }
                 }
                 *last = Some(record);
-                self.dependencies.note(record);
+                self.reads.record(record);
                 let flow = visit.take(record);
                 locks.release_short(&self.short_lock);
                 if let Some(flow) = flow {
@@ -291,7 +306,7 @@ impl ScanState {
                         return self.finish();
                     }
                     if flow.is_break() {
-                        return Ok(AttemptResult::Done(Walked::Enough));
+                        return Ok(AttemptResult::Done(WalkEnd::Finished));
                     }
                 } else if beyond.is_eq() {
                     return self.finish();
@@ -300,8 +315,8 @@ impl ScanState {
         }
     }
 
-    /// Downwards: locks the gap above the first key found, unless the range begins with a key that
-    /// is there.
+    /// Of a scan downwards: locks the gap above the first key found, unless the range begins with a
+    /// key that is there.
     fn close_above(
         &mut self,
         table: &OpenTable,
@@ -325,10 +340,10 @@ impl ScanState {
                 continue;
             }
             let (next, token) = match self.high_end {
-                // Nothing can follow the end: its gap needs no look.
-                End::Open => (None, None),
+                // No key follows the end, so its gap needs no check.
+                RangeEnd::Open => (None, None),
                 end => {
-                    let place = rows.successor(guard, &self.high, end == End::Excluded);
+                    let place = rows.successor(guard, &self.high, end == RangeEnd::Excluded);
                     (place.record, Some(place.token))
                 }
             };
@@ -343,16 +358,16 @@ impl ScanState {
     }
 }
 
-/// Whether a request that does not wait got its lock.
-fn took(asked: Result<AttemptResult<()>>) -> Result<bool> {
-    match asked {
+/// True if a request that does not wait got its lock.
+fn was_granted(locked: Result<AttemptResult<()>>) -> Result<bool> {
+    match locked {
         Ok(_) => Ok(true),
         Err(error) if error.is_busy() => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-impl State {
+impl BoundTxn {
     /// Checks and encodes what a scan needs. Returns the table's index.
     pub(crate) fn prepare_range<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
@@ -360,7 +375,7 @@ impl State {
         range: &impl RangeBounds<K>,
     ) -> Result<usize> {
         let table = self.open_table(table)?;
-        self.scan.begin(range, |key, bytes| {
+        self.txn.scan.begin(range, |key, bytes| {
             key.encode(bytes);
             check_key(bytes)
         })?;

@@ -1,24 +1,28 @@
-//! Reading a range in which nothing can come, go or change until the transaction ends.
+//! Scans of a range in which nothing can come, go or change until the transaction ends.
 //!
-//! * *With locking off*, for then there is no other transaction, or where a transaction asked for
-//!   [no locks](crate::Isolation): then what comes, goes and changes meanwhile is seen or is not.
-//! * *If the lock manager covers it*: a short range, upwards, between two keys of one length, of which all
-//!   keys of that length are locked at once, whether they are there or not, with the gaps before them.
+//! * *With locking off*, because there is no other transaction. Also at an [isolation
+//!   level](crate::Isolation) that takes no locks: the scan then sees concurrent changes or does
+//!   not.
+//! * *If the lock manager locks the range as a whole*: a short range, upwards, between two keys of
+//!   one length. All keys of that length are locked at once, whether they are there or not, with
+//!   the gaps before them.
 //!
-//! No key needs a name then, none is locked by itself, and nothing has to be looked at twice. Nor is the
-//! record past the end looked at while rows are read: in a table larger than the caches that would be one
-//! more miss for nothing.
+//! Then no key needs a name, no key is locked by itself, and nothing is checked twice. The record
+//! past the end is not read during the scan: in a table larger than the caches that would be one
+//! more miss.
 //!
-//! # Why a covered range may be read so
+//! # Why a range that is locked as a whole may be read so
 //!
-//! All locks are there before the first look. From then on no key of that length comes or goes in the
-//! range, for its own name is locked; nor does one of another length come before a key that is, for
-//! the gap is. What the look finds between two keys of that length is so for good. At a key of another
-//! length, which the locks say nothing about, the walk ends, and goes on key by key.
+//! All locks are held before the first search. From then on no key of that length comes or goes in
+//! the range, because its own name is locked. No key of another length comes before a key that is
+//! there, because the gap is locked. So whatever the search finds between two keys of that length
+//! stays so. At a key of another length, which the locks do not cover, the walk ends, and the scan
+//! continues key by key.
 //!
-//! The gap past the last row is named by its right neighbour, outside: unless the range ends with a key
-//! that is there, that gap is locked at the end, with a look before and one after, as always. A limit
-//! could leave much of the range unread, so a range with a limit is not covered.
+//! The gap past the last row is named by its right neighbour, outside the range. Unless the range
+//! ends with a key that is there, that gap is locked at the end, with a search before and one
+//! after, as always. A limit could leave much of the range unread, so a range with a limit is not
+//! locked as a whole.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -27,8 +31,8 @@ use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
 use super::attempt::{AttemptResult, done};
-use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, ScanState, Walked, bound};
-use super::state::TableLocks;
+use super::scan_state::{GAP, Progress, RangeEnd, STEPS_PER_PIN, ScanState, WalkEnd, bound};
+use super::table_locks::TableLocks;
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::failpoint;
@@ -36,9 +40,10 @@ use crate::types::isolation::LockDuration;
 use crate::types::lock_options::Lock;
 
 impl ScanState {
-    /// Whether the range is covered; before the first look at it, the manager is asked to.
+    /// True if the range is locked as a whole. Before the first search it requests that of the lock
+    /// manager.
     #[inline]
-    pub(super) fn cover(
+    pub(super) fn lock_range(
         &mut self,
         table: &OpenTable,
         guard: &Guard<'_>,
@@ -48,18 +53,18 @@ impl ScanState {
         if let Some(covered) = self.covered {
             return Ok(AttemptResult::Done(covered));
         }
-        let short = self.low_end == End::Included
-            && self.high_end != End::Open
+        let short = self.low_end == RangeEnd::Included
+            && self.high_end != RangeEnd::Open
             && self.low.len() == self.high.len();
         let reads_all = !self.reversed && self.remaining.get() == u64::MAX;
-        let shared = self.lock.lock == Lock::Shared && self.hold == LockDuration::Range;
+        let shared = self.lock.lock == Lock::Shared && self.duration == LockDuration::Range;
         if !(short && reads_all && shared) {
             self.covered = Some(false);
             return Ok(AttemptResult::Done(false));
         }
         let high = name(&self.high);
         let last = match self.high_end {
-            End::Excluded => high.neighbour_before(),
+            RangeEnd::Excluded => high.neighbour_before(),
             _ => Some(high),
         };
         let Some(last) = last else {
@@ -69,15 +74,15 @@ impl ScanState {
         let parent_mode = self.lock.lock.range_mode().parent_mode();
         done!(locks.lock(Name::table(table.record.id), parent_mode));
         guard.failpoints().pass(&failpoint::SCAN_FOUND);
-        let covered = locks.cover(name(&self.low), last);
+        let covered = locks.lock_range(name(&self.low), last);
         guard.failpoints().pass(&failpoint::SCAN_LOCKED);
         self.covered = Some(covered);
         Ok(AttemptResult::Done(covered))
     }
 
-    /// Walks along a range that the manager covers.
+    /// Walks along a range that is locked as a whole.
     #[inline]
-    pub(super) fn walk_remembered<'g>(
+    pub(super) fn walk_locked_range<'g>(
         &mut self,
         table: &'g OpenTable,
         guard: &'g Guard<'_>,
@@ -85,32 +90,33 @@ impl ScanState {
         locks: &mut TableLocks<'_>,
         name: &impl Fn(&[u8]) -> Name,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<AttemptResult<Walked>> {
+    ) -> Result<AttemptResult<WalkEnd>> {
         let (progress, length) = (self.progress, self.low.len());
         let mut suited = true;
         let suits = |key: &[u8]| {
             suited = key.len() == length;
             suited
         };
-        let walked = self.walk_covered(table, guard, last, suits, take);
+        let walked = self.walk_without_locks(table, guard, last, suits, take);
         if !suited {
             self.covered = Some(false);
             self.progress = progress;
-            return Ok(AttemptResult::Done(Walked::Rests));
+            return Ok(AttemptResult::Done(WalkEnd::Unpin));
         }
         if self.progress != Progress::Finished || self.ends_with(*last, progress) {
             return Ok(AttemptResult::Done(walked));
         }
-        // Not at the end before its gap is locked.
+        // The scan is not at its end before its gap is locked.
         self.progress = progress;
         done!(self.close_below(table, guard, locks, name));
         self.finish()
     }
 
-    /// Whether the last record of the range, `last` or the one before this attempt, is its last key.
+    /// True if the range ends with a key that is there: with `last`, or with the one before this
+    /// attempt.
     #[inline(always)]
     fn ends_with(&self, last: Option<&Record>, progress: Progress) -> bool {
-        self.high_end == End::Included
+        self.high_end == RangeEnd::Included
             && match last {
                 Some(record) => record.key() == self.high,
                 None => progress == Progress::Past && self.position == self.high,
@@ -127,7 +133,7 @@ impl ScanState {
         name: &impl Fn(&[u8]) -> Name,
     ) -> Result<AttemptResult<()>> {
         loop {
-            let included = self.high_end == End::Excluded;
+            let included = self.high_end == RangeEnd::Excluded;
             let place = table.rows.successor(guard, &self.high, included);
             guard.failpoints().pass(&failpoint::SCAN_FOUND);
             let next = place.record.map(|record| name(record.key()));
@@ -140,17 +146,17 @@ impl ScanState {
         }
     }
 
-    /// Walks along the range until it ends, `take` breaks, a key does not suit, or the epoch has been
-    /// pinned for long enough.
+    /// Walks along the range until it ends, `take` breaks, a key does not suit, or the epoch has
+    /// been pinned for long enough. Requests no locks.
     #[inline]
-    pub(super) fn walk_covered<'g>(
+    pub(super) fn walk_without_locks<'g>(
         &mut self,
         table: &'g OpenTable,
         guard: &'g Guard<'_>,
         last: &mut Option<&'g Record>,
         mut suits: impl FnMut(&[u8]) -> bool,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Walked {
+    ) -> WalkEnd {
         let mut remaining = self.remaining.get();
         let from: Bound<&[u8]> = self.from();
         let mut cursor = match self.reversed {
@@ -163,7 +169,7 @@ impl ScanState {
                 table.rows.backward(guard, from).until(end)
             }
         };
-        let (mut finished, mut walked) = (remaining == 0, Walked::Rests);
+        let (mut finished, mut walked) = (remaining == 0, WalkEnd::Unpin);
         let mut hazard = guard.hazard();
         for _ in 0..STEPS_PER_PIN {
             if finished {
@@ -177,12 +183,12 @@ impl ScanState {
                 break;
             }
             *last = Some(record);
-            self.dependencies.note(record);
+            self.reads.record(record);
             if let Some(value) = record.value(&mut hazard) {
                 remaining -= 1;
                 finished = remaining == 0;
                 if take(record.key(), value).is_break() {
-                    walked = Walked::Enough;
+                    walked = WalkEnd::Finished;
                     break;
                 }
             }
@@ -190,7 +196,7 @@ impl ScanState {
         self.remaining.set(remaining);
         if finished {
             self.progress = Progress::Finished;
-            walked = Walked::Enough;
+            walked = WalkEnd::Finished;
         }
         walked
     }

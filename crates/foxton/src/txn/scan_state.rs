@@ -1,4 +1,4 @@
-//! A range of keys, and how far a scan has read it.
+//! State of a range scan: its bounds, its locks and its position.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -16,25 +16,25 @@ use crate::types::index_entry::{raise_past, raise_past_all};
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockOptions;
 
-/// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
-/// hold up reclamation.
+/// Number of keys after which a scan unpins the epoch for a moment, so that a long scan does not
+/// delay reclamation.
 pub(super) const STEPS_PER_PIN: u32 = 256;
 
-/// The gap alone: past the end of what was read.
+/// Mode of the gap past the last row of a scan.
 pub(super) const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
 
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Which end of a range.
+/// Kinds of bound of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum End {
+pub(super) enum RangeEnd {
     #[default]
     Open,
     Included,
     Excluded,
 }
 
-/// How far a scan has come.
+/// Progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Progress {
     #[default]
@@ -46,40 +46,40 @@ pub(super) enum Progress {
 
 /// Why a walk along a range stopped, other than for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walked {
-    /// It came to its end, or was told to break.
-    Enough,
-    /// It has been pinned for long enough.
-    Rests,
+pub(super) enum WalkEnd {
+    /// The range ended, or the caller broke off.
+    Finished,
+    /// The epoch was pinned for long enough.
+    Unpin,
 }
 
-/// A range, and how far it has been read. One for each transaction, used again.
+/// A range, and how far it has been read. One for each transaction, which its scans use in turn.
 #[derive(Debug, Default)]
 pub(crate) struct ScanState {
     pub(super) low: Vec<u8>,
     pub(super) high: Vec<u8>,
-    pub(super) low_end: End,
-    pub(super) high_end: End,
+    pub(super) low_end: RangeEnd,
+    pub(super) high_end: RangeEnd,
     pub(crate) reversed: bool,
     pub(crate) lock: LockOptions,
-    pub(super) hold: LockDuration,
-    /// The key that is locked only while it is read.
+    pub(super) duration: LockDuration,
+    /// The key that is locked only while the scan reads it.
     pub(super) short_lock: ShortLock,
-    /// Keys still to be given. A cell, since a cursor borrows the bounds meanwhile.
+    /// Number of keys still to be returned. A cell, because a cursor borrows the bounds meanwhile.
     pub(crate) remaining: Cell<u64>,
     pub(super) progress: Progress,
     pub(super) position: Vec<u8>,
-    /// Whether all that can come, go or change in the range is locked, except where it ends; unless
-    /// the manager was not asked yet.
+    /// True if the range is locked as a whole, except for its end; `None` if that was not requested
+    /// yet.
     pub(super) covered: Option<bool>,
-    /// Downwards: whether the gap above the place is locked, or need not be.
+    /// Of a scan downwards: true if the gap above the position is locked, or need not be.
     pub(super) closed_above: bool,
-    /// What this scan and those before it have read, in this transaction.
-    pub(super) dependencies: ReadDependencies,
+    /// Early released commits that the scans of this transaction depend on.
+    pub(super) reads: ReadDependencies,
 }
 
 impl ScanState {
-    /// Begins anew; `bound` encodes the bounds.
+    /// Begins a new scan; `encode` encodes the bounds.
     pub(crate) fn begin<K: ?Sized>(
         &mut self,
         range: &impl RangeBounds<K>,
@@ -87,17 +87,17 @@ impl ScanState {
     ) -> Result<()> {
         let mut set = |bound: Bound<&K>, bytes: &mut Vec<u8>| {
             bytes.clear();
-            Ok::<End, Error>(match bound {
-                Bound::Unbounded => End::Open,
-                Bound::Included(key) => encode(key, bytes).map(|()| End::Included)?,
-                Bound::Excluded(key) => encode(key, bytes).map(|()| End::Excluded)?,
+            Ok::<RangeEnd, Error>(match bound {
+                Bound::Unbounded => RangeEnd::Open,
+                Bound::Included(key) => encode(key, bytes).map(|()| RangeEnd::Included)?,
+                Bound::Excluded(key) => encode(key, bytes).map(|()| RangeEnd::Excluded)?,
             })
         };
         self.low_end = set(range.start_bound(), &mut self.low)?;
         self.high_end = set(range.end_bound(), &mut self.high)?;
         self.reversed = false;
         self.lock = LockOptions::default();
-        self.short_lock.forget();
+        self.short_lock.clear();
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
         self.closed_above = false;
@@ -105,18 +105,18 @@ impl ScanState {
         Ok(())
     }
 
-    /// Lets bounds that are beginnings of keys include all keys that begin so, or none of them.
+    /// Makes bounds that are prefixes of keys include all keys with the prefix, or none of them.
     pub(super) fn bound_beginnings(&mut self) {
-        if self.low_end == End::Excluded {
+        if self.low_end == RangeEnd::Excluded {
             if !raise_past(&mut self.low) {
                 raise_past_all(&mut self.low);
             }
-            self.low_end = End::Included;
+            self.low_end = RangeEnd::Included;
         }
-        if self.high_end == End::Included {
+        if self.high_end == RangeEnd::Included {
             self.high_end = match raise_past(&mut self.high) {
-                true => End::Excluded,
-                false => End::Open,
+                true => RangeEnd::Excluded,
+                false => RangeEnd::Open,
             };
         }
     }
@@ -131,7 +131,7 @@ impl ScanState {
         }
     }
 
-    /// Where to go on, if nothing was found in this attempt yet.
+    /// Returns where to continue, if this attempt has found nothing yet.
     pub(super) fn from(&self) -> Bound<&[u8]> {
         match (self.progress, self.reversed) {
             (Progress::Start, false) => bound(self.low_end, &self.low),
@@ -140,7 +140,7 @@ impl ScanState {
         }
     }
 
-    /// The key at the end of the scan, if the range has one.
+    /// Returns the key at the end of the scan, if the range has one.
     pub(super) fn last(&self) -> &[u8] {
         match self.reversed {
             false => &self.high,
@@ -148,7 +148,8 @@ impl ScanState {
         }
     }
 
-    /// Where `key` lies: `Less` is inside, `Equal` is the last place inside, `Greater` is outside.
+    /// Returns `Less` if `key` is inside the range, `Equal` if it is the last key of the range, and
+    /// `Greater` if it is outside.
     /// `name` and `last` are the names of `key` and of the key at the end.
     #[inline]
     pub(super) fn beyond(&self, key: &[u8], name: &Name, last: &Name) -> Ordering {
@@ -156,7 +157,7 @@ impl ScanState {
             false => self.high_end,
             true => self.low_end,
         };
-        if end == End::Open {
+        if end == RangeEnd::Open {
             return Ordering::Less;
         }
         let upwards = name.key_order(last);
@@ -166,22 +167,22 @@ impl ScanState {
             true => upwards.reverse(),
         };
         match (end, order) {
-            (End::Excluded, Ordering::Equal) => Ordering::Greater,
+            (RangeEnd::Excluded, Ordering::Equal) => Ordering::Greater,
             _ => order,
         }
     }
 
-    /// Whether the range begins, in the order of the scan, with exactly this key.
+    /// True if the range begins, in the order of the scan, with exactly this key.
     pub(super) fn begins_with(&self, key: &[u8]) -> bool {
         let (end, first) = match self.reversed {
             false => (self.low_end, &self.low),
             true => (self.high_end, &self.high),
         };
-        end == End::Included && key == &first[..]
+        end == RangeEnd::Included && key == &first[..]
     }
 
-    /// Notes the last key dealt with.
-    pub(super) fn stand(&mut self, last: Option<&Record>) {
+    /// Records the last key that was taken.
+    pub(super) fn record_position(&mut self, last: Option<&Record>) {
         if let Some(record) = last {
             self.position.clear();
             self.position.extend_from_slice(record.key());
@@ -189,16 +190,16 @@ impl ScanState {
         }
     }
 
-    pub(super) fn finish(&mut self) -> Result<AttemptResult<Walked>> {
+    pub(super) fn finish(&mut self) -> Result<AttemptResult<WalkEnd>> {
         self.progress = Progress::Finished;
-        Ok(AttemptResult::Done(Walked::Enough))
+        Ok(AttemptResult::Done(WalkEnd::Finished))
     }
 }
 
-pub(super) fn bound(end: End, key: &[u8]) -> Bound<&[u8]> {
+pub(super) fn bound(end: RangeEnd, key: &[u8]) -> Bound<&[u8]> {
     match end {
-        End::Open => Bound::Unbounded,
-        End::Included => Bound::Included(key),
-        End::Excluded => Bound::Excluded(key),
+        RangeEnd::Open => Bound::Unbounded,
+        RangeEnd::Included => Bound::Included(key),
+        RangeEnd::Excluded => Bound::Excluded(key),
     }
 }

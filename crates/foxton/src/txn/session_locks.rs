@@ -1,92 +1,86 @@
-//! What a session asks for itself, between its transactions.
+//! Locks of a session, which it requests and releases between its transactions.
 //!
-//! A request of its own waits as any other. If it is refused, nothing else is: there is no transaction that
-//! a deadlock could end, so the session is told, holds what it held, and can let go of some of it.
+//! Such a request waits as any other. If it is refused, the session keeps the locks that it held:
+//! there is no transaction that a deadlock could end. The session can then release some of them.
 
 use std::mem;
 use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
-use foxton_lock::owner::LockSavepoint;
-use foxton_lock::request::OwnerLabel as Label;
+use foxton_lock::request::OwnerLabel;
 
 use super::attempt::AttemptResult;
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
 use super::explicit_lock::LockRequest;
-use super::lock_scope::{Membership, Tenure};
-use super::state::State;
+use super::lock_scope::{LockScope, SessionLocks};
+use super::txn::Txn;
 use crate::engine::cancel_token::CancelToken;
-use crate::engine::session_slot::Berth;
+use crate::engine::slot::BoxSlot;
 use crate::error::{Conflict, Result};
 
-impl State {
-    /// Belongs to a session from now on.
-    pub(crate) fn join_session(&mut self, berth: Arc<Berth<State>>) {
-        self.tenure = Tenure::Session(Box::new(Membership {
-            berth,
-            label: Label::default(),
-            cancel_token: None,
-            held: Vec::new(),
-            kept: LockSavepoint::START,
-        }));
-    }
-
-    fn membership(&mut self) -> &mut Membership<State> {
-        match &mut self.tenure {
-            Tenure::Session(membership) => membership,
-            _ => unreachable!("only a session asks"),
+impl Txn {
+    fn session_locks(&mut self) -> &mut SessionLocks {
+        match &mut self.lock_scope {
+            LockScope::Session(session) => session,
+            _ => unreachable!("only sessions call this"),
         }
     }
 
-    /// Names the session, and its transactions unless they say otherwise.
-    pub(crate) fn label_session(&mut self, label: Label) {
-        self.membership().label = label.clone();
-        self.owner.set_label(label);
-    }
-
-    /// Has `cancel_token` end what the session waits for, and its transactions unless they are given another.
+    /// Makes `cancel_token` able to end waits of the session, and its transactions unless they are
+    /// given another token.
     pub(crate) fn set_session_cancel_token(&mut self, cancel_token: &CancelToken) {
-        self.membership().cancel_token = Some(cancel_token.clone());
+        self.session_locks().cancel_token = Some(cancel_token.clone());
+    }
+}
+
+impl BoundTxn {
+    /// Makes it belong to a session, which has `slot`.
+    pub(crate) fn join_session(&mut self, slot: Arc<BoxSlot<BoundTxn>>) {
+        self.txn.lock_scope = LockScope::Session(Box::new(SessionLocks::new()));
+        self.session_slot = Some(slot);
     }
 
-    /// Begins a transaction, or what a session asks for itself.
+    /// Names the session, and its transactions unless they have names of their own.
+    pub(crate) fn label_session(&mut self, label: OwnerLabel) {
+        self.txn.session_locks().label = label.clone();
+        self.ctx.owner.set_label(label);
+    }
+
+    /// Begins a transaction, or a lock request of the session itself.
     pub(crate) fn begin_in_session(&mut self) {
-        let Membership {
-            held,
-            kept,
-            label,
-            cancel_token,
-            ..
-        } = self.membership();
-        let (is_free, kept, label) = (held.is_empty(), *kept, label.clone());
-        if let Some(cancel_token) = cancel_token.clone() {
-            self.set_cancel_token(&cancel_token);
+        let session = self.txn.session_locks();
+        let (is_free, kept) = (session.held.is_empty(), session.kept);
+        let label = session.label.clone();
+        if let Some(cancel_token) = session.cancel_token.clone() {
+            self.txn.set_cancel_token(&cancel_token);
         }
         match is_free {
-            true => drop(self.owner.begin()),
-            false => self.owner.begin_retaining(kept),
+            true => drop(self.ctx.owner.begin()),
+            false => self.ctx.owner.begin_retaining(kept),
         }
-        self.owner.set_label(label);
+        self.ctx.owner.set_label(label);
     }
 
-    /// Begins what a session asks for itself.
+    /// Begins a lock request of the session itself.
     ///
     /// # Errors
-    /// That nothing is wanted any more.
-    fn begin_asking(&mut self) -> Result<()> {
+    /// `cancelled`, if the session's cancel token is cancelled.
+    fn begin_request(&mut self) -> Result<()> {
         self.begin_in_session();
-        match self.is_cancelled() {
+        match self.txn.is_cancelled() {
             true => Err(Conflict::CANCELLED.into()),
             false => Ok(()),
         }
     }
 
-    /// Asks for a number for the session; the thread sleeps until it is had.
+    /// Locks a number for the session; the thread sleeps until it is granted.
     pub(crate) fn lock_for_session(&mut self, request: LockRequest) -> Result<bool> {
-        self.begin_asking()?;
+        self.begin_request()?;
         loop {
             match self.lock_step(request) {
-                Ok(AttemptResult::Done(had)) => return Ok(self.note_number(request, had)),
+                Ok(AttemptResult::Done(had)) => return Ok(self.record_number(request, had)),
                 Ok(AttemptResult::Wait) => self
                     .sleep(request.wait)
                     .map_err(|error| error.of_session())?,
@@ -95,16 +89,17 @@ impl State {
         }
     }
 
-    /// The same, where the task yields. If the future is dropped, the request is withdrawn.
+    /// Locks a number for the session; the task yields until it is granted. If the future is
+    /// dropped, the request is withdrawn.
     pub(crate) async fn lock_for_session_async(&mut self, request: LockRequest) -> Result<bool> {
-        self.begin_asking()?;
-        let waits = self.waiting();
-        let state = &mut *waits.0;
+        self.begin_request()?;
+        let operation = self.operation();
+        let bound = &mut *operation.0;
         loop {
-            match state.lock_step(request) {
-                Ok(AttemptResult::Done(had)) => return Ok(state.note_number(request, had)),
+            match bound.lock_step(request) {
+                Ok(AttemptResult::Done(had)) => return Ok(bound.record_number(request, had)),
                 Ok(AttemptResult::Wait) => {
-                    let waited = state.yield_once(request.wait).await;
+                    let waited = bound.yield_once(request.wait).await;
                     waited.map_err(|error| error.of_session())?;
                 }
                 Err(error) => return Err(error.of_session()),
@@ -112,12 +107,12 @@ impl State {
         }
     }
 
-    fn note_number(&mut self, request: LockRequest, had: bool) -> bool {
+    fn record_number(&mut self, request: LockRequest, had: bool) -> bool {
         if had {
-            let kept = self.owner.retain();
-            let membership = self.membership();
-            membership.kept = kept;
-            let held = &mut membership.held;
+            let kept = self.ctx.owner.retain();
+            let session = self.txn.session_locks();
+            session.kept = kept;
+            let held = &mut session.held;
             match held.iter_mut().find(|(held, _)| *held == request.number()) {
                 Some((_, times)) => *times += 1,
                 None => held.push((request.number(), 1)),
@@ -126,10 +121,10 @@ impl State {
         had
     }
 
-    /// Takes back one time that the session locked `number`, and lets go of it at the last. `false` if it was
-    /// not locked.
+    /// Takes back one of the times that the session locked `number`, and releases it after the
+    /// last. Returns false if it was not locked.
     pub(crate) fn unlock_number(&mut self, number: u64) -> bool {
-        let held = &mut self.membership().held;
+        let held = &mut self.txn.session_locks().held;
         let Some(at) = held.iter().position(|(held, _)| *held == number) else {
             return false;
         };
@@ -139,12 +134,12 @@ impl State {
             match held.is_empty() {
                 true => self.release_all(), // I2
                 false => {
-                    let State {
+                    let WorkerContext {
                         engine,
                         worker,
                         owner,
                         ..
-                    } = self;
+                    } = &mut self.ctx;
                     engine.locks.release(worker, owner, Name::advisory(number));
                 }
             }
@@ -152,9 +147,9 @@ impl State {
         true
     }
 
-    /// Lets go of every number, however often the session locked it, and says which they were.
+    /// Releases every number, however often the session locked it, and returns them.
     pub(crate) fn unlock_numbers(&mut self) -> Vec<u64> {
-        let held = mem::take(&mut self.membership().held);
+        let held = mem::take(&mut self.txn.session_locks().held);
         self.release_all();
         held.into_iter().map(|(number, _)| number).collect()
     }

@@ -1,35 +1,35 @@
-//! A key that is locked only while it is read.
+//! Short locks: keys that are locked only while they are read.
 //!
-//! At [`Isolation::ReadCommitted`](crate::Isolation) a read asks for its key, waits if somebody writes it,
-//! reads, and lets go. It does not let go of what the transaction had locked before, as one that reads
-//! what it has written itself.
+//! At [`Isolation::ReadCommitted`](crate::Isolation) a read requests its key, waits if another
+//! transaction writes it, reads, and releases the key. It keeps a key that the transaction had
+//! locked before, for example because it wrote the key.
 //!
-//! An operation may be attempted several times, with waits in between, and at the second attempt holds
-//! its key by the first. So what is to be let go of is noted before the lock is asked for, and forgotten
-//! when the next operation begins: the lock of a read that did not come to its end stays to the end of
-//! the transaction.
+//! An operation may make several attempts, with waits in between. From its second attempt on, it
+//! holds its key because the first one requested it. So the key is recorded before it is requested,
+//! and the record is cleared when the next operation begins. A read that did not finish therefore
+//! keeps its lock until the transaction ends.
 
 use std::cell::Cell;
 
 use foxton_lock::name::Name;
 
-/// See the [module](self). A cell, since a cursor borrows what stands beside it.
+/// See the [module](self). A cell, because a cursor borrows the fields beside it.
 #[derive(Debug, Default)]
 pub(crate) struct ShortLock(Cell<Option<Name>>);
 
 impl ShortLock {
-    /// An operation begins.
+    /// Clears the record when an operation begins.
     #[inline]
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         self.0.set(None);
     }
 
-    /// `name` is about to be asked for, and is not held.
-    pub(crate) fn note(&self, name: Name) {
+    /// Records `name`, which is not held and is requested next.
+    pub(crate) fn record(&self, name: Name) {
         self.0.set(Some(name));
     }
 
-    /// What is to be let go of.
+    /// Takes the name that has to be released.
     pub(crate) fn take(&self) -> Option<Name> {
         self.0.take()
     }

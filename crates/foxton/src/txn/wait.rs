@@ -1,8 +1,8 @@
-//! From attempts to operations: making an attempt again until it is done.
+//! Waits between attempts: an operation repeats its attempt until it is done.
 //!
-//! A thread sleeps between attempts, a task yields. Either way an error that ends the transaction
-//! rolls it back here, before the caller hears of it, so that whoever waits for its locks goes on
-//! at once.
+//! A thread sleeps between attempts, a task yields. An error that ends the transaction rolls it
+//! back here, before the caller gets the error. So its locks are released without the caller's
+//! help.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -15,20 +15,22 @@ use foxton_sync::admission::BLOCKED;
 use foxton_sync::worker::Worker;
 
 use super::attempt::AttemptResult;
-use super::state::{Phase, State};
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
+use super::txn::Phase;
 use crate::engine::{Counter, Engine};
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::testing::failpoint;
 use crate::testing::injected_fault::Fault;
 use crate::types::lock_options::LockWait;
 
-impl State {
-    /// Makes `attempt` until it is done; the thread sleeps in between.
+impl BoundTxn {
+    /// Repeats `attempt` until it is done; the thread sleeps in between.
     #[inline]
     pub(crate) fn block_on<T>(
         &mut self,
         wait: LockWait,
-        mut attempt: impl FnMut(&mut State) -> Result<AttemptResult<T>>,
+        mut attempt: impl FnMut(&mut BoundTxn) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
         self.check_active()?;
         loop {
@@ -40,117 +42,121 @@ impl State {
         }
     }
 
-    /// Makes `attempt` until it is done; the task yields in between. If the future is dropped, the
-    /// request that waits is withdrawn.
+    /// Repeats `attempt` until it is done; the task yields in between. If the future is dropped,
+    /// the waiting request is withdrawn.
     pub(crate) async fn yield_on<T>(
         &mut self,
         wait: LockWait,
-        mut attempt: impl FnMut(&mut State) -> Result<AttemptResult<T>>,
+        mut attempt: impl FnMut(&mut BoundTxn) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
         self.check_active()?;
         let operation = Operation(self);
-        let state = &mut *operation.0;
+        let bound = &mut *operation.0;
         loop {
-            match attempt(state) {
+            match attempt(bound) {
                 Ok(AttemptResult::Done(content)) => return Ok(content),
                 Ok(AttemptResult::Wait) => {
-                    let granted = state.yield_once(wait).await;
-                    granted.map_err(|error| state.failed(error))?;
+                    let granted = bound.yield_once(wait).await;
+                    granted.map_err(|error| bound.failed(error))?;
                 }
-                Err(error) => return Err(state.failed(error)),
+                Err(error) => return Err(bound.failed(error)),
             }
         }
     }
 
-    /// What withdraws a request that waits when it is dropped.
-    pub(super) fn waiting(&mut self) -> Operation<'_> {
+    /// Returns a guard that withdraws a waiting request when it is dropped.
+    pub(super) fn operation(&mut self) -> Operation<'_> {
         Operation(self)
     }
 
-    /// Yields until the request that waits has been answered.
+    /// Yields until the waiting request is granted or refused.
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
-        self.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
-        let _noted = self.note_wait();
+        self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
+        let _record = self.record_wait();
         self.set_timer(wait);
         poll_fn(|context| self.poll_wait(context)).await
     }
 
     #[cold]
     pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
-        self.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
+        self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
-        let deadline = Instant::now().checked_add(self.patience(wait));
+        let deadline = Instant::now().checked_add(self.wait_limit(wait));
         let outcome = {
-            let _noted = self.note_wait();
-            let _blocked = Blocked::of(&self.engine, &self.worker);
-            self.engine
+            let _record = self.record_wait();
+            let _blocked = Blocked::of(&self.ctx.engine, &self.ctx.worker);
+            self.ctx
+                .engine
                 .locks
-                .wait(&self.worker, &mut self.owner, deadline)
+                .wait(&self.ctx.worker, &mut self.ctx.owner, deadline)
         };
-        let planted = self.engine.options.planted();
-        if planted.is(Fault::WakeUpLost) && self.worker.random().is_multiple_of(64) {
+        let planted = self.ctx.engine.options.planted();
+        if planted.is(Fault::WakeUpLost) && self.ctx.worker.random().is_multiple_of(64) {
             thread::sleep(deadline.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
         }
         self.waited(outcome)
     }
 
     fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let outcome = self
-            .engine
-            .locks
-            .poll_wait(&self.worker, &mut self.owner, context);
+        let outcome =
+            self.ctx
+                .engine
+                .locks
+                .poll_wait(&self.ctx.worker, &mut self.ctx.owner, context);
         outcome.map(|outcome| {
-            self.timer.clear();
+            self.ctx.timer.clear();
             self.waited(outcome)
         })
     }
 
-    fn patience(&self, wait: LockWait) -> Duration {
+    fn wait_limit(&self, wait: LockWait) -> Duration {
         match wait {
             LockWait::AtMost(at_most) => at_most,
-            _ => self.engine.options.lock_wait,
+            _ => self.ctx.engine.options.lock_wait,
         }
     }
 
-    /// Has the timer end the wait when its time is over.
+    /// Makes the timer end the wait at its deadline.
     fn set_timer(&mut self, wait: LockWait) {
-        let Some(ticket) = self.owner.wait_ticket() else {
+        let Some(ticket) = self.ctx.owner.wait_ticket() else {
             return;
         };
-        let now = self.engine.workers.clock().now();
-        if let Some(deadline) = now.checked_add(self.patience(wait)) {
-            let State {
+        let now = self.ctx.engine.workers.clock().now();
+        if let Some(deadline) = now.checked_add(self.wait_limit(wait)) {
+            let WorkerContext {
                 engine,
                 worker,
                 timer,
                 ..
-            } = self;
-            engine.keeper.time_out_at(worker, timer, ticket, deadline);
+            } = &mut self.ctx;
+            engine
+                .background
+                .time_out_at(worker, timer, ticket, deadline);
         }
     }
 
     fn waited(&mut self, outcome: Outcome) -> Result<()> {
-        self.worker.failpoints().pass(&failpoint::WAIT_END);
+        self.ctx.worker.failpoints().pass(&failpoint::WAIT_END);
         match outcome {
             Outcome::Granted | Outcome::Held => Ok(()),
             Outcome::Refused(refusal) => {
-                let catalog = &self.engine.catalog;
+                let catalog = &self.ctx.engine.catalog;
                 Err(Conflict::refused(*refusal, |table| catalog.name_of(table)).into())
             }
         }
     }
 
-    /// Takes back what an operation began and will not finish: its request, the entries of indexes
-    /// that it put in, and the gap that it locked for itself alone. An operation that is dropped does so itself; one that is forgotten
-    /// cannot, so whatever comes next does it.
+    /// Takes back an operation that was begun and will not finish: its request, the index entries
+    /// that it inserted, and its fresh gap. A dropped operation calls this itself. A forgotten one
+    /// cannot, so the next operation does it.
     pub(crate) fn withdraw(&mut self) {
-        let State {
+        let WorkerContext {
             engine,
             worker,
             owner,
             timer,
             ..
-        } = self;
+        } = &mut self.ctx;
         if owner.is_waiting() {
             engine.locks.cancel(worker, owner);
             timer.clear();
@@ -159,8 +165,8 @@ impl State {
         self.release_fresh_gap();
     }
 
-    /// What an operation that came to `error` leaves behind: nothing in a queue, no gap locked for
-    /// nothing, and no transaction if the error ended it.
+    /// Cleans up after an operation that failed with `error`: it releases the fresh gap, and rolls
+    /// back a transaction that the error ends.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
         self.abandon_index_plan();
@@ -168,12 +174,12 @@ impl State {
         if let Error::Conflict(conflict) = &error {
             match conflict.reason() {
                 ConflictReason::Deadlock => {
-                    self.count(Counter::Deadlocks);
+                    self.ctx.count(Counter::Deadlocks);
                     self.roll_back();
-                    self.phase = Phase::Ended;
-                    self.ended_by = Some(conflict.ended());
+                    self.txn.phase = Phase::Ended;
+                    self.txn.ended_by = Some(conflict.ended());
                 }
-                ConflictReason::Cancelled if self.phase.is_open() => self.end_as_cancelled(),
+                ConflictReason::Cancelled if self.txn.phase.is_open() => self.end_as_cancelled(),
                 _ => {}
             }
         }
@@ -181,7 +187,7 @@ impl State {
     }
 }
 
-/// Is counted among those who are blocked as long as it lives.
+/// Counts a thread as blocked until it is dropped.
 struct Blocked<'a>(&'a Engine, &'a Worker);
 
 impl<'a> Blocked<'a> {
@@ -204,7 +210,7 @@ impl Drop for Blocked<'_> {
 }
 
 /// An operation of a task, which may be dropped while it waits.
-pub(super) struct Operation<'a>(pub(super) &'a mut State);
+pub(super) struct Operation<'a>(pub(super) &'a mut BoundTxn);
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {

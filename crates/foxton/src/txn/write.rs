@@ -1,31 +1,32 @@
-//! Writing one key.
+//! Writes of one key.
 //!
 //! # Protocol
 //!
-//! X on the key's name, whether it is there or not. If its record is in the index, with a value or
-//! as a ghost, the value is swapped in place: whoever read over the key locked its name. If not, a
-//! record comes into the gap before the next key `n`:
+//! X on the name of the key, whether it is there or not. If its record is in the index, with a
+//! value or as a ghost, the value is swapped in place: a transaction that has read over the key
+//! holds its name. If there is no record, one is inserted into the gap before the next key `n`:
 //!
-//! 1. insert intention on the gap named `n`. Who has read over that gap holds it shared, so we wait
-//!    for them; other inserts go on beside us.
-//! 2. the insert itself, which the index refuses if `n` is not the next key any more. Then the gap
-//!    was the wrong one, and we begin again.
-//! 3. the gap is given back, unless it was ours before. Whoever reads over it from now on finds the
-//!    new key, locked by us.
+//! 1. Insert intention on the gap named `n`. A transaction that has read over the gap holds it
+//!    shared, so we wait for it; other inserts do not wait for us.
+//! 2. The insert itself. The index refuses it if `n` is not the next key any more. Then the gap was
+//!    the wrong one, and we begin again.
+//! 3. The gap is released, unless we held it before. A transaction that reads over the gap from now
+//!    on finds the new key, locked by us.
 //!
 //! # Races
 //!
-//! * *Own gap.* We read over the gap `(p, n)` and now put `k` into it. The lock named `n` protects
-//!   `(k, n)` from then on, and nothing protects `(p, k)`. So when we hold the gap of `n` shared,
-//!   `k` is locked X with its gap shared, before it is in the index.
-//! * *The next key goes.* `n` is a ghost that somebody removes between our look and our insert: the
-//!   index refuses (it compares records, not keys). Removing also takes the gap of `n` exclusively,
-//!   so a reader's lock on it is never lost.
-//! * *The key itself is a ghost of ours:* the record is still there and takes the new value. *Of
-//!   somebody else:* we wait for X, and then it is there, or it is gone and we insert.
-//! * *The gap's lock is left over.* We wait for `n`, and when we get it `n` is no longer next: what
-//!   was locked for nothing is given back before the next is asked for, so that nobody waits for a
-//!   gap that we do not use.
+//! * *Own gap.* We have read over the gap `(p, n)` and now insert `k` into it. From then on the
+//!   lock named `n` protects `(k, n)`, and nothing protects `(p, k)`. So if we hold the gap of `n`
+//!   shared, `k` is locked X with its gap shared before it is in the index.
+//! * *The next key goes.* `n` is a ghost that another transaction removes between our search and
+//!   our insert. The index refuses the insert, because it compares records and not keys. A removal
+//!   also takes the gap of `n` exclusively, so the lock of a reader on it is never lost.
+//! * *The key itself is a ghost of ours.* The record is still there and gets the new value. *If it
+//!   is a ghost of another transaction*, we wait for X. Then it is there, or it is gone and we
+//!   insert.
+//! * *The lock on the gap is left over.* We wait for `n`, and when it is granted `n` is no longer
+//!   the next key. The useless lock is released before the next one is requested, so that no
+//!   transaction waits for a gap that we do not use.
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
@@ -33,41 +34,53 @@ use foxton_lock::name::Name;
 use foxton_store::memory::VALUE;
 
 use super::attempt::{AttemptResult, done};
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
 use super::insert::Inserter;
-use super::state::{State, TableLocks};
+use super::table_locks::TableLocks;
+use super::txn::{OperationLocks, Txn};
 use crate::error::{Request, Result};
 use crate::types::codec::{Key, Value};
 use crate::types::lock_options::LockWait;
 use crate::types::table::Table;
 
-/// What to do with the key.
+/// Kinds of write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// Let it have the value.
+    /// Gives the key a value.
     Put,
-    /// Let it have the value; refuse if it has one.
+    /// Gives the key a value; refused if it has one.
     Insert,
-    /// Let it have none.
+    /// Removes the value.
     Delete,
 }
 
-/// A key that is written, and nothing beside it.
+/// The mode of a written key, without its gap.
 pub(super) const KEY: Mode = Mode::key(KeyPart::X, GapPart::None);
 
-impl State {
-    /// Writes `self.value`, or nothing, under `self.key`. Says whether the key had a value.
+impl BoundTxn {
+    /// Writes the encoded value, or none, under the encoded key. Returns true if the key had a
+    /// value.
     pub(crate) fn write_step(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
-        let State {
-            engine,
-            worker,
-            owner,
-            tables,
-            key,
-            value,
-            changes,
-            fresh_gap,
-            filling,
-            dependencies,
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key,
+                    value,
+                    region,
+                    ..
+                },
+            txn:
+                Txn {
+                    changes,
+                    reads,
+                    operation_locks: OperationLocks { fresh_gap, .. },
+                    ..
+                },
             ..
         } = self;
         let table = &*tables[index].table;
@@ -93,14 +106,14 @@ impl State {
             };
             if let Some(record) = record {
                 let existed = !record.is_ghost();
-                // Being told that it is there, or not, is a read.
-                dependencies.note(record);
+                // The result says whether the key had a value, so this is a read.
+                reads.record(record);
                 match write {
                     Write::Insert if existed => return Err(Request::KeyExists.into()),
                     Write::Delete if !existed => return Ok(AttemptResult::Done(false)),
                     _ => {}
                 }
-                // It stays for as long as the hazard, whoever owns it.
+                // The hazard protects the value, whichever transaction retires it.
                 let mut hazard = guard.hazard();
                 let before = record.value(&mut hazard);
                 worker.account().passed(&VALUE);
@@ -109,7 +122,7 @@ impl State {
                     Some(new) => record.put(new, &guard, kept_since)?,
                     None => record.swap(None, &guard),
                 };
-                changes.note(index, (id, key), (before, new), old, patches);
+                changes.record(index, (id, key), (before, new), old, patches);
                 return Ok(AttemptResult::Done(existed));
             }
             if write == Write::Delete {
@@ -119,26 +132,27 @@ impl State {
                 engine,
                 worker,
                 fresh_gap,
-                filling,
+                region,
             };
             if done!(inserter.insert(&mut locks, &guard, table, name, (key, new))) {
-                changes.note(index, (id, key), (None, new), None, patches);
+                changes.record(index, (id, key), (None, new), None, patches);
                 return Ok(AttemptResult::Done(false));
             }
         }
     }
 
-    /// Gives back the gap that an insert locked for itself alone, at its end.
+    /// Releases the gap that an insert locked only for itself, at its end.
     pub(crate) fn release_fresh_gap(&mut self) {
-        if let Some(gap) = self.fresh_gap.take() {
-            self.engine
+        if let Some(gap) = self.txn.operation_locks.fresh_gap.take() {
+            self.ctx
+                .engine
                 .locks
-                .release(&self.worker, &mut self.owner, gap);
+                .release(&self.ctx.worker, &mut self.ctx.owner, gap);
         }
     }
 }
 
-impl State {
+impl BoundTxn {
     /// Checks and encodes what a write needs. Returns the table's index.
     pub(crate) fn prepare_write<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
@@ -147,14 +161,14 @@ impl State {
         value: Option<&V>,
     ) -> Result<usize> {
         let table = self.open_table(table)?;
-        self.set_key(key)?;
+        self.ctx.set_key(key)?;
         if let Some(value) = value {
-            self.set_value(value)?;
+            self.ctx.set_value(value)?;
         }
         Ok(table)
     }
 
-    /// What follows a write, however it was waited for.
+    /// Finishes a write: releases its fresh gap, and spills redo.
     pub(crate) fn after_write(&mut self) -> Result<()> {
         self.release_fresh_gap();
         self.spill()

@@ -160,7 +160,7 @@ impl Database {
             at_least: end,
             at_most: end,
         };
-        let place = Path::new(&engine.place);
+        let place = Path::new(&engine.location);
         // No file of the checkpoint or the log is removed during the copy.
         let _held = engine.checkpoints.hold();
         make(&*engine.device, &engine.superblock, extent, target, told)

@@ -1,0 +1,69 @@
+//! Redo of a transaction: its records in the log.
+//!
+//! A small transaction writes one record, at commit. A large one writes parts before, and its last
+//! record names the first of them, so that restart finds all parts or none. The records are written
+//! while every lock is still held, so records that change one key are in the order of the changes.
+
+use foxton_log::{LogError, Lsn};
+
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
+use super::txn::Txn;
+use crate::error::Result;
+use crate::redo::record;
+
+impl BoundTxn {
+    /// Writes the redo so far as a part, if it has become large: a transaction of any size needs
+    /// memory for its undo, but not for its redo as well.
+    pub(crate) fn spill(&mut self) -> Result<()> {
+        let (ctx, changes) = (&self.ctx, &mut self.txn.changes);
+        if changes.redo.len() < ctx.engine.options.redo_part_bytes {
+            return Ok(());
+        }
+        let WorkerContext { engine, worker, .. } = ctx;
+        let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
+        let end = engine
+            .log
+            .insert(worker, record::PART, &[&first, &changes.redo]);
+        let end = end.map_err(|error| engine.log_failed(error))?;
+        changes.first_part.get_or_insert(end);
+        changes.parts += 1;
+        changes.redo.clear();
+        Ok(())
+    }
+
+    /// Writes the commit record, and records its end as `commit_lsn`.
+    pub(super) fn log_commit(&mut self) -> Result<Lsn, LogError> {
+        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let Txn {
+            changes,
+            commit_lsn,
+            credit,
+            ..
+        } = &mut self.txn;
+        let end = match changes.first_part {
+            None => engine.log.insert(worker, record::COMMIT, &[&changes.redo]),
+            Some(first) => {
+                let first = first.bytes().to_le_bytes();
+                engine
+                    .log
+                    .insert(worker, record::LAST, &[&first, &changes.redo])
+            }
+        }?;
+        *commit_lsn = end;
+        let parts = changes.parts as usize * engine.options.redo_part_bytes;
+        let bytes = (parts + changes.redo.len()) as u64;
+        engine.checkpoints.note(credit, end, bytes);
+        Ok(end)
+    }
+
+    /// Tells restart that the parts of a transaction that rolls back are not needed. Without this
+    /// record, restart forgets them only at its end.
+    pub(super) fn log_abandoned(&mut self) {
+        if let Some(first) = self.txn.changes.first_part {
+            let WorkerContext { engine, worker, .. } = &self.ctx;
+            let first = first.bytes().to_le_bytes();
+            let _ = engine.log.insert(worker, record::ABANDONED, &[&first]);
+        }
+    }
+}

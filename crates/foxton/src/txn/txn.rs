@@ -1,0 +1,134 @@
+//! A transaction: its phase, its settings, its changes and what it waits for.
+//!
+//! It needs no worker of its own: a function that reads or changes something on behalf of a
+//! transaction takes a [`WorkerContext`](super::context::WorkerContext) beside it.
+//!
+//! # Invariants
+//!
+//! * I1  In a phase other than `Active` and `Watched` there are no changes and no locks but a
+//!   session's: the conflict that ended the transaction rolled it back, or it has committed.
+
+use foxton_lock::name::Name;
+use foxton_log::Lsn;
+
+use super::changes::Changes;
+use super::index_plan::IndexPlan;
+use super::lock_scope::LockScope;
+use super::scan_state::ScanState;
+use super::short_lock::ShortLock;
+use crate::checkpoint::WriteCredit;
+use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
+use crate::engine::early_release::ReadDependencies;
+use crate::error::Conflict;
+use crate::options::{Durability, Locking, Options};
+use crate::types::isolation::Isolation;
+
+/// See the [module](self). One for each worker context, used again by its next transaction.
+pub(crate) struct Txn {
+    pub(crate) phase: Phase,
+    /// The conflict that ended the transaction, until the program drops it.
+    pub(crate) ended_by: Option<Conflict>,
+    /// Cancels the transaction from elsewhere; set in phase `Watched`.
+    pub(crate) cancel_token: Option<CancelToken>,
+    pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
+    pub(crate) changes: Changes,
+    /// End of its commit record in the log, once the record is there.
+    pub(crate) commit_lsn: Lsn,
+    /// Bytes that it may still write while a checkpoint has fallen behind, and whether its commit
+    /// has to wait for the checkpoint.
+    pub(crate) credit: WriteCredit,
+    /// Early released commits that its reads by key depend on; `scan` has those of its scans.
+    pub(crate) reads: ReadDependencies,
+    pub(crate) scan: ScanState,
+    pub(crate) operation_locks: OperationLocks,
+    /// Index changes of the current write, if its table has indexes.
+    pub(crate) index_plan: IndexPlan,
+    pub(crate) lock_scope: LockScope,
+}
+
+/// Locks that an operation releases before the transaction ends.
+#[derive(Debug, Default)]
+pub(crate) struct OperationLocks {
+    /// The key that a read locks only while it reads; a scan has its own.
+    pub(crate) short_lock: ShortLock,
+    /// The gap that the current insert locked and that was not locked before.
+    pub(crate) fresh_gap: Option<Name>,
+}
+
+/// Whether a transaction accepts operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It does.
+    Active,
+    /// It does, unless its cancel token is cancelled. A phase of its own, so that a transaction
+    /// without a token checks nothing.
+    Watched,
+    /// A conflict ended it.
+    Ended,
+    /// It has released its locks early and waits for its acknowledgement.
+    Released,
+    /// The idle timeout ended it.
+    Idle,
+    /// Its cancel token ended it.
+    Cancelled,
+}
+
+impl Phase {
+    /// True if there may be locks and changes.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Phase::Active | Phase::Watched)
+    }
+}
+
+impl Txn {
+    pub(super) fn new(options: &Options) -> Txn {
+        let lock_scope = match options.locking {
+            Locking::On => LockScope::Transaction,
+            Locking::Off => LockScope::Unlocked,
+        };
+        Txn {
+            phase: Phase::Active,
+            ended_by: None,
+            cancel_token: None,
+            durability: options.durability,
+            isolation: options.isolation,
+            changes: Changes::default(),
+            commit_lsn: Lsn::default(),
+            credit: WriteCredit::default(),
+            reads: ReadDependencies::default(),
+            scan: ScanState::default(),
+            operation_locks: OperationLocks::default(),
+            index_plan: IndexPlan::default(),
+            lock_scope,
+        }
+    }
+
+    /// Makes `cancel_token` able to end the transaction.
+    pub(crate) fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
+        if self.phase.is_open() {
+            self.cancel_token = Some(cancel_token.clone());
+            self.phase = Phase::Watched;
+        }
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        !is_not_cancelled(&self.cancel_token)
+    }
+
+    /// Forgets a transaction that has ended, for the next one.
+    pub(super) fn reset(&mut self, options: &Options) {
+        if self.phase != Phase::Active {
+            self.phase = Phase::Active;
+            self.ended_by = None;
+            self.cancel_token = None;
+        }
+        self.durability = options.durability;
+        self.isolation = options.isolation;
+        self.credit.done();
+        self.changes.savepoints.clear();
+        self.reads.clear();
+        self.scan.reads.clear();
+        self.scan.shrink();
+    }
+}

@@ -1,0 +1,79 @@
+//! Undo of changes, one by one: in a rollback, and in a rollback to a savepoint.
+
+use foxton_store::memory::VALUE;
+
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
+use super::txn::Txn;
+use crate::error::Result;
+use crate::redo::record::{Change, Effect};
+use crate::testing::injected_fault::Fault;
+
+impl BoundTxn {
+    /// Undoes the changes from `from` on. With `log`, also writes the values put back to the log,
+    /// in parts. Undoes all of them even if the log fails.
+    pub(super) fn undo_since(&mut self, from: usize, log: bool) -> Result<()> {
+        let planted = self.ctx.engine.options.planted();
+        let end = self.txn.changes.undo.len();
+        let mut logged = Ok(());
+        for index in (from..end).rev() {
+            let index = match planted.is(Fault::UndoInOrder) {
+                true => from + end - 1 - index,
+                false => index,
+            };
+            if planted.is(Fault::UndoForgotten) && index == 0 {
+                continue;
+            }
+            if planted.is(Fault::EntryKept) && from > 0 && !self.txn.changes.undo[index].is_logged {
+                continue;
+            }
+            self.undo_one(index, log);
+            if log && logged.is_ok() {
+                logged = self.spill();
+            }
+        }
+        logged
+    }
+
+    fn undo_one(&mut self, index: usize, log: bool) {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    tables,
+                    ..
+                },
+            txn: Txn { changes, .. },
+            ..
+        } = self;
+        let guard = worker.pin();
+        let old = changes.undo[index].old.take();
+        let undo = &changes.undo[index];
+        let table = &tables[undo.table].table;
+        let key = changes.key(undo);
+        // It is there: only the owner of the exclusive lock removes a record, and we are that
+        // owner.
+        let Some(record) = table.rows.get(&guard, key) else {
+            return;
+        };
+        // With a planted fault its own record may be gone, and this may be the record of another.
+        let is_planted = engine.options.planted().is_any();
+        if is_planted && old.as_ref().is_some_and(|old| !record.may_take(old)) {
+            return;
+        }
+        worker.account().passed(&VALUE);
+        if let Some(new) = record.swap(old, &guard) {
+            new.retire(guard.participant());
+        }
+        if log && undo.is_logged {
+            let mut hazard = guard.hazard();
+            let effect = record.value(&mut hazard);
+            let effect = effect.map_or(Effect::Delete, Effect::Put);
+            let key = key.to_vec();
+            let table = table.record.id;
+            let key = &key[..];
+            Change { table, key, effect }.encode(&mut changes.redo);
+        }
+    }
+}
