@@ -1,14 +1,14 @@
-//! What does a lock cost while nobody conflicts? Nanoseconds for each lock, its release included, by
-//! manager and latch:
+//! Cost of a lock without conflicts: nanoseconds for each lock and its release, by manager and
+//! latch.
 //!
 //! * `point`: a transaction of IS on a table and S on ten random keys of a million, then
 //!   `release_all`; the keys' hashes and names are computed within.
 //! * `point, cached`: the same over a thousand keys, so that the buckets stay in the cache.
-//! * `re-ask`: asking again for what is held, ten keys in turn.
+//! * `re-ask`: repeated requests for ten held keys in turn.
 //! * `hot`: IS on one table that 512 others hold.
 //!
-//! One thread; the median of nine rounds, with the lowest and highest. `cargo bench -p foxton-lock`;
-//! under any other command a few rounds run to show that it works.
+//! One thread; the median of nine rounds, with the lowest and highest. Run `cargo bench -p
+//! foxton-lock`; under any other command a few rounds run to show that it works.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -47,7 +47,7 @@ impl Bench {
         Name::key(1, &number.to_be_bytes(), &self.hasher)
     }
 
-    /// Locks and releases; the number of locks.
+    /// Locks and releases; returns the number of locks.
     fn point(&mut self, transactions: usize, keys: u64) -> usize {
         for _ in 0..transactions {
             self.owner.begin();

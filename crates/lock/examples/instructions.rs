@@ -6,20 +6,21 @@
 //!     target/release/examples/instructions bucket parking
 //! ```
 //!
-//! What is measured is ten thousand transactions of IS on a table and S on ten keys; names are made before. A third
-//! argument says which keys:
+//! The measured part is ten thousand transactions of IS on a table and S on ten keys; names are
+//! made before. A third argument chooses the keys:
 //!
-//! * `points`, which is also what is measured if nothing is said: anywhere among a million;
+//! * `points`, the default: anywhere among a million;
 //! * `neighbours`: one anywhere, and nine behind it, one by one;
-//! * `scan`: the same, asked for as a scan does, gaps included; `down`: by a scan that goes down;
+//! * `scan`: the same, requested by a scan, gaps included; `down`: by a descending scan;
 //! * `long`: as `scan`, with keys of twelve bytes;
-//! * `skip`: as `points`, exclusively, with keys that all are somebody else's and are passed over;
-//! * `real`: as `points`, after somebody else had an exclusive lock near every key.
+//! * `skip`: as `points`, exclusively, with keys that are all held by another owner and are
+//!   skipped;
+//! * `real`: as `points`, after another owner had an exclusive lock near every key.
 //!
-//! A fourth argument says how many keys a transaction asks for, 10 or 20; ten if nothing is said. The count that is
-//! printed divides callgrind's total into instructions for each lock and its release, with a share of what a
-//! transaction begins with. What one more key takes is the difference of the totals for ten keys and for
-//! twenty, in so many transactions, divided by ten.
+//! A fourth argument is the number of keys of a transaction, 10 or 20; the default is ten. The
+//! printed count divides callgrind's total into instructions for each lock and its release, with a
+//! share of the transaction's beginning. To get the instructions of one more key, divide the
+//! difference of the totals for ten and twenty keys by ten times the number of transactions.
 
 use foxton_lock::{
     any::{AnyManager, Options},
@@ -34,7 +35,7 @@ use std::time::Duration;
 
 const TRANSACTIONS: usize = 10_000;
 const BELOW: u64 = 1_000_000;
-/// More than there are granules to be had, sixty-four keys apart.
+/// More than there are granules, sixty-four keys apart.
 const STRANGERS: u64 = 50_000;
 
 #[inline(never)]
@@ -101,7 +102,7 @@ fn measured_skips<const KEYS: usize>(
 }
 
 fn main() {
-    // Numbers that the compiler knows, so that the loop around what is measured takes little itself.
+    // Constants for the compiler, so that the loop around the measured part takes little itself.
     match std::env::args().nth(4).as_deref() {
         None | Some("10") => measure::<10>(),
         Some("20") => measure::<20>(),

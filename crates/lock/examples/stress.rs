@@ -1,6 +1,6 @@
-//! The stress of the tests, for as long as you like:
-//! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
-//! With `--locks staged` all the time goes to one manager, with `--latch elided:rtm,elided:hle` to those over these latches.
+//! The stress test, for any duration: `cargo run --release -p foxton-lock --example stress --
+//! --seconds 60 --threads 512 --keys 64`. With `--locks staged` all the time goes to one manager,
+//! with `--latch elided:rtm,elided:hle` to the managers over these latches.
 
 use foxton_lock::any::{Inheritance, ManagerKind, Options};
 use foxton_sync::latch;
@@ -9,7 +9,7 @@ use std::{fmt::Display, str::FromStr, time::Duration};
 #[path = "../tests/stress/run.rs"]
 mod run;
 
-/// The number after `--name`, or the default.
+/// Returns the number after `--name`, or the default.
 fn number(name: &str, default: u64) -> u64 {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
     arguments
@@ -17,7 +17,7 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Those named after `name`, or all of them.
+/// Returns the values named after `name`, or all of them.
 fn named<T: FromStr<Err: Display> + Clone>(name: &str, all: &[T]) -> Vec<T> {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
     arguments.nth(1).map_or(all.to_vec(), |names| {
@@ -54,7 +54,7 @@ fn main() {
     let latches = named("--latch", &latch::Kind::ALL);
     for kind in named("--locks", &ManagerKind::ALL) {
         match kind {
-            // It has a mutex of its own, whatever latch is asked for.
+            // It has a mutex of its own, whatever the latch.
             ManagerKind::Reference if latches.contains(&latch::Kind::Parking) => {
                 pairs.push((kind, latch::Kind::Parking));
             }

@@ -1,5 +1,5 @@
-//! The contention-aware order: the same as arrival while weights are equal, whom most wait for first
-//! when they are not, and nobody for ever last.
+//! The contention-aware order: the order of arrival while weights are equal; otherwise the waiter
+//! that the most owners wait for goes first, and none is last for ever.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Notes that it was woken.
+/// Records that it was woken.
 struct Woken(Arc<AtomicBool>);
 
 impl Wake for Woken {
@@ -51,7 +51,8 @@ impl Table {
         }
     }
 
-    /// Over `sharded`, whose thread puts lines in order later than whoever begins to wait looks at them.
+    /// Returns a table over `sharded`, whose thread reorders queues later than a new waiter checks
+    /// them.
     fn of_its_own_thread() -> Self {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (ManagerKind::Sharded, true);
@@ -77,7 +78,7 @@ impl Table {
         self.locks.verify(&self.worker);
     }
 
-    /// Who waits for `name`, in order.
+    /// Returns the waiters for `name`, in order.
     fn line(&self, name: Name) -> Vec<String> {
         let snapshot = self.locks.inspect(&self.worker);
         let queue = snapshot.queue(name).expect("somebody holds it");
@@ -91,7 +92,7 @@ impl Table {
         matches!(polled, Poll::Ready(Outcome::Granted))
     }
 
-    /// Has a wait begin to sleep, and says later whether it was woken.
+    /// Begins to sleep in a wait, and shows later whether it was woken.
     fn sleeps(&self, owner: &mut Owner) -> Arc<AtomicBool> {
         let woken = Arc::new(AtomicBool::new(false));
         let waker = Waker::from(Arc::new(Woken(woken.clone())));
@@ -119,8 +120,8 @@ impl Table {
 const HOT: Name = Name::advisory(1);
 const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
 
-/// `late` comes last to the hot name and holds another that `behind` of others wait for; one of
-/// those holds a third that one more waits for.
+/// `late` comes last to the hot name and holds another that `behind` others wait for; one of those
+/// holds a third that one more waits for.
 fn lines(kind: ManagerKind) -> (Vec<String>, bool) {
     let table = Table::new(kind);
     let t = &table;
@@ -148,7 +149,7 @@ fn lines(kind: ManagerKind) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn whom_most_wait_for_goes_first() {
+fn the_waiter_that_most_wait_for_goes_first() {
     let (line, late_is_next) = lines(ManagerKind::Sharded);
     assert_eq!(line, ["late", "first", "second"]);
     assert!(late_is_next);
@@ -157,9 +158,9 @@ fn whom_most_wait_for_goes_first() {
     assert!(!late_is_next);
 }
 
-/// Who waits for somebody is known before any copy is made.
+/// The weight of a new waiter is known before any copy is made.
 #[test]
-fn whom_others_wait_for_goes_first_from_the_beginning() {
+fn a_new_waiter_goes_first_if_others_wait_for_it() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
@@ -171,7 +172,7 @@ fn whom_others_wait_for_goes_first_from_the_beginning() {
     t.waits(&mut late, HOT, Mode::X);
     assert_eq!(t.line(HOT), ["late", "first"]);
     t.end(&mut late);
-    // Its next transaction is awaited by nobody.
+    // No owner waits for its next transaction.
     late.begin();
     late.set_label("late");
     t.waits(&mut late, HOT, Mode::X);
@@ -184,9 +185,10 @@ fn whom_others_wait_for_goes_first_from_the_beginning() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// What was given back is awaited no more, though its owner keeps others, as a session does from one transaction to the next.
+/// A released lock has no waiters, even if its owner retains others, as a session does between two
+/// transactions.
 #[test]
-fn who_gave_back_what_others_waited_for_goes_first_no_more() {
+fn releasing_what_others_wait_for_ends_the_weight() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
@@ -207,9 +209,9 @@ fn who_gave_back_what_others_waited_for_goes_first_no_more() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// A lock that is given back by itself weighs no more; what is kept beside it does.
+/// A lock that is released by itself has no weight any more; a lock held beside it has.
 #[test]
-fn who_gives_back_one_lock_keeps_the_weight_of_the_others() {
+fn releasing_one_lock_keeps_the_weight_of_the_others() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut light) = (t.owner("holder"), t.owner("light"));
@@ -236,9 +238,9 @@ fn who_gives_back_one_lock_keeps_the_weight_of_the_others() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// Who holds the same name, and is in nobody's way there, is awaited by nobody.
+/// A holder of the same name that does not conflict gets no weight.
 #[test]
-fn who_waits_weighs_those_alone_that_are_in_its_way() {
+fn only_conflicting_holders_get_weight_from_a_waiter() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
@@ -258,9 +260,10 @@ fn who_waits_weighs_those_alone_that_are_in_its_way() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// Who is granted a name has those behind it in the line waiting for it: all of them, and so more than one who has one.
+/// When a waiter is granted, the rest of the queue waits for it: all of them, and so more than one
+/// waiter elsewhere.
 #[test]
-fn who_is_granted_what_others_wait_for_is_awaited_by_them() {
+fn a_grant_adds_the_weight_of_the_queue() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
@@ -286,9 +289,9 @@ fn who_is_granted_what_others_wait_for_is_awaited_by_them() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// A reader for whom others wait need not wait for a writer that waits for readers.
+/// A reader with weight need not wait for a writer that waits for readers.
 #[test]
-fn who_goes_first_and_is_in_nobodys_way_goes_at_once() {
+fn a_waiter_that_goes_first_without_conflicts_is_granted_at_once() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut reader, mut writer) = (t.owner("reader"), t.owner("writer"));
@@ -306,9 +309,10 @@ fn who_goes_first_and_is_in_nobodys_way_goes_at_once() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// A reader that many wait for is put before a writer, and can go at once beside the readers there.
+/// A reader that many wait for is moved before a writer, and can be granted at once with the
+/// readers that hold the name.
 #[test]
-fn who_can_go_once_it_is_put_first_goes_at_once() {
+fn a_waiter_moved_to_the_front_is_granted_if_it_can_be() {
     let table = Table::new(ManagerKind::Sharded);
     let t = &table;
     let (mut reader, mut writer) = (t.owner("reader"), t.owner("writer"));
@@ -327,7 +331,8 @@ fn who_can_go_once_it_is_put_first_goes_at_once() {
     }
 }
 
-/// Whoever closes a circle has ended it before it goes to sleep, whether or not a thread looks after the order.
+/// A request that closes a cycle has ended it before it sleeps, whether or not a thread keeps the
+/// order.
 #[test]
 fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
     for kind in [ManagerKind::Sharded, ManagerKind::ShardedFifo] {
@@ -344,7 +349,7 @@ fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
         let woken = t.sleeps(&mut one);
         t.waits(&mut two, a, Mode::X);
         assert_eq!(t.locks.deadlocks().len(), 1, "{kind}");
-        // Who holds less gives way, and sleeps.
+        // The one that holds less is the victim, and sleeps.
         assert!(woken.load(Relaxed), "{kind}: it sleeps on");
         assert!(t.is_victim(&mut one), "{kind}");
         t.end(&mut one);
@@ -353,19 +358,19 @@ fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
     }
 }
 
-/// Who is moved to the front is in somebody's way from then on. Here that closes a circle:
+/// A waiter that is moved to the front blocks others from then on. Here that closes a cycle.
 ///
 /// ```text
-/// key   held by reader (key) and scanner (gap)      awaited by writer (key), inserter (gap), late (both)
-/// side  held by inserter                            awaited by reader
+/// key   held by reader (key) and scanner (gap)      writer (key), inserter (gap), late (both) wait
+/// side  held by inserter                            reader waits
 ///
 /// late moves before inserter:   inserter -> late -> writer -> reader -> inserter
 /// ```
 ///
-/// Neither the inserter nor the writer is in the other's way; nor would late wait for the writer, had that not been
-/// passed as often as it may be.
+/// The inserter and the writer do not conflict. Nor would `late` wait for the writer, if that had
+/// not been passed up to its maximum.
 #[test]
-fn a_circle_that_an_order_closes_is_found() {
+fn a_cycle_that_a_reordering_closes_is_found() {
     for kind in [ManagerKind::Sharded, ManagerKind::ShardedGlobalLatch] {
         let table = Table::new(kind);
         let t = &table;
@@ -392,14 +397,14 @@ fn a_circle_that_an_order_closes_is_found() {
             key,
             Mode::key(KeyPart::None, GapPart::InsertIntention),
         );
-        // Two are moved at once, and only the second closes it.
+        // Two are moved at once, and only the second closes the cycle.
         let (mut early, mut late) = (t.owner("early"), t.owner("late"));
         t.granted(&mut early, name(9), READ);
         t.granted(&mut late, name(9), READ);
         t.waits(&mut reader, side, READ);
         t.waits(&mut early, key, READ);
         t.waits(&mut late, key, Mode::key(KeyPart::S, GapPart::S));
-        // For the inserter wait two.
+        // Two owners wait for the inserter.
         let mut behind = ["one", "two", "three"].map(|label| t.owner(label));
         t.waits(&mut behind[0], name(9), Mode::X);
         t.waits(&mut behind[1], name(9), Mode::X);
@@ -420,9 +425,10 @@ fn a_circle_that_an_order_closes_is_found() {
     }
 }
 
-/// The same circle, closed by who comes with weight and so goes to the front itself, before any copy says so.
+/// The same cycle, closed by a request with weight that moves to the front itself, before any copy
+/// shows it.
 #[test]
-fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
+fn a_cycle_that_a_new_waiter_closes_by_moving_forward_is_found() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let hasher = KeyHasher::new(1);
@@ -447,7 +453,7 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
     let intention = Mode::key(KeyPart::None, GapPart::InsertIntention);
     t.waits(&mut inserter, key, intention);
     t.granted(&mut late, name(9), Mode::X);
-    // More than the two for whom the inserter may be put before others.
+    // More than the two that the inserter may be moved before.
     let mut behind: Vec<Owner> = (0..8).map(|_| t.owner("behind")).collect();
     for owner in &mut behind {
         t.waits(owner, name(9), Mode::X);
@@ -455,7 +461,7 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
     t.waits(&mut reader, side, READ);
     assert_eq!(t.locks.deadlocks().len(), 0);
     t.waits(&mut late, key, Mode::key(KeyPart::S, GapPart::S));
-    // If the thread's copy was there first, it is the thread that searches.
+    // If the thread's copy was first, the thread searches.
     let until = Instant::now() + Duration::from_secs(10);
     while t.locks.deadlocks().is_empty() {
         let queues = t.locks.inspect(&t.worker);
@@ -470,7 +476,8 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// A deadlock among sleeping threads ends, in the document's form by the detector's own thread, and soon.
+/// A deadlock among sleeping threads ends soon; in the form of the paper the detector's thread ends
+/// it.
 #[test]
 fn a_deadlock_of_sleeping_threads_ends_soon() {
     for kind in [
@@ -514,7 +521,7 @@ fn a_deadlock_of_sleeping_threads_ends_soon() {
     }
 }
 
-/// The thread is begun by need and ends with its manager, however many there are.
+/// The thread starts when it is needed and ends with its manager, however many managers there are.
 #[test]
 fn a_manager_and_its_thread_come_and_go() {
     for round in 0..200 {
@@ -534,7 +541,8 @@ fn a_manager_and_its_thread_come_and_go() {
     }
 }
 
-/// How often shards were latched together so far: by who waits in `sharded`, by the thread in its document's form.
+/// Returns how often shards were latched together so far: by new waiters in `sharded`, by the
+/// thread in the form of the paper.
 #[cfg(feature = "account")]
 fn latched_together(workers: &Workers) -> u64 {
     let (by_callers, by_thread) = (workers.account(), workers.background_account());
@@ -545,9 +553,10 @@ fn latched_together(workers: &Workers) -> u64 {
         .sum()
 }
 
-/// One thread plays all owners, so nobody else changes anything between the search that found a cycle and the look that ends
-/// it: nearly every time shards are latched together, a deadlock ends by it. Not each time, since who begins to wait may move
-/// forward in its line, by a weight that goes by the clock, and so undo what it has found.
+/// One thread plays all owners, so nothing changes between the search that found a cycle and the
+/// check that ends it. So nearly every time that shards are latched together, a deadlock ends. Not
+/// each time, because a new waiter may move forward in its queue, by a weight that depends on the
+/// clock, and so undo the cycle it has found.
 #[cfg(feature = "account")]
 #[test]
 fn shards_are_latched_together_for_deadlocks_that_stand() {
@@ -589,10 +598,11 @@ fn shards_are_latched_together_for_deadlocks_that_stand() {
     }
 }
 
-/// Where many threads change what was found, some of it is gone when it is looked at again: then shards were latched
+/// With many threads some of the cycles found are gone at the check, and shards were latched
 /// together for nothing. No deadlock ends without.
 ///
-/// `cargo test --release -p foxton-lock --features account --test contention -- --nocapture` prints it.
+/// `cargo test --release -p foxton-lock --features account --test contention -- --nocapture` prints
+/// it.
 #[cfg(feature = "account")]
 #[test]
 fn among_many_threads_no_deadlock_ends_but_by_latching_shards_together() {

@@ -1,7 +1,7 @@
 //! The contract L1..L7, clause by clause, on every manager over every latch.
 //!
-//! No thread but the test's own: a request that waits stands in its queue until the test looks at
-//! it, so every history here is exact.
+//! No thread but the test's own: a request that waits is in its queue until the test polls it, so
+//! every history here is exact.
 
 use foxton_lock::{
     any::{AnyManager, Inheritance, ManagerKind, Options},
@@ -23,15 +23,15 @@ use std::{
 
 mod fenced;
 
-/// A manager with a worker, and the calls of the contract in short.
+/// A manager with a worker, and short forms of the contract's calls.
 struct Table {
     locks: AnyManager,
     worker: Worker,
     _workers: Workers,
 }
 
-/// Runs `test` on every manager over every latch, each with few buckets and many; on `direct` also as it is where
-/// the system has no barrier for it.
+/// Runs `test` on every manager over every latch, each with few buckets and many; `direct` also
+/// with the fences of systems without a barrier.
 fn on_all(test: impl Fn(&Table)) {
     on_all_with(VictimPolicy::default(), test);
 }
@@ -101,7 +101,7 @@ impl Table {
             .expect("a refusal")
     }
 
-    /// The outcome of a wait, or `None` while it goes on.
+    /// Returns the outcome of a wait, or `None` while it goes on.
     fn poll(&self, owner: &mut Owner) -> Option<Outcome> {
         let mut context = Context::from_waker(Waker::noop());
         match self.locks.poll_wait(&self.worker, owner, &mut context) {
@@ -129,7 +129,7 @@ impl Table {
         self.locks.verify(&self.worker);
     }
 
-    /// Who holds and awaits `name`, by label and mode.
+    /// Returns the holders and waiters of `name`, by label and mode.
     fn shown(&self, name: Name) -> String {
         let snapshot = self.locks.inspect(&self.worker);
         let Some(queue) = snapshot.queue(name) else {
@@ -271,7 +271,7 @@ fn l3_a_cancellation_after_the_grant_gives_it_back() {
         assert_eq!(t.shown(A), "c S | ");
         t.now_granted(c);
 
-        // A conversion goes back to what it was.
+        // A conversion goes back to its former mode.
         t.granted(a, A, Mode::S);
         t.waits(c, A, Mode::X);
         t.release_all(a);
@@ -470,7 +470,7 @@ fn l7_after_release_all_nothing_is_remembered() {
 
 #[test]
 #[should_panic(expected = "an owner of another manager")]
-fn an_owner_of_another_manager_is_turned_away() {
+fn an_owner_of_another_manager_is_refused() {
     let workers = Workers::with_seed(1);
     let (one, other) = (
         AnyManager::new(&Options::tiny()),
@@ -482,7 +482,7 @@ fn an_owner_of_another_manager_is_turned_away() {
 
 #[test]
 #[should_panic(expected = "a wait is in progress")]
-fn nothing_is_asked_while_a_wait_is_in_progress() {
+fn no_request_is_made_while_a_wait_is_in_progress() {
     let workers = Workers::with_seed(1);
     let (locks, worker) = (AnyManager::new(&Options::tiny()), workers.worker());
     let (mut one, mut other) = (locks.owner(), locks.owner());

@@ -1,8 +1,11 @@
-//! Every manager over every latch that elides, where that is emulated: the same requests as ever, some of whose passes are
-//! elided and some of which are not. `contract`, `scripts` and `stress`, with the same feature, say that the answers are
-//! right; this one, that passes were elided.
+//! Every manager over every latch that elides, on emulated transactions: the same requests as ever,
+//! and some passes are elided. `contract`, `scripts` and `stress`, with the same feature, check the
+//! answers; this test checks that passes were elided.
 //!
-//! `cargo test -p foxton-lock --features emulated --test elided --test contract --test scripts --test stress`
+//! ```text
+//! cargo test -p foxton-lock --features emulated --test elided --test contract \
+//!     --test scripts --test stress
+//! ```
 #![cfg(all(feature = "emulated", not(any(loom, shuttle))))]
 
 use foxton_lock::{
@@ -25,7 +28,8 @@ const TRIES: [latch::Kind; 3] = [
     latch::Kind::ElidedCooldown,
 ];
 
-/// Two owners, one of whom waits for the other, over and over: every latch of the manager is passed.
+/// Two owners, one of which waits for the other, over and over, so that every latch of the manager
+/// is passed.
 fn played(kind: ManagerKind, latch: latch::Kind, inherit: Inheritance) -> Elisions {
     const ROUNDS: usize = 200;
     let mut options = Options::tiny();
@@ -51,7 +55,7 @@ fn played(kind: ManagerKind, latch: latch::Kind, inherit: Inheritance) -> Elisio
 }
 
 #[test]
-fn passes_are_elided_in_every_manager_and_not_all_of_them() {
+fn every_manager_elides_some_passes_and_not_all() {
     for kind in ManagerKind::ALL {
         for inherit in [Inheritance::Off, Inheritance::Always] {
             for latch in TRIES {
@@ -70,9 +74,10 @@ fn passes_are_elided_in_every_manager_and_not_all_of_them() {
     }
 }
 
-/// Nobody has waited for a latch here, so it is the one underneath, and counts nothing.
+/// No thread has waited for a latch here, so the plain latch underneath is used, which counts
+/// nothing.
 #[test]
-fn the_latch_that_adapts_is_taken_where_nobody_waits() {
+fn the_adaptive_latch_is_taken_without_contention() {
     for kind in ManagerKind::ALL {
         let done = played(kind, latch::Kind::ElidedAdaptive, Inheritance::Off);
         assert_eq!(done, Elisions::default(), "{kind}");

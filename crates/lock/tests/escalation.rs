@@ -1,5 +1,5 @@
-//! Whole tables in the place of many keys: when an owner tries, what it gets and gives for it, and what it goes
-//! back to; over every manager.
+//! Lock escalation: when an owner tries, what it gets and releases for it, and what a savepoint
+//! restores; over every manager.
 
 use foxton_lock::{
     any::{AnyManager, Inheritance, ManagerKind, Options},
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const TABLE: Name = Name::table(1);
 const BOUND: u32 = 20;
 
-/// A manager that escalates above so many keys, with a worker.
+/// A manager that escalates above a number of keys, with a worker.
 struct Keys {
     locks: AnyManager,
     worker: Worker,
@@ -41,7 +41,7 @@ impl Keys {
         }
     }
 
-    /// A key that has a block to itself.
+    /// Returns a key with a block of its own.
     fn key(&self, number: u64) -> Name {
         Name::key(1, &(number * 64).to_be_bytes(), &self.hasher)
     }
@@ -75,7 +75,7 @@ impl Keys {
 }
 
 #[test]
-fn who_shares_many_keys_gets_the_table_shared_and_others_read_on() {
+fn a_reader_of_many_keys_gets_the_table_shared_and_others_read_on() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
@@ -96,7 +96,7 @@ fn who_shares_many_keys_gets_the_table_shared_and_others_read_on() {
 }
 
 #[test]
-fn who_writes_many_keys_gets_the_table_exclusively() {
+fn a_writer_of_many_keys_gets_the_table_exclusively() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
@@ -112,7 +112,7 @@ fn who_writes_many_keys_gets_the_table_exclusively() {
 }
 
 #[test]
-fn who_shares_many_keys_and_writes_some_gets_both_in_turn() {
+fn a_reader_of_many_keys_that_writes_some_gets_both_in_turn() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let mut many = t.locks.owner();
@@ -129,7 +129,7 @@ fn who_shares_many_keys_and_writes_some_gets_both_in_turn() {
 }
 
 #[test]
-fn who_is_refused_goes_on_with_keys_and_tries_again_after_as_many_more() {
+fn a_refused_escalation_goes_on_with_keys_and_is_tried_again_after_as_many_more() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
@@ -151,7 +151,7 @@ fn who_is_refused_goes_on_with_keys_and_tries_again_after_as_many_more() {
 }
 
 #[test]
-fn a_table_that_was_asked_for_once_is_had_for_what_is_exclusive() {
+fn a_requested_table_is_used_for_exclusive_keys() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let mut many = t.locks.owner();
@@ -182,7 +182,7 @@ fn a_block_of_neighbours_counts_as_one() {
         );
         drop(reply);
         let escalated = number / 64 >= u64::from(BOUND);
-        // Once the next key, or the one after it, asks for the table again.
+        // Once the next key, or the one after it, requests the table again.
         if number % 64 > 1 {
             assert_eq!(many.has_escalated(), escalated, "{number}");
         }
@@ -208,7 +208,7 @@ fn going_back_to_a_savepoint_keeps_a_table_that_was_held_before_it() {
 }
 
 #[test]
-fn going_back_to_a_savepoint_before_the_table_gives_it_back() {
+fn going_back_to_a_savepoint_before_the_table_releases_it() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
@@ -239,7 +239,7 @@ fn other_tables_and_advisory_names_do_not_count() {
 }
 
 #[test]
-fn with_a_bound_of_zero_nobody_gets_a_table() {
+fn a_limit_of_zero_disables_escalation() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(0, kind);
         let mut many = t.locks.owner();
@@ -253,7 +253,7 @@ fn with_a_bound_of_zero_nobody_gets_a_table() {
 }
 
 #[test]
-fn it_is_the_same_where_tables_are_inherited() {
+fn escalation_works_with_inherited_tables() {
     for kind in ManagerKind::ALL {
         let t = Keys::with(kind, |options| {
             (options.escalation, options.inherit) = (BOUND, Inheritance::Always);
@@ -268,7 +268,7 @@ fn it_is_the_same_where_tables_are_inherited() {
             assert!(!t.has(&mut other, TABLE, Mode::IX));
             t.locks.release_all(&t.worker, &mut many);
             many.begin();
-            // What was left behind is in nobody's way.
+            // An inherited lock blocks no request.
             t.take(&mut other, 0..2, Mode::X);
             t.locks.release_all(&t.worker, &mut other);
             other.begin();
@@ -286,7 +286,7 @@ fn no_key_is_unprotected_at_any_step() {
             let mode = if number % 3 == 0 { Mode::X } else { Mode::S };
             t.take(&mut many, number..number + 1, mode);
             for taken in 0..=number {
-                // What is written nobody may read, and what is read nobody may write.
+                // Written keys cannot be read, and read keys cannot be written, by others.
                 let wanted = if taken % 3 == 0 { Mode::S } else { Mode::X };
                 let got = t.has(&mut other, TABLE, wanted.parent_mode())
                     && t.has(&mut other, t.key(taken), wanted);
@@ -296,7 +296,7 @@ fn no_key_is_unprotected_at_any_step() {
             }
         }
         assert_eq!(many.held_mode(TABLE), Some(Mode::X));
-        // The table, and those that were asked for since it looked last.
+        // The table, and the keys that were requested since the last check.
         let keys = many.lock_count() as u64 - 1;
         assert!(keys <= 8, "{kind}: {keys}");
         assert_eq!(t.locks.stats(&t.worker).traded, 40 - keys);
@@ -304,11 +304,11 @@ fn no_key_is_unprotected_at_any_step() {
     }
 }
 
-/// What a lock in a queue counts.
+/// Memory that a lock in a queue counts for.
 const LOCK_BYTES: usize = 96;
 
 #[test]
-fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
+fn above_its_bytes_an_owner_gets_the_table_with_the_most_keys() {
     for kind in ManagerKind::ALL
         .into_iter()
         .filter(|kind| *kind != ManagerKind::Direct)
@@ -323,11 +323,11 @@ fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
         }
         t.take(&mut other, 1000..1001, Mode::S);
         t.take(&mut many, 0..60, Mode::X);
-        // Somebody reads one of its rows: it goes on with keys, and tries again.
+        // A transaction reads one of its rows: the owner goes on with keys, and tries again.
         let stats = t.locks.stats(&t.worker);
         assert_eq!(many.held_mode(TABLE), Some(Mode::IX));
         assert!(stats.escalations_refused > 0);
-        // The smaller table was had, since nobody is there.
+        // The smaller table was locked, because it has no other holder.
         assert_eq!(
             (many.held_mode(small), stats.escalations),
             (Some(Mode::X), 1)
@@ -341,7 +341,7 @@ fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
 }
 
 #[test]
-fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
+fn above_the_total_bytes_a_request_is_refused_and_names_the_largest_holders() {
     for kind in ManagerKind::ALL {
         let t = Keys::with(kind, |options| options.total_bytes = 100 * LOCK_BYTES);
         let (mut large, mut many, mut reader) = (t.locks.owner(), t.locks.owner(), t.locks.owner());
@@ -363,25 +363,25 @@ fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
         assert!(named.contains(&"large"), "{kind}: {refusal}");
         assert!(named.contains(&"reader"), "{kind}: {refusal}");
         assert!(t.locks.stats(&t.worker).escalations_refused > 0);
-        // Nothing is lost, and nothing is left of the request.
+        // No lock is lost, and the request leaves no trace.
         assert!(!t.has(&mut reader, t.key(0), Mode::S));
         assert_eq!(many.held_mode(t.key(number)), None);
-        // Once the reader has gone, the keys make room by being traded.
+        // Once the reader has gone, trading the keys frees memory.
         t.end(&mut reader);
         t.take(&mut many, number..number + 50, Mode::X);
         assert_eq!(many.held_mode(TABLE), Some(Mode::X));
         t.end(&mut many);
-        // And once all have gone there is room for a table's lock and for others.
+        // And once all have gone there is memory for a table lock and for others.
         t.end(&mut large);
         t.take(&mut reader, 0..20, Mode::X);
         t.end(&mut reader);
     }
 }
 
-/// Others hold so much that there is no room, or just some: whoever has got a whole table for its keys needs no room for
-/// more of them.
+/// Others hold so much that the limit is reached. An owner that has a whole table in place of its
+/// keys needs no memory for more of them.
 #[test]
-fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
+fn keys_of_a_table_that_keys_were_traded_for_are_not_refused() {
     for kind in ManagerKind::ALL {
         let mut traded = 0;
         for own in 0..40u32 {
@@ -389,7 +389,7 @@ fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
             let (mut large, mut many) = (t.locks.owner(), t.locks.owner());
             for (owner, numbers) in [(&mut large, 1_000..1_080), (&mut many, 0..own)] {
                 for number in numbers {
-                    // What cannot be traded; refused, it is not held.
+                    // A name that cannot be traded; a refused one is not held.
                     t.has(owner, Name::advisory(number.into()), Mode::X);
                 }
             }
@@ -408,7 +408,7 @@ fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
 }
 
 #[test]
-fn what_was_traded_counts_as_work_that_would_be_lost() {
+fn traded_keys_count_as_lost_work() {
     for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut few) = (t.locks.owner(), t.locks.owner());
@@ -427,7 +427,7 @@ fn what_was_traded_counts_as_work_that_would_be_lost() {
         };
         wait(&mut many, two);
         wait(&mut few, one);
-        // Whoever is not chosen waits: so long only where the other was.
+        // An owner that is not the victim waits: so long only for the other.
         let deadline = Some(Instant::now() + Duration::from_secs(120));
         let outcome = t.locks.wait(&t.worker, &mut few, deadline);
         let refusal = outcome.refusal().expect("who has done less gives way");

@@ -1,7 +1,7 @@
-//! Who goes before whom, by the order of grants alone: a writer waits for the readers before it, and for
-//! no other; where the order regards who is waited for, it is passed so often at most.
+//! Fairness of the order of grants alone: a writer waits for the readers before it, and for no
+//! other. With an order by weights, others pass it only up to a maximum.
 //!
-//! One thread plays everybody, so that there is neither time nor chance in it.
+//! One thread plays all owners, so that there is neither time nor chance in it.
 
 use foxton_lock::{any::ManagerKind, owner::Owner};
 use foxton_sync::worker::Workers;
@@ -49,9 +49,9 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_other() {
     }
 }
 
-/// Readers and writers at random: nobody who conflicts with an earlier one goes before it.
+/// Readers and writers at random: no request goes before an earlier one that conflicts.
 #[test]
-fn who_conflicts_goes_in_the_order_of_arrival() {
+fn conflicting_requests_are_granted_in_the_order_of_arrival() {
     for kind in ManagerKind::ALL {
         for seed in 0..20 {
             arrivals(kind, seed);
@@ -59,7 +59,7 @@ fn who_conflicts_goes_in_the_order_of_arrival() {
     }
 }
 
-/// Somebody in the crowd, by when it came.
+/// An owner of the crowd, by its arrival.
 struct CycleMember {
     came: usize,
     writes: bool,
@@ -126,10 +126,10 @@ fn in_order(holding: &[CycleMember], waiting: &[CycleMember], kind: ManagerKind)
     }
 }
 
-/// Readers for each of whom somebody waits elsewhere come after a writer for whom nobody waits. In the
-/// order of arrival it goes first all the same; in the other one it is passed eight times.
+/// Readers that others wait for come after a writer without weight. In the order of arrival the
+/// writer goes first all the same; in the other order it is passed eight times.
 #[test]
-fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
+fn weighted_requests_pass_a_writer_only_a_few_times() {
     for kind in ManagerKind::ALL {
         let table = Table::new(kind);
         let hot = table.name(0);

@@ -1,7 +1,7 @@
-//! What inheritance shows of itself: in its counts, and in who has to wait for whom.
+//! Visible effects of inheritance: its counters, and the requests that wait.
 //!
-//! That nothing else of it shows is for the contract, the scripts and the random histories, which all
-//! run with it as without.
+//! The contract, the scripts and the random histories check that it has no other effect; they all
+//! run with and without it.
 
 use foxton_lock::{
     any::{AnyManager, Inheritance, ManagerKind, Options},
@@ -40,7 +40,7 @@ fn on_all(inherit: Inheritance, test: impl Fn(&AnyManager, &Worker)) {
     }
 }
 
-/// One transaction that asks for `name` in `mode`.
+/// Runs one transaction that requests `name` in `mode`.
 fn transaction(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
     owner.begin();
     assert!(locks.try_lock(worker, owner, name, mode).is_held());
@@ -53,7 +53,7 @@ fn counts(locks: &AnyManager, worker: &Worker) -> inspect::InheritanceStats {
 }
 
 #[test]
-fn what_is_left_behind_is_used_by_the_next_transaction() {
+fn an_inherited_lock_is_used_by_the_next_transaction() {
     on_all(Inheritance::Always, |locks, worker| {
         let mut owner = locks.owner();
         for _ in 0..10 {
@@ -70,20 +70,20 @@ fn what_is_left_behind_is_used_by_the_next_transaction() {
 }
 
 #[test]
-fn nobody_waits_for_a_worker_that_sleeps() {
+fn no_request_waits_for_a_sleeping_worker() {
     on_all(Inheritance::Always, |locks, worker| {
         let (mut sleeper, mut writer) = (locks.owner(), locks.owner());
         transaction(locks, worker, &mut sleeper, T, Mode::IX);
         transaction(locks, worker, &mut writer, T, Mode::X);
         assert_eq!(counts(locks, worker).revoked, 1);
-        // The sleeper asks again as if nothing had been.
+        // The sleeper requests it again as if nothing had happened.
         transaction(locks, worker, &mut sleeper, T, Mode::IX);
         assert_eq!(counts(locks, worker).used, 0);
     });
 }
 
 #[test]
-fn what_a_running_transaction_did_not_ask_for_is_taken_from_it() {
+fn an_unused_inherited_lock_is_revoked_from_a_running_transaction() {
     on_all(Inheritance::Always, |locks, worker| {
         let (mut runner, mut writer) = (locks.owner(), locks.owner());
         transaction(locks, worker, &mut runner, T, Mode::IS);
@@ -102,7 +102,7 @@ fn what_a_running_transaction_did_not_ask_for_is_taken_from_it() {
 }
 
 #[test]
-fn as_long_as_somebody_waits_nothing_is_left_behind() {
+fn no_lock_is_inherited_while_a_request_waits() {
     on_all(Inheritance::Always, |locks, worker| {
         let (mut reader, mut writer) = (locks.owner(), locks.owner());
         assert!(locks.try_lock(worker, &mut reader, T, Mode::IS).is_held());
@@ -126,7 +126,7 @@ fn as_long_as_somebody_waits_nothing_is_left_behind() {
 }
 
 #[test]
-fn what_is_not_asked_for_is_given_up_in_the_end() {
+fn an_unused_inherited_lock_is_released_in_the_end() {
     on_all(Inheritance::Always, |locks, worker| {
         let mut owner = locks.owner();
         transaction(locks, worker, &mut owner, T, Mode::S);
@@ -138,7 +138,7 @@ fn what_is_not_asked_for_is_given_up_in_the_end() {
 }
 
 #[test]
-fn the_next_owner_of_a_place_inherits_too() {
+fn the_next_owner_with_an_index_inherits_too() {
     on_all(Inheritance::Always, |locks, worker| {
         transaction(locks, worker, &mut locks.owner(), T, Mode::IS);
         transaction(locks, worker, &mut locks.owner(), T, Mode::IS);
@@ -147,7 +147,7 @@ fn the_next_owner_of_a_place_inherits_too() {
 }
 
 #[test]
-fn what_nobody_fights_over_is_not_inherited() {
+fn uncontended_locks_are_not_inherited() {
     on_all(Inheritance::Hot, |locks, worker| {
         let mut owner = locks.owner();
         for _ in 0..10 {
@@ -159,10 +159,10 @@ fn what_nobody_fights_over_is_not_inherited() {
 }
 
 #[test]
-fn what_threads_fight_over_becomes_hot() {
+fn contended_locks_become_hot() {
     for kind in ManagerKind::ALL {
         if matches!(kind, ManagerKind::StagedPaper | ManagerKind::StagedOldest) {
-            continue; // Its requests exchange the tail once, and never notice anybody.
+            continue; // Its requests exchange the tail once, and are never contended.
         }
         let mut options = Options::tiny();
         (options.kind, options.inherit) = (kind, Inheritance::Hot);
@@ -192,7 +192,7 @@ fn what_threads_fight_over_becomes_hot() {
     }
 }
 
-/// A manager that stops at whatever has to do with `T` alone, until somebody has it go on, or for a while.
+/// A manager that stops every operation on `T` alone until it is told to go on, or for a while.
 #[derive(Debug)]
 struct Stopped {
     locks: AnyManager,
@@ -268,12 +268,13 @@ impl LockManager for Stopped {
     }
 }
 
-/// A lock on `T` is left behind while a writer has found none and does not wait yet; it is being taken away, and still in the
-/// queue, when the next transaction at that place begins to wait for what the writer holds. That looks like a circle.
+/// A lock on `T` is left while a writer has found none and does not wait yet. It is being revoked,
+/// and still in the queue, when the next transaction with that owner index begins to wait for a
+/// lock of the writer. That looks like a cycle.
 #[test]
-fn what_is_being_taken_away_closes_no_circle() {
+fn a_lock_that_is_being_revoked_closes_no_cycle() {
     for kind in ManagerKind::ALL {
-        // Over these tables are remembered, but under their own inheritance.
+        // Over these managers tables are remembered, but not under inheritance.
         if matches!(kind, ManagerKind::Direct | ManagerKind::DirectFifo) {
             continue;
         }

@@ -1,8 +1,8 @@
 //! Remembering against revoking, in every interleaving of two or three threads.
 //!
-//! What is modelled is the whole manager with one granule for keys and one bucket over a parking latch
-//! (a mutex, to the model). Its hold-off is nothing, so that locks are remembered again as soon as they
-//! may be. The fences are those of a system with a barrier for it, but where another pair is named.
+//! The model is the whole manager with one granule for keys and one bucket over a parking latch (a
+//! mutex, to the model). The hold-off is zero, so that locks are remembered again as soon as they
+//! may be. The fences are those of a system with a barrier for it, unless another pair is named.
 #![cfg(loom)]
 
 use foxton_lock::{
@@ -28,13 +28,13 @@ fn key(number: u64) -> Name {
     Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1))
 }
 
-/// Too long for a block.
+/// Returns a key that is too long for a block.
 fn long_key() -> Name {
     Name::key(1, b"0123456789ab", &KeyHasher::new(1))
 }
 
-/// A manager, and two words under the lock on one key. Relaxed: it is the lock that keeps them
-/// together, and that makes visible what was written under it.
+/// A manager, and two words under the lock on one key. Relaxed, because the lock keeps them
+/// consistent and makes visible what was written under it.
 struct World {
     locks: AnyManager,
     words: [AtomicU64; 2],
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A transaction that reads, if it gets the lock.
+    /// Runs a transaction that reads, if it gets the lock.
     fn reader(&self, worker: &Worker, owner: &mut Owner) {
         if self.holds(worker, owner, key(1), Mode::S) {
             self.read();
@@ -90,7 +90,7 @@ impl World {
         self.writer_of(worker, owner, key(1), Mode::X);
     }
 
-    /// A transaction that writes if it gets `name` in `mode`.
+    /// Runs a transaction that writes if it gets `name` in `mode`.
     fn writer_of(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
         if self.holds(worker, owner, name, mode) {
             self.write();
@@ -98,12 +98,12 @@ impl World {
         self.locks.release_all(worker, owner);
     }
 
-    /// A transaction that scans two neighbours, if it gets the locks.
+    /// Runs a transaction that scans two neighbours, if it gets the locks.
     fn scanner(&self, worker: &Worker, owner: &mut Owner) {
         self.scanner_of(worker, owner, &[key(1), key(2)]);
     }
 
-    /// The same, of any names.
+    /// As [`scanner`](Self::scanner), for any names.
     fn scanner_of(&self, worker: &Worker, owner: &mut Owner, names: &[Name]) {
         let mut scan = Scan::new();
         let all = names.iter().all(|&name| {
@@ -129,10 +129,10 @@ impl World {
     }
 }
 
-/// What one of two transactions does.
+/// One of two transactions.
 type Side = fn(&World, &Worker, &mut Owner);
 
-/// Two transactions at once.
+/// Runs two transactions at once.
 fn at_once(first: Side, second: Side) {
     at_once_with(Fences::Found, first, second);
 }
@@ -153,22 +153,24 @@ fn at_once_with(fences: Fences, first: Side, second: Side) {
 
 /// `append` to `count` of `remembered`, the fences of D2 and D6: a reader and a writer at once.
 #[test]
-fn o1_what_is_remembered_is_found_whole() {
+fn o1_a_remembered_lock_is_found_whole() {
     at_once(World::reader, World::writer);
 }
 
-/// `leave` to `is_biased` of `granule`: what was written is seen by who remembers next.
+/// `remove_strong` to `is_biased` of `granule`: the next owner that remembers sees what was
+/// written.
 #[test]
-fn o1_who_remembers_after_a_writer_sees_what_it_wrote() {
+fn o1_a_reader_that_remembers_after_a_writer_sees_its_writes() {
     at_once(World::writer, |world, worker, owner| {
         world.reader(worker, owner);
         world.reader(worker, owner);
     });
 }
 
-/// D10 and D11: what is converted while its owner releases is given back, and its waiter woken.
+/// D10 and D11: a lock that is converted while its owner releases is released, and its waiter
+/// woken.
 #[test]
-fn o1_what_is_converted_during_a_release_is_given_back() {
+fn o1_a_lock_converted_during_a_release_is_released() {
     model(|| {
         let (world, worker, other) = world();
         let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
@@ -191,10 +193,10 @@ fn o1_what_is_converted_during_a_release_is_given_back() {
     });
 }
 
-/// `settle` to `enter` and `is_settled` of `granule`: two who revoke at once, and neither goes on
-/// before what is remembered is real.
+/// `make_real` to `add_strong` and `is_real` of `granule`: two revokers at once, and neither goes
+/// on before every remembered lock is real.
 #[test]
-fn o2_nobody_goes_on_before_all_is_converted() {
+fn o2_no_revoker_goes_on_before_all_is_converted() {
     model(|| {
         let (world, worker, other) = world();
         let (mut holder, mut first) = (world.locks.owner(), world.locks.owner());
@@ -213,19 +215,19 @@ fn o2_nobody_goes_on_before_all_is_converted() {
     });
 }
 
-/// D12: a bit set in a block that is there already, against a writer of that key.
+/// D12: a bit set in an existing block, against a writer of that key.
 #[test]
 fn o1_a_bit_of_a_block_is_found() {
     let writer: Side = |world, worker, owner| {
         world.writer_of(worker, owner, key(2), Mode::X);
     };
     at_once(World::scanner, writer);
-    // The other way round another two switches are looked at: one before the bit is set, and one in the
-    // middle of what is written.
+    // The other way round the model checks two more switches: one before the bit is set, and one in
+    // the middle of the writes.
     at_once(writer, World::scanner);
 }
 
-/// D2 and D3 where a scan comes to a block.
+/// D2 and D3 when a scan comes to a block.
 #[test]
 fn o1_the_first_key_of_a_scan_is_found() {
     at_once(
@@ -234,7 +236,7 @@ fn o1_the_first_key_of_a_scan_is_found() {
     );
 }
 
-/// The same for a key that is in no block, to which each request is the first.
+/// The same for a key that is in no block, for which each request is the first.
 #[test]
 fn o1_a_long_key_is_found() {
     at_once(
@@ -243,9 +245,9 @@ fn o1_a_long_key_is_found() {
     );
 }
 
-/// D2 and D3 where the shortest way is closed, here by a savepoint.
+/// D2 and D3 when the fast path is closed, here by a savepoint.
 #[test]
-fn o1_what_is_remembered_after_a_savepoint_is_found() {
+fn o1_a_lock_remembered_after_a_savepoint_is_found() {
     at_once(
         |world, worker, owner| {
             let savepoint = owner.savepoint();
@@ -259,7 +261,7 @@ fn o1_what_is_remembered_after_a_savepoint_is_found() {
     );
 }
 
-/// D12 for keys that are asked for one by one: the second finds the block of the first.
+/// D12 for keys that are requested one by one: the second finds the block of the first.
 #[test]
 fn o1_a_second_key_of_a_block_is_found() {
     at_once(
@@ -275,14 +277,14 @@ fn o1_a_second_key_of_a_block_is_found() {
     );
 }
 
-/// D2 to D6 for a table: an intention that is only remembered, and somebody who wants the whole.
+/// D2 to D6 for a table: an intention that is only remembered, and a request for the whole table.
 #[test]
 fn o1_an_intention_is_found() {
     at_once(
         |world, worker, owner| {
             let table = Name::table(1);
             if world.holds(worker, owner, table, Mode::IS) {
-                // The second time is answered by the owner's notes.
+                // The second request is answered by the owner's own index.
                 assert!(world.holds(worker, owner, table, Mode::IS));
                 world.read();
             }
@@ -292,9 +294,9 @@ fn o1_an_intention_is_found() {
     );
 }
 
-/// D15: the bits of a block, in two words, against a writer who takes a gap.
+/// D15: the bits of a block, in two words, against a writer that takes a gap.
 #[test]
-fn a_gap_that_is_covered_is_found() {
+fn a_gap_of_a_locked_range_is_found() {
     at_once(
         |world, worker, owner| {
             if world.locks.lock_range(worker, owner, key(1), key(2)) {
@@ -309,9 +311,10 @@ fn a_gap_that_is_covered_is_found() {
     );
 }
 
-/// Full fences on both sides, and no shortest way: where the system has no barrier. A key in a block of its own.
+/// Full fences on both sides, and no fast path, as on a system without the barrier. A key in a
+/// block of its own.
 #[test]
-fn with_full_fences_what_is_remembered_is_found() {
+fn with_full_fences_a_remembered_lock_is_found() {
     at_once_with(Fences::Symmetric, World::reader, World::writer);
 }
 
@@ -340,7 +343,7 @@ fn with_full_fences_a_bit_of_a_block_is_found() {
 
 /// The same for the bits of all keys of a block, and of gaps.
 #[test]
-fn with_full_fences_a_gap_that_is_covered_is_found() {
+fn with_full_fences_a_gap_of_a_locked_range_is_found() {
     at_once_with(
         Fences::Symmetric,
         |world, worker, owner| {

@@ -1,7 +1,7 @@
-//! The hand-over of a lock from one thread to another, in every interleaving of two.
+//! Transfer of a lock from one thread to another, in every interleaving of two.
 //!
-//! What is modelled is the whole manager: the queue or the chain and its line, the verdict under its latch
-//! (parking: a mutex, to the model), the parker, the walk.
+//! The model is the whole manager: the queue or the chain and its queue, the verdict under its
+//! latch (parking: a mutex, to the model), the parker, the search.
 #![cfg(loom)]
 
 use foxton_lock::{any::ManagerKind, manager::LockManager, mode::Mode};
@@ -92,9 +92,10 @@ fn two_who_close_a_cycle_at_once_lose_one_victim() {
     }
 }
 
-/// The lock is granted to one who sleeps, or is about to, or is awake already; meanwhile another asks for it.
+/// The lock is granted to an owner that sleeps, or is about to, or is awake already; meanwhile
+/// another one requests it.
 #[test]
-fn a_lock_that_is_lent_is_one_owners_at_a_time() {
+fn a_revocable_grant_has_one_owner_at_a_time() {
     model(|| {
         let (locks, worker, other) = manager(ManagerKind::Direct);
         let count = Arc::new(AtomicU64::new(0));
@@ -120,13 +121,13 @@ fn a_lock_that_is_lent_is_one_owners_at_a_time() {
     });
 }
 
-/// Under the lock. Relaxed: it is the lock that makes one see the other.
+/// Under the lock. Relaxed, because the lock makes each thread see the other's writes.
 fn adds_one(count: &AtomicU64) {
     count.store(count.load(Relaxed) + 1, Relaxed);
 }
 
 #[test]
-fn a_lock_that_is_lent_and_a_deadline_end_a_wait_once() {
+fn a_revocable_grant_and_a_deadline_end_a_wait_once() {
     model(|| {
         let (locks, worker, other) = manager(ManagerKind::Direct);
         let (mut first, mut second) = (locks.owner(), locks.owner());

@@ -1,8 +1,9 @@
-//! Leaving a lock behind against wanting it gone, in every interleaving of two threads.
+//! Leaving a lock to be inherited against a conflicting request, in every interleaving of two
+//! threads.
 //!
-//! What is modelled is the whole of inheritance over the whole of a manager with a parking latch (a
-//! mutex, to the model). A lock that were left behind unseen would leave its waiter asleep for ever,
-//! which the model checker reports.
+//! The model is the whole of inheritance over the whole of a manager with a parking latch (a mutex,
+//! to the model). If a lock were left unseen, its waiter would sleep for ever, which the model
+//! checker reports.
 #![cfg(loom)]
 
 use foxton_lock::{
@@ -25,7 +26,7 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// A manager, two workers, and how many are inside beside a writer.
+/// A manager, two workers, and the number of threads inside beside a writer.
 struct World {
     locks: AnyManager,
     inside: AtomicU64,
@@ -42,7 +43,7 @@ fn world() -> (Arc<World>, Worker, Worker) {
 }
 
 impl World {
-    /// A transaction that waits for as long as it takes.
+    /// Runs a transaction that waits for as long as it takes.
     fn transaction(&self, worker: &Worker, owner: &mut Owner, mode: Mode) {
         assert!(self.locks.lock(worker, owner, T, mode, None).is_held());
         let inside = self.inside.fetch_add(1, Relaxed);
@@ -53,7 +54,7 @@ impl World {
 }
 
 #[test]
-fn what_is_left_behind_is_found_by_whoever_wants_it_gone() {
+fn an_inherited_lock_is_found_by_a_conflicting_request() {
     model(|| {
         let (world, worker, other) = world();
         let (mut reader, mut writer) = (world.locks.owner(), world.locks.owner());
@@ -74,7 +75,7 @@ fn what_is_left_behind_is_found_by_whoever_wants_it_gone() {
 }
 
 #[test]
-fn what_is_left_behind_is_taken_over_or_taken_away_and_never_both() {
+fn an_inherited_lock_is_either_used_or_revoked() {
     model(|| {
         let (world, worker, other) = world();
         let (mut reader, mut writer) = (world.locks.owner(), world.locks.owner());

@@ -1,6 +1,6 @@
-//! The bell between those who begin to wait and the detector's thread, in every interleaving of the
-//! two with few preemptions: no ring is lost where the thread is who ends deadlocks, and a manager that goes takes its
-//! thread along.
+//! The signal from new waiters to the detector's thread, in every interleaving of the two with few
+//! preemptions. No signal is lost if the thread ends the deadlocks, and a manager that is dropped
+//! ends its thread.
 #![cfg(loom)]
 
 use foxton_lock::{
@@ -40,15 +40,15 @@ fn waits(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name) {
     assert!(matches!(reply, Reply::Waiting));
 }
 
-/// The one who waits sleeps until the detector has ended its wait: were the ring lost, for ever.
+/// The waiter sleeps until the detector has ended its wait: for ever, if the signal were lost.
 #[test]
-fn a_ring_is_heard_whenever_it_comes() {
+fn a_signal_is_never_lost() {
     model(|| {
         let (locks, worker) = manager(ManagerKind::ShardedGlobalLatch);
         let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
         waits(&locks, &worker, &mut two, A);
         waits(&locks, &worker, &mut one, B);
-        // Of equal work the one that began later gives way.
+        // With equal work the one that began later is the victim.
         let outcome = locks.wait(&worker, &mut two, None);
         let Outcome::Refused(refusal) = outcome else {
             panic!("the holder of A waits");
@@ -61,9 +61,9 @@ fn a_ring_is_heard_whenever_it_comes() {
     });
 }
 
-/// The manager goes while its detector begins, looks, or sleeps.
+/// The manager is dropped while its detector starts, checks, or sleeps.
 #[test]
-fn a_manager_that_goes_takes_its_thread_along() {
+fn dropping_a_manager_ends_its_thread() {
     for kind in [ManagerKind::Sharded, ManagerKind::ShardedGlobalLatch] {
         model(move || {
             let (locks, worker) = manager(kind);

@@ -1,8 +1,8 @@
-//! Each ordering named under `managers/staged`, in the smallest history that needs it; and what the
-//! protocol promises, in every interleaving of two threads.
+//! Each ordering named under `managers/staged`, in the smallest history that needs it; and the
+//! guarantees of the protocol, in every interleaving of two threads.
 //!
-//! Under the checker a segment has four requests, a chain is cleaned at the first obsolete request too
-//! many, and one latch stands over all lines. Preemptions are bounded at two.
+//! Under the checker a segment has four requests, a chain is cleaned at the first obsolete request
+//! too many, and one latch is over all queues. At most two preemptions.
 #![cfg(loom)]
 
 use foxton_lock::{
@@ -29,7 +29,8 @@ mod free_flags;
 
 const BOTH: [ManagerKind; 2] = [ManagerKind::Staged, ManagerKind::StagedPaper];
 
-/// What locks protect. Read and written without any ordering: who comes too early finds the old value.
+/// Data that locks protect. Read and written without any ordering: a thread that comes too early
+/// finds the old value.
 #[derive(Default)]
 struct Cell(AtomicU64);
 
@@ -47,9 +48,9 @@ impl Cell {
     }
 }
 
-/// Who finds a request finds all of it: whose it is, for what, in which mode.
+/// A thread that finds a request finds all of it: owner, name and mode.
 #[test]
-fn o1_who_finds_a_request_finds_what_it_says() {
+fn o1_a_request_is_found_whole() {
     for kind in BOTH {
         for is_empty in [true, false] {
             model(move || {
@@ -79,7 +80,7 @@ fn o1_who_finds_a_request_finds_what_it_says() {
     }
 }
 
-/// An owner that has requests already: the ways to a segment have models of their own.
+/// Returns an owner that has requests already; the ways to a segment have models of their own.
 fn provided(locks: &AnyManager, worker: &Worker) -> Owner {
     let mut owner = locks.owner();
     holds(locks, worker, &mut owner, B, Mode::S);
@@ -87,9 +88,9 @@ fn provided(locks: &AnyManager, worker: &Worker) -> Owner {
     owner
 }
 
-/// Two who come at once for what only one can have.
+/// Two requests come at once for a lock that only one can have.
 #[test]
-fn o1_of_two_who_come_at_once_one_is_refused() {
+fn o1_one_of_two_simultaneous_requests_is_refused() {
     for kind in BOTH {
         model(move || {
             let (locks, worker, other) = manager(kind);
@@ -108,7 +109,7 @@ fn o1_of_two_who_come_at_once_one_is_refused() {
     }
 }
 
-/// All five schedules of the document's Figure 7.
+/// All five schedules of the paper's Figure 7.
 fn a_release_wakes_the_waiter(kind: ManagerKind) {
     model(move || {
         let (locks, worker, other) = manager(kind);
@@ -199,7 +200,7 @@ fn unlinked_once(kind: ManagerKind) {
     });
 }
 
-/// So many owners that hold one name together, the last of them on top.
+/// Returns owners that hold one name together, the last of them on top.
 fn readers<const COUNT: usize>(locks: &AnyManager, worker: &Worker) -> [Owner; COUNT] {
     let mut owners = [(); COUNT].map(|()| locks.owner());
     for owner in &mut owners {
@@ -208,8 +209,9 @@ fn readers<const COUNT: usize>(locks: &AnyManager, worker: &Worker) -> [Owner; C
     owners
 }
 
-/// Of five readers two are gone from the middle. A third goes from there, and so the middle is cleaned,
-/// while the newest is taken out, or while the oldest goes and may be the last that is counted.
+/// Of five readers two are gone from the middle. A third one is released from there, and so the
+/// middle is cleaned. Meanwhile the newest is taken out, or the oldest is released and may be the
+/// last one counted.
 fn cleaned_beside(is_newest: bool) {
     model(move || {
         let (locks, worker, other) = manager(ManagerKind::Staged);
@@ -239,11 +241,12 @@ fn o4_who_cleans_leaves_nothing_to_who_goes_last() {
     cleaned_beside(false);
 }
 
-/// Four of seven readers are gone from the middle, and so it is cleaned. While it is, the two oldest go, and so it is
-/// to be cleaned again: whoever does that goes by the links as the first has left them, for by the old ones it would
-/// find obsolete requests that lead to each other, and take them out once more.
+/// Four of seven readers are gone from the middle, and so it is cleaned. Meanwhile the two oldest
+/// are released, and so it has to be cleaned again. The second cleaning follows the links as the
+/// first has left them. By the old ones it would find obsolete requests that lead to each other,
+/// and take them out once more.
 #[test]
-fn o4_who_cleans_next_goes_by_the_links_that_are_left() {
+fn o4_the_next_cleaning_follows_the_links_that_are_left() {
     model(|| {
         let (locks, worker, other) = manager(ManagerKind::Staged);
         let [mut oldest, mut older, one, two, three, mut four, mut newest] =
@@ -275,16 +278,17 @@ fn writes_and_releases(
     })
 }
 
-/// A key, and a mode of it that conflicts with itself and with no reader of the key.
+/// Returns a key, and a mode of it that conflicts with itself and with no reader of the key.
 fn gap() -> (Name, Mode) {
     let key = Name::key(1, b"a", &KeyHasher::new(1));
     (key, Mode::key(KeyPart::None, GapPart::X))
 }
 
-/// The newest is taken out with what is obsolete below it: who does not meet that any more comes after
-/// everything that its owner did, though the owner may not have come to the word yet.
+/// The newest is taken out with the obsolete requests below it. A thread that does not find those
+/// any more comes after everything that their owner did, though the owner may not have changed the
+/// word yet.
 #[test]
-fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
+fn o5_taking_out_obsolete_requests_comes_after_their_release() {
     model(|| {
         let (locks, worker, other) = manager(ManagerKind::Staged);
         let (key, gap) = gap();
@@ -305,12 +309,12 @@ fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
     });
 }
 
-/// One releases, another cleans, the third does not meet what was unlinked. Three threads are needed: the
-/// one that releases has marked and not counted, the one that cleans has linked and not ended, and any
-/// further step of either on the word would order the third by itself.
+/// One thread releases, another cleans, and the third does not find what was unlinked. Three
+/// threads are needed: the releasing one has marked and not counted, and the cleaning one has
+/// linked and not ended. Any further step of either on the word would order the third by itself.
 #[test]
 #[ignore = "takes minutes: RUSTFLAGS='--cfg loom' cargo test --target-dir target/loom --release -p foxton-lock --test loom_staged -- --ignored"]
-fn o5_who_does_not_meet_a_request_comes_after_its_release() {
+fn o5_not_finding_a_request_comes_after_its_release() {
     model(|| {
         let (locks, workers) = manager_for(ManagerKind::Staged);
         let worker = workers.worker();
@@ -407,7 +411,8 @@ fn o1_who_takes_a_segment_finds_its_flags_set() {
 
 #[test]
 fn o3_who_takes_from_the_shared_segment_finds_its_flags_set() {
-    // Two that fill the ring at once take many steps; one preemption is enough to come between two of them.
+    // Two threads that fill the ring at once take many steps; one preemption is enough to come
+    // between two of them.
     model_within(1, || {
         let (locks, worker, other) = manager(ManagerKind::StagedPaper);
         let (mut first, mut second) = (locks.owner(), locks.owner());
@@ -435,7 +440,7 @@ fn o2_who_finds_a_dead_segment_finds_it_clear() {
 }
 
 #[test]
-fn a_conversion_and_a_newcomer_at_once_are_not_both_granted() {
+fn a_conversion_and_a_new_request_at_once_are_not_both_granted() {
     for kind in BOTH {
         model(move || {
             let (locks, worker, other) = manager(kind);

@@ -1,7 +1,7 @@
-//! What a held lock takes: one transaction may hold a million.
+//! Memory of a held lock: one transaction may hold a million.
 //!
-//! Counted, not timed: the manager's own count of its memory and the owner's of its list. The reference
-//! is left out, whose memory is nobody's concern.
+//! Counted, not timed: the manager's own count of its memory and the owner's count of its list. The
+//! reference is left out, because its memory does not matter.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -40,7 +40,7 @@ fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
         );
         assert!(full <= 100_000_000, "{kind}: {full} bytes");
 
-        // Each of them is a lock like any other: shared, refused, converted, given back.
+        // Each of them is a lock like any other: shared, refused, converted, released.
         for number in (0..MILLION).step_by(10_007) {
             let name = Name::advisory(number);
             assert!(locks.try_lock(&worker, &mut other, name, Mode::S).is_held());
@@ -54,7 +54,7 @@ fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
         assert!(locks.inspect(&worker).queues.is_empty());
         let left = locks.stats(&worker).memory_bytes;
         println!("{kind}: {left} bytes after");
-        // Those that have requests in segments keep them for whoever comes next.
+        // Managers with requests in segments keep them for reuse.
         let kept = if kind.to_string().starts_with("staged") {
             48_000_000
         } else {

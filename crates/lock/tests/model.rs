@@ -1,14 +1,14 @@
 //! Random histories, step by step against the reference manager.
 //!
-//! Every manager that grants in the order of arrival gets the same requests, cancellations, timeouts and
-//! releases; after each step all must agree on every reply, on who holds what, and on every line, in order. Nobody
-//! sleeps: whoever waits is polled.
+//! Every manager that grants in the order of arrival gets the same requests, cancellations,
+//! timeouts and releases. After each step all must agree on every reply, on all holders, and on
+//! every queue, in order. No thread sleeps: waiters are polled.
 //!
-//! Where a manager has an order of its own, the lines part, and with them what can happen next. So each has a
-//! history by itself, which the reference *follows*: it is asked at once, without waiting, for whatever was granted
-//! there, at the moment when its owner sees it, and told of whatever is given back. What must agree then is what
-//! the contract leaves no choice in (`Followed`). A failure prints the seed; `FOXTON_SEED=n cargo test -p foxton-lock --test
-//! model` runs that history alone.
+//! If a manager has an order of its own, its queues differ, and so do the possible next steps. So
+//! each has a history by itself, which the reference *follows*. When an owner sees a grant there,
+//! the same lock is requested from the reference, without waiting, and each release is repeated.
+//! Both must agree in everything that the contract fixes (`Followed`). A failure prints the seed;
+//! `FOXTON_SEED=n cargo test -p foxton-lock --test model` runs that history alone.
 
 // One thread, so there is nothing here for a race detector, which is slow.
 #![cfg(not(foxton_tsan))]
@@ -39,7 +39,7 @@ use followed::follow;
 
 const OWNERS: usize = 6;
 
-/// A manager: which one, whether with inheritance, and with which fences.
+/// A manager: its kind, its inheritance, and its fences.
 type CycleMember = (ManagerKind, Inheritance, Fences);
 
 /// One manager with its owners.
@@ -59,7 +59,7 @@ enum Step {
     Poll(usize),
     Release(usize, Name),
     Savepoint(usize),
-    /// And whether a transaction begins there that keeps the rest.
+    /// And whether a transaction begins there that retains the rest.
     ReleaseSince(usize, bool),
     End(usize),
 }
@@ -80,8 +80,8 @@ fn pick<T: Copy>(worker: &Worker, from: &[T]) -> T {
     from[worker.random_below(from.len() as u64) as usize]
 }
 
-/// Half of all requests of a history `with_scans` are a scan's. It has no savepoints, which are not
-/// exact for what a scan has locked.
+/// In a history `with_scans`, half of all requests are a scan's. It has no savepoints, which are
+/// not exact for locks of a scan.
 fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> Step {
     let who = worker.random_below(OWNERS as u64) as usize;
     let name = pick(worker, names);
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Takes the step and says what came of it.
+    /// Takes the step and describes its result.
     fn take(&mut self, worker: &Worker, step: Step) -> String {
         let Self {
             locks,
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Has everybody look who waits, and says what they saw.
+    /// Polls all waiters, and describes the outcomes.
     fn wake(&mut self, worker: &Worker) -> String {
         let waiting = (0..OWNERS).filter(|&who| self.owners[who].is_waiting());
         let waiting: Vec<usize> = waiting.collect();
@@ -211,7 +211,7 @@ impl World {
         seen.collect()
     }
 
-    /// Everything that can be seen, as text.
+    /// Returns everything visible, as text.
     fn shown(&self, worker: &Worker) -> String {
         let mut text = String::new();
         let snapshot = self.locks.inspect(worker);
@@ -234,7 +234,7 @@ impl World {
             for &(name, mode) in &held {
                 assert_eq!(owner.held_mode(name), Some(mode));
             }
-            held.sort(); // What is only remembered comes first.
+            held.sort(); // Remembered locks come first.
             text += &format!("{held:?}\n");
         }
         for (at, owner) in self.owners.iter().enumerate() {
@@ -265,8 +265,8 @@ fn labelled(mut owner: Owner, at: usize) -> Owner {
     owner
 }
 
-/// What all managers must agree on. Which cycle is found first, when one wait closes two, is not
-/// among it.
+/// Returns what all managers must agree on. If one wait closes two cycles, it does not matter which
+/// is found first.
 fn told(refusal: &Refusal) -> String {
     let blockers: BTreeSet<String> = refusal
         .blockers
@@ -284,7 +284,7 @@ fn has_cycle(snapshot: &LockSnapshot) -> bool {
     for edge in snapshot.edges() {
         behind.entry(edge.waiter).or_default().insert(edge.blocker);
     }
-    // Whoever waits for nobody who waits can go on; what remains is a cycle or behind one.
+    // A waiter for running owners only can go on; what remains is a cycle or behind one.
     loop {
         let before = behind.len();
         let waiting: BTreeSet<OwnerId> = behind.keys().copied().collect();
@@ -295,13 +295,13 @@ fn has_cycle(snapshot: &LockSnapshot) -> bool {
     }
 }
 
-/// What is played.
+/// Parameters of a history.
 #[derive(Debug, Clone, Copy, Default)]
 struct History {
     seed: u64,
-    /// Whether half of the requests are of scans.
+    /// True if half of the requests are of scans.
     with_scans: bool,
-    /// Whether whoever waits looks after each step, so that nobody sleeps with a lock.
+    /// True if waiters are polled after each step, so that none sleeps with a lock.
     awake: bool,
 }
 
@@ -355,7 +355,7 @@ fn seeds(count: u64) -> Vec<u64> {
     chosen.map_or((0..count).collect(), |seed| vec![seed])
 }
 
-/// A manager without inheritance and with it, and with all fences.
+/// Returns a manager without inheritance and with it, and with all fences.
 fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
     let fenced = move |inherit| {
         let fences = fenced::fences(kind).iter();
@@ -366,7 +366,7 @@ fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
         .flat_map(fenced)
 }
 
-/// Every manager that grants in the order of arrival, the reference first.
+/// Returns every manager that grants in the order of arrival, the reference first.
 fn all() -> Vec<CycleMember> {
     let kinds = ManagerKind::ALL.into_iter();
     let kinds = kinds.filter(|kind| kind.max_overtaken() == 0);
@@ -391,9 +391,9 @@ fn all_managers_agree_with_the_reference_at_every_step() {
     );
 }
 
-/// Who is awake when it is granted something is passed by nobody, also where those are who sleep.
+/// No request barges past a waiter that is awake when it is granted.
 #[test]
-fn where_nobody_sleeps_a_lock_that_is_lent_is_as_good_as_any() {
+fn barging_changes_nothing_if_no_waiter_sleeps() {
     let reference = all().into_iter().take(1);
     let kinds: Vec<CycleMember> = reference.chain(members(ManagerKind::Direct)).collect();
     for seed in seeds(20) {
@@ -406,7 +406,7 @@ fn where_nobody_sleeps_a_lock_that_is_lent_is_as_good_as_any() {
     }
 }
 
-/// What a scan asks for may be kept in another way, and must come to the same.
+/// Locks of a scan may be stored in another way, and must have the same effect.
 #[test]
 fn all_managers_agree_when_half_the_requests_are_of_scans() {
     for seed in seeds(10) {
@@ -419,8 +419,9 @@ fn all_managers_agree_when_half_the_requests_are_of_scans() {
     }
 }
 
-/// With these policies the victim depends on which cycle is looked at first, so managers may part;
-/// each alone must still leave no cycle and no broken invariant. Nor must those that have an order of their own.
+/// With these policies the victim depends on which cycle is found first, so managers may differ.
+/// Each alone must still leave no cycle and no broken invariant, also those that have an order of
+/// their own.
 #[test]
 fn no_policy_leaves_a_cycle_behind() {
     for policy in [VictimPolicy::LeastWork, VictimPolicy::Youngest] {
@@ -439,10 +440,10 @@ fn no_policy_leaves_a_cycle_behind() {
     }
 }
 
-/// Those that have an order of their own, and where the others are lent a lock in their sleep; and beside them those
-/// that have not, of which this asks less than they can do.
+/// Managers with an order of their own or with barging; and the others, of which this demands less
+/// than they guarantee.
 #[test]
-fn whatever_the_order_the_reference_has_free_what_is_granted() {
+fn the_reference_allows_every_grant_whatever_the_order() {
     let policies = VictimPolicy::ALL;
     for member in ManagerKind::ALL.into_iter().flat_map(members) {
         let granted: usize = seeds(12)

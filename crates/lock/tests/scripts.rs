@@ -1,8 +1,8 @@
-//! Histories in text files, run on every manager: read them to learn what a lock manager does.
+//! Histories in text files, run on every manager. They show how a lock manager behaves.
 //!
-//! `tests/scripts/README.md` says how they are written. Each command's outcome and each printed table
-//! stands in the file; a difference fails with the transcript as it came out. `FOXTON_REWRITE=1`
-//! writes the reference manager's transcript into the files instead: then read what changed.
+//! `tests/scripts/README.md` describes their form. Each command's outcome and each printed table is
+//! in the file; a difference fails with the actual transcript. `FOXTON_REWRITE=1` writes the
+//! reference manager's transcript into the files instead: then read what changed.
 
 use foxton_lock::{
     any::{AnyManager, Inheritance, ManagerKind, Options},
@@ -26,13 +26,13 @@ use std::{
 
 mod fenced;
 
-/// Where the arrow stands.
+/// Column of the arrow.
 const ARROW_COLUMN: usize = 30;
 
 struct Session {
     owner: Owner,
     savepoint: LockSavepoint,
-    /// Whether its waits are collected only by `poll`, as a task's are.
+    /// True if its waits are collected only by `poll`, as those of a task.
     lazy: bool,
 }
 
@@ -46,7 +46,7 @@ struct Script {
     names: BTreeMap<Name, String>,
 }
 
-/// The text of a script with the outcomes that this manager gives.
+/// Returns the text of a script with the outcomes of this manager.
 fn transcript(text: &str, options: Options) -> Result<String, String> {
     let workers = Workers::with_seed(1);
     let mut script = Script {
@@ -61,7 +61,7 @@ fn transcript(text: &str, options: Options) -> Result<String, String> {
     let mut out = String::new();
     for (number, line) in text.lines().enumerate() {
         if line.starts_with("  ") {
-            continue; // What was printed: printed again by its command.
+            continue; // Printed text, which its command prints again.
         }
         let command = line.split("->").next().expect("a first part").trim_end();
         out += command;
@@ -223,7 +223,7 @@ impl Script {
         })
     }
 
-    /// What became of the wait of `who`, if it has ended.
+    /// Returns the outcome of the wait of `who`, if it has ended.
     fn collect(&mut self, who: &str) -> Option<String> {
         let mut outcome = None;
         self.with(who, |locks, worker, session| {
@@ -343,7 +343,7 @@ impl Script {
         edges
     }
 
-    /// `accounts`, `accounts/7`, `accounts/end`, `#5`.
+    /// Parses `accounts`, `accounts/7`, `accounts/end`, `#5`.
     fn name(&mut self, word: &str) -> Name {
         let table = word.split('/').next().expect("a first part");
         let name = match word.strip_prefix('#') {
@@ -365,7 +365,7 @@ impl Script {
         name
     }
 
-    /// Ends everybody; then nothing may be left (L7).
+    /// Ends all owners; then nothing may be left (L7).
     fn end(mut self) {
         let who: Vec<String> = self.sessions.keys().cloned().collect();
         for who in who {

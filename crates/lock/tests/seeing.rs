@@ -1,5 +1,6 @@
-//! What a person or a monitor learns of waits, on every manager: how long, by table, by label and by
-//! name, and a look that stays small however much is held.
+//! Statistics and snapshots of waits for people and monitors, on every manager: wait times by
+//! table, by label and by name, and a limited snapshot that stays small however many locks are
+//! held.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -37,7 +38,7 @@ fn labelled(locks: &AnyManager, label: &'static str) -> Owner {
     owner
 }
 
-/// `later` waits for `name` until `earlier` gives it back, `PAUSE` later.
+/// `later` waits for `name` until `earlier` releases it, `PAUSE` later.
 fn hand_over(
     locks: &AnyManager,
     worker: &Worker,
@@ -84,7 +85,7 @@ fn waits_are_counted_by_table_label_and_name_and_the_holds_that_follow_are_measu
 }
 
 #[test]
-fn a_hold_ends_when_its_lock_is_given_back_and_not_with_the_transaction() {
+fn a_hold_ends_with_the_release_and_not_with_the_transaction() {
     on_every_manager(|locks, worker| {
         let (mut one, mut other) = (labelled(locks, "one"), labelled(locks, "other"));
         let before = Instant::now();
@@ -100,7 +101,7 @@ fn a_hold_ends_when_its_lock_is_given_back_and_not_with_the_transaction() {
 }
 
 #[test]
-fn a_hold_is_counted_under_the_label_that_its_lock_was_given_back_with() {
+fn a_hold_is_counted_under_the_label_at_its_release() {
     on_every_manager(|locks, worker| {
         let (mut one, mut session) = (labelled(locks, "one"), labelled(locks, "session"));
         hand_over(locks, worker, &mut one, &mut session, Name::advisory(1));
@@ -141,7 +142,7 @@ fn a_wait_that_was_refused_is_counted_with_its_reason_and_holds_nothing() {
 }
 
 #[test]
-fn a_look_is_as_small_as_it_was_asked_to_be_and_begins_with_who_waits() {
+fn a_limited_snapshot_is_small_and_begins_with_waiters() {
     on_every_manager(|locks, worker| {
         let (mut much, mut waiter) = (labelled(locks, "much"), labelled(locks, "waiter"));
         for number in 0..1_000 {

@@ -1,20 +1,21 @@
-//! Longer histories than the model checker can go through, on every manager: four threads, each with a
-//! few transactions, in schedules drawn at random.
+//! Longer histories than the model checker can explore, on every manager: four threads, each with a
+//! few transactions, in random schedules.
 //!
 //! Loom tries every interleaving of two or three steps and knows memory orderings. Here one thread
-//! runs at a time and what it wrote is seen at once; but a thread may lose the processor between any
-//! two operations on shared memory, for as long as the dice say, in the middle of conversions,
-//! deadlocks, cancellations and revocations. Shown is what the contract says of whole histories:
+//! runs at a time and its writes are visible at once. But a thread may be descheduled between any
+//! two operations on shared memory, for a random time, in the middle of conversions, deadlocks,
+//! cancellations and revocations. The test shows what the contract says of whole histories:
 //!
-//! * who holds a name alone is alone, and no writer is among those who share (L1);
-//! * everybody comes to an end: were a wake-up lost, all would sleep, and the scheduler says so (L4, L6);
-//! * nothing is left behind (L3, L7), and the invariants of the manager stand.
+//! * an exclusive holder of a name is alone, and no writer is among those who share (L1);
+//! * all threads end: if a wake-up were lost, all would sleep, and the scheduler reports that (L4,
+//!   L6);
+//! * nothing is left behind (L3, L7), and the invariants of the manager hold.
 //!
-//! Half of the seeds draw each step, half give threads priorities that change a few times (Burckhardt et
-//! al., 2010), which finds what needs a few steps in an unlikely order. They learn from one history how
-//! long the next may be, so a seed stands for several. A failure prints the manager and the seed:
-//! `FOXTON_SEED=7 just shuttle` plays those alone. Victims of equal standing are chosen by the clock, so a
-//! history may still differ from run to run.
+//! Half of the seeds draw each step, half give threads priorities that change a few times
+//! (Burckhardt et al., 2010), which finds faults that need a few steps in an unlikely order. They
+//! learn from one history how long the next may be, so a seed stands for several. A failure prints
+//! the manager and the seed: `FOXTON_SEED=7 just shuttle` plays those alone. The clock chooses
+//! between equal victims, so a history may still differ from run to run.
 #![cfg(shuttle)]
 
 use foxton_lock::{
@@ -48,7 +49,7 @@ const HISTORIES: usize = 30;
 const CHANGES: usize = 4;
 
 const TABLE: Name = Name::table(1);
-/// What a writer adds to the count of those inside.
+/// Added by a writer to the count of those inside.
 const WRITER: u64 = 1 << 32;
 
 struct World {
@@ -67,7 +68,7 @@ impl World {
         }
     }
 
-    /// What is done under the locks of `owner`: it is inside wherever it holds a key.
+    /// Runs under the locks of `owner`: it is inside for each key that it holds.
     fn work(&self, owner: &Owner) {
         let held = |key: usize| owner.held_mode(self.names[key]).map(Mode::key_part);
         let weight = |key: usize| match held(key) {
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// Whether it got everything it asked for.
+    /// Returns true if it got all locks that it requested.
     fn transaction(&self, worker: &Worker, owner: &mut Owner) -> bool {
         let table = match worker.random_below(8) {
             0 => Mode::S,
@@ -130,7 +131,7 @@ impl World {
                     self.locks.cancel(worker, owner);
                     false
                 }
-                // A deadline that has passed: whoever ends the wait is first.
+                // A deadline that has passed: the first thread to end the wait decides.
                 1 => {
                     let now = Some(Instant::now());
                     matches!(self.locks.wait(worker, owner, now), Outcome::Granted)
@@ -141,7 +142,7 @@ impl World {
     }
 }
 
-/// One history.
+/// Runs one history.
 fn history(options: &Options) {
     let world = Arc::new(World::new(options));
     let workers = Workers::with_seed(thread_rng().next_u64());
@@ -166,7 +167,7 @@ fn history(options: &Options) {
     assert!(left.queues.is_empty(), "L7: left behind\n{left}");
 }
 
-/// Says what failed.
+/// Prints what failed.
 struct Playing<'o>(&'o Options, u64);
 
 impl Drop for Playing<'_> {
@@ -204,7 +205,8 @@ fn play(kind: ManagerKind, inherit: Inheritance) {
 
 fn run(scheduler: impl Scheduler + 'static, options: &Options) {
     let mut config = Config::new();
-    // A manager's tables are made on it before they go to the heap, unless the build is optimised across crates.
+    // A manager's tables are made on it before they go to the heap, unless the build is optimised
+    // across crates.
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
     let options = options.clone();

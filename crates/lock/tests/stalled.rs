@@ -1,11 +1,13 @@
-//! One transaction that never ends: what it keeps from being used again; and what happens when nothing is.
+//! One transaction that never ends: how much it keeps from reuse, and what happens when no request
+//! is free.
 //!
-//! Counted, and in one thread, so that nothing depends on who runs when: a transaction has taken its locks
-//! and does nothing more, while others, overlapping so that a name they share is always held, take and
-//! release a million. It may be asleep in the middle of reading rows, pinned there. Under epochs it keeps the
-//! requests it has and a few that came with them; under the older rule nothing that was released after it
-//! began is used again, and memory grows. Who sleeps in a walk past a chain does keep requests from being used
-//! again: up to the limit, and then whoever asks is refused.
+//! Counted, and in one thread, so that nothing depends on the scheduler. A transaction has taken
+//! its locks and does nothing more. Others, overlapping so that a shared name is always held, take
+//! and release a million locks. The stalled one may sleep while it reads rows, and be pinned there.
+//! Under epochs it keeps its own requests from reuse, and a few that came with them. Under the
+//! older rule no request released after it began is reused, and memory grows. A thread that sleeps
+//! in a walk along a chain does keep requests from reuse: up to the limit, and then requests are
+//! refused.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -19,7 +21,8 @@ use foxton_sync::worker::{Worker, Workers};
 
 const LOCKS: usize = 1_000_000;
 const OTHERS: usize = 8;
-/// Locks of a transaction: of the table, and of keys, the first of which the stalled one reads too.
+/// Locks of a transaction: of the table, and of keys, the first of which the stalled one reads,
+/// too.
 const KEYS: u64 = 9;
 const TABLE: Name = Name::table(1);
 
@@ -31,7 +34,7 @@ fn take(locks: &AnyManager, worker: &Worker, owner: &mut Owner, first: u64) {
     }
 }
 
-/// Bytes of the manager after a tenth of the locks, and after all.
+/// Returns the bytes of the manager after a tenth of the locks, and after all.
 fn grown(kind: ManagerKind, stalls: bool) -> [usize; 2] {
     let workers = Workers::with_seed(1);
     let sleeping = workers.worker();
@@ -50,7 +53,8 @@ fn grown_beside(
     before: impl FnOnce(&AnyManager, &mut Owner),
 ) -> [usize; 2] {
     let mut options = Options::default();
-    // In the document's form each chain keeps a few that are obsolete: few chains, soon all warm.
+    // In the form of the paper each chain keeps a few obsolete requests: few chains, all of them
+    // used soon.
     (options.kind, options.bucket_count) = (kind, 1024);
     let locks = AnyManager::new(&options);
     let mut sleeper = locks.owner();
@@ -80,7 +84,7 @@ fn grown_beside(
 }
 
 #[test]
-fn under_epochs_a_stalled_transaction_keeps_nothing_from_being_used_again() {
+fn under_epochs_a_stalled_transaction_does_not_prevent_reuse() {
     for kind in [ManagerKind::Staged, ManagerKind::StagedPaper] {
         for stalls in [false, true] {
             let [early, late] = grown(kind, stalls);
@@ -99,11 +103,11 @@ fn under_the_older_rule_memory_grows_for_as_long_as_it_stalls() {
     assert!(late > 40 * LOCKS, "{late} bytes");
 }
 
-/// Names that nobody else asks for.
+/// Names that no other owner requests.
 const KEPT: Name = Name::advisory(1 << 40);
 const OTHER: Name = Name::advisory(2 << 40);
 
-/// What an owner has done, of whom no transaction runs any more, though it was never told to release all.
+/// Steps of an owner without a running transaction, though it never called `release_all`.
 type Done = fn(&AnyManager, &Worker, &mut Owner);
 
 fn keep(locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
@@ -111,7 +115,7 @@ fn keep(locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
     owner.retain();
 }
 
-/// Asks for what somebody else holds, who lets go of it afterwards.
+/// Requests a lock that another owner holds, which then releases it.
 fn beside_a_holder(locks: &AnyManager, worker: &Worker, ask: impl FnOnce()) {
     let mut holder = locks.owner();
     assert!(
@@ -175,7 +179,7 @@ const DONE: &[(&str, Done)] = &[
 ];
 
 #[test]
-fn under_the_older_rule_memory_waits_for_nobody_of_whom_no_transaction_runs() {
+fn under_the_older_rule_memory_waits_only_for_running_transactions() {
     for (what, done) in DONE {
         let workers = Workers::with_seed(1);
         let sleeping = workers.worker();
@@ -197,7 +201,8 @@ fn limited(kind: ManagerKind) -> AnyManager {
     AnyManager::new(&options)
 }
 
-/// Asks until somebody is refused, and says after how many; for ever, it seems, if nobody ever is.
+/// Requests until one is refused, and returns how many were granted. Does not end if none is
+/// refused.
 fn until_refused(mut ask: impl FnMut(u64) -> Outcome) -> u64 {
     (0..20 * u64::from(LIMIT))
         .find(|&number| match ask(number) {
@@ -211,7 +216,7 @@ fn until_refused(mut ask: impl FnMut(u64) -> Outcome) -> u64 {
 }
 
 #[test]
-fn who_asks_for_more_than_there_is_room_for_is_refused_and_keeps_what_it_has() {
+fn a_request_beyond_the_limit_is_refused_and_its_owner_keeps_its_locks() {
     for kind in [ManagerKind::Staged, ManagerKind::StagedPaper] {
         let locks = limited(kind);
         let workers = Workers::with_seed(1);
@@ -226,7 +231,7 @@ fn who_asks_for_more_than_there_is_room_for_is_refused_and_keeps_what_it_has() {
             |number| locks.lock(&worker, &mut owner, Name::advisory(number), Mode::S, None);
         let count = until_refused(&mut ask);
         assert!(count.abs_diff(u64::from(LIMIT)) < 256, "{kind}: {count}");
-        // Nothing has changed, and what is held already needs no room.
+        // Nothing has changed, and a lock that is held already needs no request.
         assert!(matches!(ask(0), Outcome::Held));
         assert!(matches!(ask(count), Outcome::Refused(_)));
         assert_eq!(owner.lock_count() as u64, count);

@@ -211,7 +211,7 @@ fn a_transaction_reads_for_a_moment_as_often_as_it_likes() {
 }
 
 #[test]
-fn who_holds_as_many_as_there_are_is_refused_the_next() {
+fn an_owner_without_free_orders_is_refused() {
     on_every_stage(|stage| {
         if stage.asked == Scenario::Shared {
             return; // Remembered locks can share an order.

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_way_often_gives_way_no_more() {
+    fn a_frequent_victim_is_not_chosen_again() {
         let large = waiting(0, 1000, 1);
         let lost = |defeats| {
             let cycle = [large.clone(), defeated(defeats, waiting(1, 1, 9))];
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_for_a_step_that_has_ended_is_not_lost() {
+    fn a_blocker_named_for_a_stale_step_is_not_lost() {
         let graph = StepEnds {
             owners: OwnerTable::new(),
             aborted: AtomicU64::new(0),

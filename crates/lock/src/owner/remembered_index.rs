@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_new_again_after_the_end() {
+    fn a_seen_hash_is_new_again_after_the_end() {
         let mut lookup = RememberedIndex::default();
         lookup.enable_fast_path(64);
         for _ in 0..1000 {

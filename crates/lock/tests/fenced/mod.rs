@@ -1,8 +1,8 @@
-//! Each manager with every pair of fences that it may come to have, of whatever system.
+//! Each manager with every pair of fences that it may have on any system.
 
 use foxton_lock::any::{Fences, ManagerKind};
 
-/// The pairs that make a difference to `kind`.
+/// Returns the pairs that make a difference to `kind`.
 pub(crate) fn fences(kind: ManagerKind) -> &'static [Fences] {
     match kind {
         ManagerKind::Direct | ManagerKind::DirectFifo => &Fences::ALL,

@@ -1,22 +1,26 @@
-//! A manager with an order of its own, and the reference that follows it: what both must agree in all the same.
+//! A manager with an order of its own, and the reference that follows it: properties in which both
+//! must agree all the same.
 
 use super::*;
 
-/// A history of one manager, and the reference behind it.
+/// A history of one manager, and the reference that follows it.
 ///
-/// * Whatever one gets, now or at the end of a wait, the reference has free for it (L1), and says as well whether
-///   it had that already (L2).
-/// * Who waits or is refused for a name that nobody else waits for, would be by the reference.
-/// * A request that is refused changes nothing that can be seen (L3).
-/// * Whoever stands in a line has somebody in its way, who holds the name or stands before it (L4).
-/// * After each step every owner holds the same of both, and so it does when some are given back, or all (L7).
-/// * When nobody asks any more and whoever has all it asked for ends, everybody comes to have it (L6).
+/// * Every lock granted, now or at the end of a wait, is free in the reference (L1), and both agree
+///   on whether it was held already (L2).
+/// * A request that waits or is refused for a name without other waiters would also be blocked in
+///   the reference.
+/// * A refused request has no visible effect (L3).
+/// * Every waiter is blocked by a holder or by an earlier waiter (L4).
+/// * After each step every owner holds the same in both, also after some locks are released, or all
+///   (L7).
+/// * When no more requests come and every owner with all its locks ends, all waiters are granted
+///   (L6).
 struct Followed {
     world: World,
     reference: World,
-    /// Whether it is the requester who gives way in a deadlock, so that nobody else is refused.
+    /// True if the requester is the victim of a deadlock, so that no other request is refused.
     by_requester: bool,
-    /// What each waits for.
+    /// The name and mode that each owner waits for.
     awaited: [Option<(Name, Mode)>; OWNERS],
     granted_later: usize,
 }
@@ -33,7 +37,7 @@ impl Followed {
         }
     }
 
-    /// The step there, and what follows from it here.
+    /// Takes the step there, and what follows from it here.
     fn take(&mut self, worker: &Worker, step: Step) {
         let before = self.world.shown(worker);
         let said = self.world.take(worker, step);
@@ -66,7 +70,7 @@ impl Followed {
                     );
                 }
             }
-            // What it waited for, granted or not, it does not have.
+            // It does not hold the lock it waited for, granted or not.
             Step::Cancel(who) => self.awaited[who] = None,
             Step::TimeOut(_) => {}
             _ => assert_eq!(self.reference.take(worker, step), said),
@@ -87,7 +91,7 @@ impl Followed {
         }
     }
 
-    /// Asks the reference for the same, now or never.
+    /// Requests the same from the reference, without waiting.
     fn ask(&mut self, worker: &Worker, step: Step) -> String {
         let now = match step {
             Step::Request(who, name, mode, _) => Step::Request(who, name, mode, WaitMode::Refuse),
@@ -97,8 +101,8 @@ impl Followed {
         self.reference.take(worker, now)
     }
 
-    /// What is not granted at once would not be by the reference. Where others wait for the name, that is for its
-    /// order to say, and here nobody stands in line.
+    /// Checks that a request which is not granted at once would be blocked in the reference. If
+    /// others wait for the name, its order decides, and here there are no waiters.
     fn in_the_way(&mut self, worker: &Worker, step: Step) {
         let (Step::Request(_, name, ..) | Step::Scan(_, name, ..)) = step else {
             unreachable!("no request");
@@ -110,8 +114,9 @@ impl Followed {
         }
     }
 
-    /// Nobody asks any more: whoever waits looks, and the others end. In two rounds one at least comes to its end: the
-    /// first of those who wait sees in one that it can go on, and ends in the next.
+    /// Ends the history: no more requests come, waiters are polled, and the others end. In two
+    /// rounds at least one owner ends: the first waiter sees in one round that it is granted, and
+    /// ends in the next.
     fn end(&mut self, worker: &Worker) {
         for _ in 0..2 * OWNERS {
             for who in 0..OWNERS {
@@ -131,7 +136,7 @@ impl Followed {
     }
 }
 
-/// Plays a history with the reference behind it; says how many waits ended well.
+/// Plays a history with the reference behind it; returns how many waits ended with the lock.
 pub(crate) fn follow(
     played: History,
     steps: usize,
@@ -163,7 +168,7 @@ pub(crate) fn follow(
     followed.granted_later
 }
 
-/// Says what was played, when something fails.
+/// Prints the history when something fails.
 struct Past {
     told: String,
     steps: Vec<Step>,

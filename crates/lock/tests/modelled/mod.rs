@@ -1,7 +1,8 @@
-//! What the models of whole managers share.
+//! Shared parts of the models of whole managers.
 //!
-//! A worker that goes gives back its slots, and each step of that is one more place where the checker may
-//! switch threads: so a thread gives its worker back when it is joined, and the world ends in one thread.
+//! A dropped worker gives back its slots, and each step of that is one more place where the checker
+//! may switch threads. So a thread returns its worker when it is joined, and the workers are
+//! dropped in one thread.
 
 #![allow(dead_code, unreachable_pub, reason = "each model uses what it needs")]
 
@@ -21,25 +22,25 @@ use foxton_sync::{
 pub const A: Name = Name::table(1);
 pub const B: Name = Name::table(2);
 
-/// Every interleaving with two preemptions at most, as crossbeam does.
+/// Runs every interleaving with two preemptions at most, as crossbeam does.
 pub fn model(body: impl Fn() + Send + Sync + 'static) {
     model_within(2, body);
 }
 
-/// Every interleaving with so many preemptions at most.
+/// Runs every interleaving with `preemptions` at most.
 pub fn model_within(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(body);
 }
 
-/// Two workers at a manager of one chain or bucket.
+/// Returns a manager of one chain or bucket, and two workers.
 pub fn manager(kind: ManagerKind) -> (Arc<AnyManager>, Worker, Worker) {
     let (locks, workers) = manager_for(kind);
     (locks, workers.worker(), workers.worker())
 }
 
-/// The same for more than two.
+/// The same for more than two workers.
 pub fn manager_for(kind: ManagerKind) -> (Arc<AnyManager>, Workers) {
     let mut options = Options::tiny();
     (options.kind, options.bucket_count) = (kind, 1);
@@ -69,7 +70,7 @@ impl<T> Beside<T> {
     }
 }
 
-/// Does something beside the caller.
+/// Runs `body` in a thread beside the caller.
 pub fn beside<T: 'static>(
     locks: &Arc<AnyManager>,
     worker: Worker,
@@ -87,7 +88,7 @@ pub fn released(locks: &Arc<AnyManager>, worker: Worker, mut owner: Owner) -> Be
     })
 }
 
-/// Asks for what the other has, and says whether it was the victim.
+/// Requests what the other has, and returns true if it was the victim.
 pub fn cross(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
     let outcome = locks.lock(worker, owner, name, Mode::X, None);
     let lost = match outcome {

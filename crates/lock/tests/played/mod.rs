@@ -1,5 +1,5 @@
-//! A manager of which one thread plays all owners, so that there is neither time nor chance in it. Who waits is
-//! asleep until it is polled.
+//! A manager of which one thread plays all owners, so that there is neither time nor chance in it.
+//! A waiter sleeps until it is polled.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses what it needs")]
 
@@ -46,7 +46,7 @@ impl Table {
         Name::key(1, &key.to_be_bytes(), &self.hasher)
     }
 
-    /// An owner with what a key needs above it.
+    /// Returns an owner with the locks that a key needs above it.
     pub fn owner(&self) -> Owner {
         let mut owner = self.locks.owner();
         let (worker, table) = (&self.worker, Name::table(1));
@@ -55,7 +55,7 @@ impl Table {
         owner
     }
 
-    /// Whether it is granted at once; if not, it waits.
+    /// Returns true if the request is granted at once; if not, it waits.
     pub fn asks(&self, owner: &mut Owner, name: Name, mode: Mode) -> bool {
         match self.request(owner, name, mode, WaitMode::Wait) {
             Reply::Granted => true,
@@ -70,13 +70,13 @@ impl Table {
         reply
     }
 
-    /// Wakes it.
+    /// Wakes a waiter.
     pub fn polled(&self, owner: &mut Owner) -> Poll<Outcome> {
         let mut context = Context::from_waker(Waker::noop());
         self.locks.poll_wait(&self.worker, owner, &mut context)
     }
 
-    /// Wakes it, and says whether it has what it waited for.
+    /// Wakes a waiter, and returns true if it has its lock.
     pub fn is_granted(&self, owner: &mut Owner) -> bool {
         match self.polled(owner) {
             Poll::Pending => false,

@@ -1,4 +1,4 @@
-//! Far more threads than cores, on every manager over every latch; quick here, as long as you like
+//! Far more threads than cores, on every manager over every latch. Quick here, and for any duration
 //! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
 
 use foxton_lock::any::{Fences, Inheritance, ManagerKind, Options};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 mod run;
 
-/// Runs `run` on every manager over every latch, and sums what came of it.
+/// Runs `run` on every manager over every latch, and sums the results.
 fn on_all(
     millis: u64,
     threads: usize,
@@ -17,8 +17,8 @@ fn on_all(
     let mut sum = run::Done::default();
     for kind in ManagerKind::ALL {
         for latch in latch::Kind::ALL {
-            // Where nothing is elided these are latches that have their turn anyway: one manager is enough. Where it
-            // is emulated, it is they that are asked about.
+            // Without elision these latches are among the others anyway, and one manager is enough.
+            // With emulation they are the subject of the test.
             let elides = !latch::Kind::PLAIN.contains(&latch);
             let turn = match cfg!(feature = "emulated") {
                 true => elides,
@@ -39,15 +39,15 @@ fn on_all(
                 millis
             };
             let duration = Duration::from_millis(millis);
-            // A queue latch is handed over in strict order, so each pass costs a turn of the
-            // scheduler over all threads: the long form shows how slow that is.
+            // A queue latch is granted in strict order, so each pass costs a turn of the scheduler
+            // over all threads: the long form shows how slow that is.
             let threads = if latch == latch::Kind::Queue {
                 threads.min(128)
             } else {
                 threads
             };
-            // A race detector makes everything ten times slower, and needs no crowd to see a race. Neither does who
-            // asks about passes that are emulated: each crowd takes a second to be made to wait in them.
+            // A race detector makes everything ten times slower, and needs no crowd to see a race.
+            // Nor does a test of emulated passes: each crowd takes a second to wait in them.
             let threads = if cfg!(any(foxton_tsan, feature = "emulated")) {
                 threads.min(64)
             } else {
@@ -80,10 +80,11 @@ fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
     assert!(done.busy > 0 && done.timeouts > 0, "{done}");
 }
 
-/// The ways that are walked where the shortest one is closed. Whether the fences themselves are whole is a matter of two
-/// instructions that must meet: the models of `loom_direct` and the litmus of `foxton_sync::asymmetric` say that.
+/// The paths that are taken when the fast path is closed. The models of `loom_direct` and the
+/// litmus test of `foxton_sync::asymmetric` check the fences themselves, which is a matter of two
+/// instructions that must meet.
 #[test]
-fn where_the_system_has_no_barrier_full_fences_keep_out_who_must_be_kept_out() {
+fn without_a_system_barrier_full_fences_exclude_conflicts() {
     for kind in [ManagerKind::Direct, ManagerKind::DirectFifo] {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (kind, true);
@@ -104,7 +105,7 @@ fn where_the_system_has_no_barrier_full_fences_keep_out_who_must_be_kept_out() {
 }
 
 #[test]
-fn a_deadlock_storm_hangs_nobody() {
+fn no_thread_hangs_in_a_deadlock_storm() {
     let done = on_all(100, 64, 4, run::threads);
     assert!(done.deadlocks > 100, "{done}");
 }

@@ -1,10 +1,10 @@
-//! What stands under one key: three counters that every writer moves one after the other.
+//! Data under one key: three counters that every writer increments one after the other.
 //!
-//! Two of them are atomic and moved apart from each other: were two writers inside at once, or a reader
+//! Two of them are atomic and incremented separately: with two writers inside at once, or a reader
 //! beside a writer, they would differ. The third is plain memory. It shows what atomics would hide,
-//! that a lock orders what is done under it: a race detector (`just tsan`) reports a read or a write of
-//! it that does not come after the last one. Whether the detector would see such a thing here is tried
-//! with `FOXTON_PLANTED_RACE` set, for readers then write.
+//! that a lock orders what is done under it. A race detector (`just tsan`) reports a read or a
+//! write of it that does not come after the last one. To try whether the detector would see such a
+//! race, set `FOXTON_PLANTED_RACE`, because readers write then.
 
 use foxton_lock::mode::{KeyPart, Mode};
 use foxton_sync::{
@@ -13,7 +13,7 @@ use foxton_sync::{
 };
 use std::{env, sync::LazyLock, thread};
 
-/// The counters under one key.
+/// Counters under one key.
 #[derive(Debug, Default)]
 pub(crate) struct Pair {
     first: AtomicU64,
@@ -21,22 +21,22 @@ pub(crate) struct Pair {
     plain: UnsafeCell<u64>,
 }
 
-// SAFETY: `plain` is reached in `write` and `read` alone, under locks that keep everybody else out, or
-// every writer (L1). That they do is what is tested here.
+// SAFETY: `plain` is reached in `write` and `read` alone, under locks that exclude all others, or
+// every writer (L1). The test checks that they do.
 unsafe impl Sync for Pair {}
 
 static PLANTED: LazyLock<bool> =
     LazyLock::new(|| cfg!(foxton_tsan) && env::var_os("FOXTON_PLANTED_RACE").is_some());
 
 impl Pair {
-    /// Moves the counters, for whoever holds their key in `held`.
+    /// Increments the counters, for an owner that holds their key in `held`.
     pub(crate) fn write(&self, worker: &Worker, held: Mode) {
         assert!(
             held.key_part() == KeyPart::X,
             "who writes holds the key alone"
         );
         let before = self.show(held);
-        // Loads and stores, not additions: it is the lock that keeps them together.
+        // Loads and stores, not additions, because the lock keeps them consistent.
         self.first.store(before + 1, Relaxed);
         if worker.random_below(8) == 0 {
             thread::yield_now();
@@ -47,7 +47,7 @@ impl Pair {
         self.plain.with_mut(|plain| unsafe { *plain += 1 });
     }
 
-    /// What the counters show, to whoever holds their key or their table in `held`.
+    /// Returns the counters, for an owner that holds their key or their table in `held`.
     pub(crate) fn read(&self, held: Mode) -> u64 {
         let shows = self.show(held);
         if *PLANTED {
@@ -64,7 +64,7 @@ impl Pair {
         );
         let (second, first) = (self.second.load(Relaxed), self.first.load(Relaxed));
         assert_eq!(first, second, "L1: a reader beside a writer");
-        // SAFETY: the key, or its whole table, is held, so nobody writes.
+        // SAFETY: the key, or its whole table, is held, so no thread writes.
         let plain = self.plain.with(|plain| unsafe { *plain });
         assert_eq!(
             plain, first,

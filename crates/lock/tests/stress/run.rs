@@ -1,5 +1,5 @@
-//! Many threads, few keys, and counters under each key that show whether the locks keep apart who must
-//! be kept apart.
+//! Many threads, few keys, and counters under each key that show whether the locks exclude
+//! conflicting owners.
 
 use foxton_lock::{
     any::{AnyManager, Options},
@@ -29,7 +29,7 @@ mod pair;
 
 use pair::Pair;
 
-/// What one run does.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
@@ -39,7 +39,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) transactions: u64,
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// What is done under the locks that `owner` holds.
+    /// Runs under the locks that `owner` holds.
     fn work(&self, worker: &Worker, owner: &Owner) {
         let whole = owner.held_mode(TABLE).filter(|&mode| mode == Mode::X);
         for (pair, &name) in self.pairs.iter().zip(&self.names) {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Asks as a scan does.
+    /// Requests as a scan does.
     fn scan(
         &self,
         worker: &Worker,
@@ -124,12 +124,12 @@ impl World {
         }
     }
 
-    /// Nobody is left, and every write was made.
+    /// Checks that no lock is left, and every write was made.
     fn check(&self, worker: &Worker) {
         self.locks.verify(worker);
         let left = self.locks.inspect(worker);
         assert!(left.queues.is_empty(), "L7: left behind\n{left}");
-        // Everybody else is gone, which is more than any lock.
+        // All threads are gone, which is more than any lock.
         let written: u64 = self.pairs.iter().map(|pair| pair.read(Mode::X)).sum();
         assert_eq!(written, self.writes.load(Relaxed), "a write was lost");
     }
@@ -146,13 +146,13 @@ impl World {
     }
 }
 
-/// Rounds of each thread at least, however long it takes: on a machine with much else to do a window
-/// may pass before a thread has run at all, and then nothing would be shown.
+/// Minimum rounds of each thread, however long it takes: on a busy machine a window may pass before
+/// a thread has run at all, and then the test would show nothing.
 const LEAST_ROUNDS: u32 = 10;
 
 /// Threads that lock keys in random order and wait for them asleep: deadlocks, deadlines and
-/// refusals all the time, and every wait ends. Who began them watches: were one forgotten in its sleep, nobody would come
-/// to an end, and nothing be said.
+/// refusals all the time, and every wait ends. The starting thread watches them: if a sleeping
+/// thread were forgotten, the test would hang and report nothing.
 pub(crate) fn threads(settings: &Settings) -> Done {
     let world = World::new(settings);
     let workers = Workers::with_seed(settings.seed);
@@ -179,7 +179,7 @@ pub(crate) fn threads(settings: &Settings) -> Done {
                     world.locks.release_all(&worker, &mut owner);
                     match ended {
                         Ok(committed) => transactions.fetch_add(u64::from(committed), Relaxed),
-                        // Nobody is left behind what it held, so that it is heard.
+                        // No lock of a panicked thread is left, so that the panic is reported.
                         Err(violation) => resume_unwind(violation),
                     };
                     progress.rounds.fetch_add(1, Relaxed);
@@ -191,14 +191,14 @@ pub(crate) fn threads(settings: &Settings) -> Done {
     done(&world, &workers.worker(), transactions.into_inner())
 }
 
-/// How far all have come, and who looks after it.
+/// Progress of all threads, and the thread that watches it.
 struct Progress {
     rounds: AtomicU64,
     ended: AtomicU64,
     watcher: Thread,
 }
 
-/// One of those who are looked after; it says when it has ended, however that was.
+/// A watched thread; dropping this records that it has ended, however that was.
 struct AtWork<'p>(&'p Progress);
 
 impl Drop for AtWork<'_> {
@@ -209,7 +209,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Progress {
-    /// This thread is to watch.
+    /// The calling thread will watch.
     fn new() -> Self {
         Self {
             rounds: AtomicU64::new(0),
@@ -218,8 +218,9 @@ impl Progress {
         }
     }
 
-    /// Until all of so many have ended. If nobody comes round for as long as [`LOST`] says, it tells who waits for whom
-    /// and ends the process: who sleeps cannot be told to panic.
+    /// Waits until `threads` threads have ended. If none makes progress for as long as [`LOST`]
+    /// says, prints the wait-for graph and ends the process, because a sleeping thread cannot be
+    /// made to panic.
     fn watch(&self, threads: u64, world: &World, worker: &Worker) {
         let (mut seen, mut last, mut looked) = ((0, 0), Instant::now(), Duration::ZERO);
         loop {
@@ -232,12 +233,13 @@ impl Progress {
                 (seen, looked) = (now, Duration::ZERO);
             }
             if looked >= LOST {
-                // Whoever looks may be held up itself, by a latch that nobody gives back.
+                // The inspecting thread may be held up itself, by a latch that is never dropped.
                 thread::spawn(|| {
                     thread::sleep(Duration::from_secs(10));
                     abort();
                 });
-                // Past what the test's harness keeps of the output until the end that does not come.
+                // Bypasses the test harness, which keeps the output until an end that does not
+                // come.
                 let _ = writeln!(
                     stderr(),
                     "a thread was never woken: {ended} of {threads} have ended, after {rounds} rounds of all; left are"
@@ -264,7 +266,7 @@ fn done(world: &World, worker: &Worker, transactions: u64) -> Done {
     }
 }
 
-/// Whether all its locks were granted.
+/// Returns true if all its locks were granted.
 fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
     let table = if worker.random_below(200) == 0 {
         Mode::X
@@ -298,7 +300,7 @@ fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
     true
 }
 
-/// A task's waker that only says that it was called.
+/// A task's waker that only records its call.
 #[derive(Debug, Default)]
 struct Called(AtomicU64);
 
@@ -316,14 +318,15 @@ struct Task {
 }
 
 const TASKS: usize = 16;
-/// A wait that is looked at for longer than this, after all that could end it from outside, was lost.
+/// Time after which a wait is lost, although everything that could end it has happened.
 const LOST: Duration = Duration::from_secs(60);
-/// What one look counts for at most: while a process is suspended, or a thread does not run, nobody looks.
+/// Most time that one check counts for: while a process is suspended, or a thread does not run, no
+/// thread checks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Tasks, some per thread, whose futures are dropped at random and whose waits are ended at random by
-/// other threads. A task is polled only when its waker was called: a lost wake-up would hang it. In the end nobody drops
-/// or ends anything any more, so that nothing else comes to its help.
+/// Tasks, some per thread, whose futures are dropped at random and whose waits other threads end at
+/// random. A task is polled only when its waker was called, so a lost wake-up would hang it. In the
+/// end no future is dropped and no wait is ended any more, so that nothing else can help.
 pub(crate) fn tasks(settings: &Settings) -> Done {
     let world = World::new(settings);
     let workers = Workers::with_seed(settings.seed);
@@ -376,7 +379,7 @@ fn new_task(world: &World) -> Task {
     }
 }
 
-/// One turn of one task; whether a transaction ended well.
+/// Runs one turn of one task; returns true if a transaction ended with its locks.
 fn turn(
     world: &World,
     worker: &Worker,
@@ -432,7 +435,8 @@ fn turn(
         .request(worker, owner, name, mode, WaitMode::Wait)
     {
         lock(tickets).push(owner.wait_ticket().expect("a wait"));
-        // The first poll registers the waker; if the wait has ended by then, it says so.
+        // The first poll registers the waker; if the wait has ended by then, it returns the
+        // outcome.
         if let Poll::Ready(Outcome::Refused(_)) =
             world
                 .locks
@@ -445,7 +449,7 @@ fn turn(
     false
 }
 
-/// Ends some wait that somebody began, if it goes on.
+/// Ends some open wait.
 fn interrupt(world: &World, worker: &Worker, tickets: &Mutex<Vec<WaitTicket>>) {
     let ticket = {
         let mut tickets = lock(tickets);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_revoked_again_soon_stays_real_for_longer() {
+    fn a_granule_revoked_again_soon_stays_real_for_longer() {
         let granule = Granule::default();
         let mut now = 0;
         let mut spans = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dear_to_revoke_stays_real_for_a_multiple_of_it() {
+    fn a_costly_revocation_keeps_a_granule_real_for_a_multiple_of_it() {
         let granule = Granule::default();
         granule.add_strong();
         granule.make_real(HOLD_OFF, at(0), Duration::from_secs(1), false);

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_again() {
+    fn appended_entries_are_read_again() {
         let list = RememberedLocks::default();
         for number in 0..1000 {
             assert_eq!(append(&list, number), number as u32);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_converted_is_shown_once_and_collected() {
+    fn a_converted_lock_is_shown_once_and_taken() {
         let list = RememberedLocks::default();
         for number in 0..100 {
             append(&list, number);

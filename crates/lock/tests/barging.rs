@@ -1,8 +1,8 @@
-//! What is granted to somebody who waits, and goes to somebody else before it is seen: only where it may, only
-//! as often as it may, and without a trace.
+//! Barging: a lock granted to a sleeping waiter goes to another request before the waiter has seen
+//! it. It does so only where allowed, only so often, and without a trace.
 //!
-//! One thread plays everybody, so that there is neither time nor chance in it. Who waits is asleep until it is
-//! polled.
+//! One thread plays all owners, so that there is neither time nor chance in it. A waiter sleeps
+//! until it is polled.
 
 use foxton_lock::{
     any::{ManagerKind, Options},
@@ -17,7 +17,7 @@ use std::{ops::Deref, task::Poll, thread, time::Duration};
 
 mod played;
 
-/// A table of which one name is looked at.
+/// A table with the one name under test.
 struct Hot(Table, Name);
 
 impl Deref for Hot {
@@ -38,7 +38,7 @@ impl Hot {
         Self(table, hot)
     }
 
-    /// Whether it is granted at once; if not, it waits.
+    /// Returns true if the request is granted at once; if not, it waits.
     fn asks(&self, owner: &mut Owner, mode: Mode) -> bool {
         self.0.asks(owner, self.1, mode)
     }
@@ -59,7 +59,8 @@ impl Hot {
         self.0.asks(owner, self.name(1), WRITE)
     }
 
-    /// One that has the other name and waits to write this one. It has given way before, and will not again.
+    /// Returns an owner that holds the other name and waits to write this one. It was a victim
+    /// before, and will not be one again.
     fn waits_with_the_other(&self) -> Owner {
         let mut owner = self.owner();
         owner.set_defeats(20);
@@ -68,7 +69,7 @@ impl Hot {
         owner
     }
 
-    /// It asks for the other name, closes a circle, and gives way.
+    /// Requests the other name, which closes a cycle, and is the victim.
     fn gives_way(&self, mut owner: Owner) {
         assert!(!self.asks_for_the_other(&mut owner));
         assert_eq!(self.locks.deadlocks().len(), 1);
@@ -77,7 +78,7 @@ impl Hot {
         self.end(owner);
     }
 
-    /// One that waits to write, and to which the lock was granted.
+    /// Returns an owner that waits to write, and to which the lock was granted.
     fn asleep(&self) -> Owner {
         let first = self.holds(WRITE);
         let asleep = self.waits(WRITE);
@@ -85,7 +86,7 @@ impl Hot {
         asleep
     }
 
-    /// Each in its turn has the lock, none before those ahead have ended, and nobody is left.
+    /// Each owner has the lock in its turn, none before those ahead have ended, and none is left.
     fn have_their_turns<const N: usize>(&self, line: [Owner; N]) {
         let mut line = line.into_iter();
         while let Some(mut owner) = line.next() {
@@ -100,7 +101,7 @@ impl Hot {
 }
 
 #[test]
-fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
+fn requests_barge_past_a_sleeper_only_so_often() {
     for kind in ManagerKind::ALL {
         for mode in [READ, UPDATE, WRITE] {
             let table = Hot::new(kind);
@@ -114,7 +115,7 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
                 table.end(owner);
                 passed += 1;
             };
-            // Not by who would share it with others: they would never cease.
+            // Not past a lock that it would share, because such requests might never end.
             let most = match kind {
                 ManagerKind::Direct if mode == WRITE => kind.max_overtaken(),
                 _ => 0,
@@ -130,17 +131,18 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
     }
 }
 
-/// Who passes may hold the lock for long: what counts is not only how often.
+/// A request that barges may hold the lock for long, so the number of bargings is not the only
+/// limit.
 #[test]
-fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
+fn barging_past_a_waiter_ends_after_the_window() {
     for long in [Duration::ZERO, Duration::MAX] {
         let mut options = Options::tiny();
         (options.kind, options.barging_window) = (ManagerKind::Direct, long);
         let table = Hot::of(Table::with(&options));
         let mut asleep = table.asleep();
-        // Longer than a tick of the clock.
+        // Longer than a clock tick.
         let tick = Duration::from_millis(30);
-        thread::sleep(tick); // However long it has had the lock.
+        thread::sleep(tick); // The time for which it has the lock does not matter.
         let passer = table.holds(WRITE);
         thread::sleep(tick);
         table.end(passer);
@@ -160,9 +162,9 @@ fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
     }
 }
 
-/// From the first time on, and not from the last.
+/// The window counts from the first barging, and not from the last.
 #[test]
-fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
+fn further_barging_does_not_extend_the_window() {
     let mut options = Options::tiny();
     (options.kind, options.barging_window) = (ManagerKind::Direct, Duration::from_millis(100));
     let table = Hot::of(Table::with(&options));
@@ -185,9 +187,9 @@ fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
     table.nobody_is_left();
 }
 
-/// A session may hold a number for hours, and ask for it again as soon as it has let go.
+/// A session may hold a number for hours, and request it again as soon as it has released it.
 #[test]
-fn numbers_are_had_in_turn() {
+fn advisory_numbers_are_granted_in_turn() {
     for kind in ManagerKind::ALL {
         let table = Hot(Table::new(kind), Name::advisory(7));
         let session = table.holds(Mode::X);
@@ -203,7 +205,7 @@ fn numbers_are_had_in_turn() {
 }
 
 #[test]
-fn who_has_seen_its_lock_keeps_it() {
+fn a_grant_that_was_seen_is_final() {
     let table = Hot::new(ManagerKind::Direct);
     let mut owner = table.asleep();
     assert!(table.is_granted(&mut owner));
@@ -214,9 +216,9 @@ fn who_has_seen_its_lock_keeps_it() {
     table.nobody_is_left();
 }
 
-/// It is first again, and so before those who came after it.
+/// It is first again, and so before requests that came after it.
 #[test]
-fn who_was_passed_stands_where_it_stood() {
+fn a_waiter_that_was_passed_keeps_its_position() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let (mut asleep, mut second) = (table.waits(WRITE), table.waits(READ));
@@ -234,7 +236,7 @@ fn who_was_passed_stands_where_it_stood() {
 }
 
 #[test]
-fn what_several_were_granted_is_not_taken_from_them() {
+fn a_grant_to_several_waiters_is_not_revoked() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let readers = [table.waits(READ), table.waits(READ)];
@@ -249,9 +251,9 @@ fn what_several_were_granted_is_not_taken_from_them() {
     table.nobody_is_left();
 }
 
-/// Nor is a stronger mode taken from who held a weaker one before.
+/// Nor is a stronger mode revoked from an owner that held a weaker one before.
 #[test]
-fn a_conversion_is_neither_passed_nor_passes() {
+fn conversions_neither_barge_nor_are_passed() {
     let table = Hot::new(ManagerKind::Direct);
     let (mut converts, reader) = (table.holds(READ), table.holds(READ));
     assert!(!table.asks(&mut converts, WRITE));
@@ -262,7 +264,7 @@ fn a_conversion_is_neither_passed_nor_passes() {
         "granted, and not taken back"
     );
     table.end(converts);
-    // `late` is asleep with the lock now.
+    // `late` sleeps with the lock now.
     let passer = table.holds(WRITE);
     assert!(!table.is_granted(&mut late));
     table.end(passer);
@@ -271,9 +273,9 @@ fn a_conversion_is_neither_passed_nor_passes() {
     table.nobody_is_left();
 }
 
-/// Who converts waits for the sleeper, and would wait for whoever took its place.
+/// The conversion waits for the sleeper, and would wait for the request that took its place.
 #[test]
-fn nobody_passes_a_sleeper_for_whom_a_conversion_waits() {
+fn no_request_barges_past_a_sleeper_with_a_waiting_conversion() {
     let table = Hot::new(ManagerKind::Direct);
     let (first, mut converts) = (table.holds(UPDATE), table.holds(READ));
     let mut asleep = table.waits(UPDATE);
@@ -290,9 +292,9 @@ fn nobody_passes_a_sleeper_for_whom_a_conversion_waits() {
     table.nobody_is_left();
 }
 
-/// Who reads for update passes another that would, and then writes: a conversion waits for holders only.
+/// A read for update barges past another one, and then writes: a conversion waits for holders only.
 #[test]
-fn who_has_passed_another_converts_before_it() {
+fn a_request_that_barged_past_another_converts_before_it() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(UPDATE);
     let mut asleep = table.waits(UPDATE);
@@ -307,7 +309,7 @@ fn who_has_passed_another_converts_before_it() {
 }
 
 #[test]
-fn who_does_not_wait_does_not_pass() {
+fn a_request_that_would_not_wait_does_not_barge() {
     let table = Hot::new(ManagerKind::Direct);
     let mut asleep = table.asleep();
     for patience in [WaitMode::Refuse, WaitMode::Skip] {
@@ -324,9 +326,9 @@ fn who_does_not_wait_does_not_pass() {
     table.nobody_is_left();
 }
 
-/// However its wait ends: before it is passed, while it is, or after.
+/// However its wait ends: before another request passes it, meanwhile, or after.
 #[test]
-fn who_was_passed_and_leaves_leaves_no_trace() {
+fn a_waiter_that_was_passed_and_leaves_leaves_no_trace() {
     for passes in 0..3 {
         for outcome in [
             None,
@@ -362,10 +364,10 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
     }
 }
 
-/// Whoever ends a wait from outside comes once, as the timer of a task does: were the grant taken back after that,
-/// nobody would end it any more.
+/// A thread that ends waits comes once, as the timer of a task does. If the grant were revoked
+/// after that, no thread would end the wait any more.
 #[test]
-fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
+fn a_grant_is_final_after_an_attempt_to_end_its_wait() {
     for reason in [RefusalReason::TimedOut, RefusalReason::Cancelled] {
         for passes in 0..2 {
             let table = Hot::new(ManagerKind::Direct);
@@ -382,10 +384,10 @@ fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
     }
 }
 
-/// Cancelled while it has the lock and has not seen it: what was granted is given back, and nobody can take it
-/// from it later.
+/// The waiter is cancelled while it has the lock and has not seen it. The grant is undone, and no
+/// request can revoke it later.
 #[test]
-fn who_gives_up_what_it_has_not_seen_gives_it_back() {
+fn a_cancelled_waiter_releases_a_grant_that_it_has_not_seen() {
     let table = Hot::new(ManagerKind::Direct);
     let mut asleep = table.asleep();
     table.locks.cancel(&table.worker, &mut asleep);
@@ -399,9 +401,10 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
     table.nobody_is_left();
 }
 
-/// Who passes can close a circle later, like anybody else: it is found, and the victim does not pass the other again.
+/// A request that barged can close a cycle later, like any other. It is found, and the victim does
+/// not barge past the other again.
 #[test]
-fn a_circle_through_who_was_passed_is_found_and_closed_once() {
+fn a_cycle_through_a_waiter_that_was_passed_is_closed_once() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let asleep = table.waits_with_the_other();
@@ -411,9 +414,10 @@ fn a_circle_through_who_was_passed_is_found_and_closed_once() {
     table.have_their_turns([asleep, again]);
 }
 
-/// The same where somebody stands between: who passes the first in the line passes both.
+/// The same with a waiter in between: a request that barges past the first of the queue passes
+/// both.
 #[test]
-fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
+fn a_cycle_through_a_waiter_behind_a_sleeper_is_closed_once() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let [asleep, behind] = [table.waits(WRITE), table.waits_with_the_other()];
@@ -422,9 +426,9 @@ fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
     table.have_their_turns([asleep, behind, again]);
 }
 
-/// And where the sleeper is not in the line but has the lock, beside the victim.
+/// And if the sleeper is not in the queue but has the lock, beside the victim.
 #[test]
-fn a_circle_beside_a_sleeper_is_closed_once() {
+fn a_cycle_beside_a_sleeper_is_closed_once() {
     let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let asleep = table.waits(READ);

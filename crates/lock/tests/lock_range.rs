@@ -1,4 +1,5 @@
-//! Ranges that are locked as a whole: what is held then, and that it holds against everybody else.
+//! Ranges that are locked as a whole: which locks are held then, and that they hold against all
+//! other owners.
 
 use foxton_lock::{
     any::{AnyManager, ManagerKind, Options},
@@ -24,7 +25,7 @@ fn direct(granules: usize) -> AnyManager {
     AnyManager::new(&options)
 }
 
-/// What has to be held once `first..=last` is covered.
+/// Returns the locks that must be held after `first..=last` was locked.
 fn wanted(first: u64, last: u64) -> impl Iterator<Item = (Name, Mode)> {
     (first..=last).map(move |number| {
         let mode = if number == first { Mode::S } else { BOTH };
@@ -60,7 +61,7 @@ fn exactly_the_range_is_held() {
 }
 
 #[test]
-fn what_a_range_adds_to_a_block_after_a_savepoint_goes_back_to_it() {
+fn a_return_to_a_savepoint_releases_what_a_range_added_to_a_block() {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
     let locks = direct(16);
@@ -86,7 +87,7 @@ fn what_a_range_adds_to_a_block_after_a_savepoint_goes_back_to_it() {
 }
 
 #[test]
-fn what_cannot_be_covered_is_refused() {
+fn a_range_that_cannot_be_locked_is_refused() {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
     let locks = direct(16);
@@ -113,10 +114,10 @@ fn what_cannot_be_covered_is_refused() {
     assert_eq!(owner.lock_count(), 16);
 }
 
-/// One thread plays several owners with few keys at random: whatever a cover says is held is held, and by
-/// nobody else in a way that conflicts.
+/// One thread plays several owners with few keys at random: every lock that a range request reports
+/// is held, and no other owner holds a conflicting one.
 #[test]
-fn a_cover_agrees_with_everything_else_that_is_held() {
+fn range_locks_agree_with_all_other_locks() {
     let workers = Workers::with_seed(7);
     let worker = workers.worker();
     let below = |most: u64| worker.random_below(most);
@@ -170,9 +171,9 @@ fn check(owners: &[Owner]) {
     }
 }
 
-/// Keys that writers change together with a lock on each or on its gap, and readers of covers.
+/// Writers change keys together with a lock on each key or on its gap; readers lock ranges.
 #[test]
-fn writers_never_change_what_is_covered() {
+fn writers_never_change_a_locked_range() {
     let workers = Workers::with_seed(1);
     let locks = direct(2);
     let words: Vec<AtomicU64> = (0..80).map(|_| AtomicU64::new(0)).collect();
@@ -180,7 +181,8 @@ fn writers_never_change_what_is_covered() {
     let begun = std::time::Instant::now();
     let reader = |worker: &Worker| {
         let mut owner = locks.owner();
-        // Somebody who lost the processor with a key may have kept the block from all of them: then on, until it is back.
+        // A descheduled thread with a key may have kept the block from all of them; then the test
+        // goes on until it is back.
         let mut rounds = 0;
         while rounds < 3_000 || read.load(Relaxed) == 0 {
             rounds += 1;
@@ -203,7 +205,7 @@ fn writers_never_change_what_is_covered() {
         for _ in 0..1_000 {
             let number = 56 + worker.random_below(22);
             let mode = if number > 70 { GAP_X } else { Mode::X };
-            // The gap before the first of a cover is nobody's: those above 67 are never first.
+            // The gap before the first key of a range is not locked: gaps above 67 are never first.
             if locks
                 .try_lock(worker, &mut owner, key(number), mode)
                 .is_held()
