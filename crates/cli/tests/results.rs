@@ -1,4 +1,4 @@
-//! `foxton results`: the checked-in documents are as rendered, and bad records are refused in words.
+//! `foxton results`: the checked-in documents are as rendered, and bad records are refused.
 
 mod support;
 

@@ -21,8 +21,8 @@ impl ResultCollection {
     ///
     /// # Errors
     ///
-    /// If the directory or a file cannot be read, if there is no record, if one breaks a rule, or if
-    /// two have one id or one place in the README.
+    /// If the directory or a file cannot be read, or if there is no record. Also if a record breaks
+    /// a rule, and if two have one id or one place in the README.
     pub fn read(directory: &Path) -> Result<ResultCollection, ResultsError> {
         let paths = files(directory).map_err(|cause| ResultsError::Directory {
             path: directory.to_owned(),
@@ -159,7 +159,7 @@ mod tests {
 
     const GOOD: &str = include_str!("example.json");
 
-    /// What reading a directory with these files answers.
+    /// Reads a directory with these files.
     fn read(files: &[(&str, &str)]) -> Result<ResultCollection, ResultsError> {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {

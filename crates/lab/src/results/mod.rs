@@ -14,7 +14,8 @@
 //!   "date": "2026-11-26",
 //!   "unit": "transactions/s",
 //!   "values": [
-//!     { "row": "`direct`", "series": "1 client", "value": 1000, "low": 900, "high": 1100, "passes": 3 },
+//!     { "row": "`direct`", "series": "1 client",
+//!       "value": 1000, "low": 900, "high": 1100, "passes": 3 },
 //!     { "row": "`direct`", "series": "512 of the peak", "unit": "ratio",
 //!       "value": 0.93, "low": 0.9, "high": 1, "passes": 3 }
 //!   ],
@@ -32,16 +33,19 @@
 //! | `question` | one sentence that ends in a question mark |
 //! | `command` | the command that measures it today, one a line; null if no command does |
 //! | `commit` | the commit that published the numbers, 7 to 40 hexadecimal digits, or null |
-//! | `machine` | `processor`, `cores`, `memory` (text such as "8 GiB") and `os`, each null if unknown |
+//! | `machine` | `processor`, `cores`, `memory` (such as "8 GiB") and `os`, each null if unknown |
 //! | `date` | the day of the measurement, `YYYY-MM-DD`, or null |
 //! | `unit` | the unit of all values that name no other |
 //! | `values` | the numbers; a row and a series name one cell of the rendered table |
 //! | `note` | one sentence on what was expected and where it falls short, or null |
 //! | `readme` | values that stand in the README, in the order of `place`; may be absent |
 //!
-//! Of a value, `value` is the median of the passes, `low` and `high` are their extremes and `passes`
-//! is their number. Numbers are shown with the digits they are written with. Each may be null; without a median both extremes are needed. Every field of the
-//! table above but `readme`, and of a value but `unit`, must be there, and no other field may be.
+//! Of a value, `value` is the median of the passes, `low` and `high` are their extremes and
+//! `passes` is their number. Each may be null; without a median both extremes are needed. Documents
+//! show a number with the digits of the record.
+//!
+//! Only `readme`, and a value's `unit`, may be absent. Every other field must be there, and a record
+//! has no other fields.
 
 /// Errors that name the file and the field.
 pub mod error;

@@ -69,7 +69,7 @@ pub struct ResultValue {
 pub struct ReadmeRow {
     /// Its place in the table, from 1; no two lines share one.
     pub place: u32,
-    /// What was measured, in a few words.
+    /// The measurement, in a few words.
     pub text: String,
     /// Row of the value.
     pub row: String,
