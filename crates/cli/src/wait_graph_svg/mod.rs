@@ -87,7 +87,11 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
         node_box(node, &boxes[at], widths[at], placed.nodes[at], out)?;
     }
     let empty = graph.nodes.is_empty();
-    let legend = if empty { "no transaction waits" } else { LEGEND_TEXT };
+    let legend = if empty {
+        "no transaction waits"
+    } else {
+        LEGEND_TEXT
+    };
     writeln!(
         out,
         "<text x=\"{MARGIN}\" y=\"{:.0}\" font-size=\"10\" fill=\"#777\">{legend}</text>\n</svg>",
@@ -252,7 +256,9 @@ mod tests {
     /// Random edges, in cycles or not, between transactions with any labels.
     fn any_graph(state: &mut u64) -> WaitGraph {
         let mut random = |below: usize| {
-            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (*state >> 33) as usize % below
         };
         let mut graph = a_line(1 + random(30));
