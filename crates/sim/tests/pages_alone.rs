@@ -11,7 +11,8 @@ use foxton_sim::pages::engine::{Contents, Done, Engine, Random, Setting, open, o
 use foxton_sim::pages::page::{Back, Change};
 use foxton_sim::pages::pool::{Pool, PoolError};
 use foxton_store::paged::recovery::{
-    self, PageId, Recovered, Recovery, RestartCall, RestartOptions, RestartPhase, Transaction, Undo,
+    self, PageId, PageTransaction, Recovery, RestartCallback, RestartOptions, RestartPhase,
+    RestartResult, UndoData,
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -37,7 +38,7 @@ fn loaded(setting: &Setting) -> FaultDevice {
 }
 
 /// Fills the log with a transaction until it is refused.
-fn fill(engine: &Engine, transaction: &mut Transaction) -> i64 {
+fn fill(engine: &Engine, transaction: &mut PageTransaction) -> i64 {
     for count in 0.. {
         match engine.apply(transaction, Done::Add(count % 8, 1)) {
             Ok(_) => {}
@@ -67,7 +68,7 @@ fn whoever_is_refused_a_change_can_roll_back_and_commit_at_every_limit() {
             assert!(exact(), "room {room}");
             let before = engine.pool.things().expect("the pages");
 
-            let (mut first, mut second) = (Transaction::new(), Transaction::new());
+            let (mut first, mut second) = (PageTransaction::new(), PageTransaction::new());
             let first_count = fill(&engine, &mut first);
             refused_at_once += u32::from(first_count == 0);
             engine.rollback(&mut first).expect("there is room for it");
@@ -101,7 +102,7 @@ fn a_restart_takes_back_within_the_limit_that_the_transaction_was_admitted_by() 
             options.limit = probe.log_end().plus(room);
             let engine = open_with(&device, &setting, &options).expect("it opens");
             let before = engine.pool.things().expect("the pages");
-            let mut transactions = [Transaction::new(), Transaction::new()];
+            let mut transactions = [PageTransaction::new(), PageTransaction::new()];
             for transaction in &mut transactions {
                 fill(&engine, transaction);
             }
@@ -133,7 +134,7 @@ fn adds(c: u32, n: i64) -> ([Done; 3], bool) {
 /// Does one thing in a page where everybody may change others.
 fn apply(
     (pool, recovery, worker): (&Pool, &Recovery, &Worker),
-    transaction: &mut Transaction,
+    transaction: &mut PageTransaction,
     done: Done,
 ) -> Result<(), PoolError> {
     let (change, back, thing) = match done {
@@ -145,8 +146,8 @@ fn apply(
     };
     let (page, back): (PageId, _) = (pool.home(thing)?, Back::There(back).encode());
     pool.change(page, &change, |redo| {
-        let undo = Some(Undo::new(&back).with_more(pool.image_bytes()));
-        let change = recovery::Change { redo, undo };
+        let undo = Some(UndoData::new(&back).with_more(pool.image_bytes()));
+        let change = recovery::PageChange { redo, undo };
         Ok(recovery.update(worker, transaction, page, change)?)
     })?;
     Ok(())
@@ -166,7 +167,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
         let Engine {
             pool, recovered, ..
         } = &mut engine;
-        let Recovered {
+        let RestartResult {
             recovery,
             checkpointer,
             ..
@@ -180,7 +181,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
                     let all = (pool, recovery, &worker);
                     for n in 1..=EACH {
                         let (adds, is_rolled_back) = adds(c, n);
-                        let mut transaction = Transaction::new();
+                        let mut transaction = PageTransaction::new();
                         apply(all, &mut transaction, Done::Set(OWN + c, n)).expect("own");
                         let savepoint = transaction.savepoint();
                         for _ in 0..2 {
@@ -260,7 +261,7 @@ fn several_threads_repeat_history_as_one_does_and_all_tell_how_far_they_are() {
         let setting = setting(seed);
         let device = loaded(&setting);
         let engine = open(&device, &setting).expect("it opens");
-        let mut transaction = Transaction::new();
+        let mut transaction = PageTransaction::new();
         for count in 0..20_000 {
             let add = Done::Add(count % 8, 1);
             engine.apply(&mut transaction, add).expect("an addition");
@@ -275,14 +276,14 @@ fn several_threads_repeat_history_as_one_does_and_all_tell_how_far_they_are() {
             let teller = heard.clone();
             let mut options = RestartOptions::default();
             options.threads = threads;
-            options.progress = Some(RestartCall::new(move |progress| {
+            options.progress = Some(RestartCallback::new(move |progress| {
                 teller.lock().expect("no panic").push(progress);
             }));
             let device = FaultDevice::holding(&image);
             let engine = open_with(&device, &setting, &options).expect("it opens");
-            let restarted = &engine.recovered.restarted;
+            let restarted = &engine.recovered.summary;
             assert_eq!((restarted.losers, restarted.undone), (1, 4_999));
-            assert!(restarted.redone > 20_000 && restarted.had == 0);
+            assert!(restarted.redone > 20_000 && restarted.present == 0);
             for phase in [
                 RestartPhase::Analysis,
                 RestartPhase::Redo,

@@ -10,7 +10,7 @@
 
 #![cfg(not(loom))]
 
-use foxton_store::memory::{NewRecord, Next, Table};
+use foxton_store::memory::{NewRecord, Next, RecordTable};
 use foxton_sync::worker::{Worker, Workers};
 use std::hint::black_box;
 use std::ops::Bound;
@@ -89,8 +89,8 @@ fn spread(mut times: Vec<f64>) -> String {
 }
 
 struct Tables<const N: usize> {
-    numbers: Table<N>,
-    columns: Table<N>,
+    numbers: RecordTable<N>,
+    columns: RecordTable<N>,
 }
 
 impl<const N: usize> Tables<N> {
@@ -125,8 +125,8 @@ fn load<const N: usize, const BYTES: usize>(
     rows: u64,
     value: &[u8],
     key: impl Fn(u64) -> [u8; BYTES],
-) -> Table<N> {
-    let table = Table::with_slots(workers.domain());
+) -> RecordTable<N> {
+    let table = RecordTable::with_slots(workers.domain());
     for number in 0..rows {
         let record = NewRecord::new(&key(number), Some(value)).expect("short");
         table
@@ -210,14 +210,14 @@ fn measure<const N: usize>(
             );
         }),
         10 => {
-            let new = Table::<N>::with_slots(workers.domain());
+            let new = RecordTable::<N>::with_slots(workers.domain());
             time(operations, |number| {
                 let record = NewRecord::new(&columns(number), None).expect("short");
                 let _ = new.insert(&worker.pin(), record, Next::Any);
             })
         }
         _ => {
-            let new = Table::<N>::with_slots(workers.domain());
+            let new = RecordTable::<N>::with_slots(workers.domain());
             time(operations, |number| {
                 let number = if test == 7 { number } else { worker.random() };
                 let record = NewRecord::new(&number.to_be_bytes(), None).expect("short");

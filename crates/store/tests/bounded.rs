@@ -1,6 +1,6 @@
 //! A cursor that stops at an end gives exactly the records between its ends, either way.
 
-use foxton_store::memory::{NewRecord, Next, Record, Table};
+use foxton_store::memory::{NewRecord, Next, Record, RecordTable};
 use foxton_sync::worker::{Worker, Workers};
 use std::{
     collections::BTreeSet,
@@ -38,11 +38,11 @@ fn is_inside(key: &[u8], low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> bool {
 }
 
 #[test]
-fn it_gives_what_lies_between_its_ends() {
+fn a_bounded_cursor_returns_the_records_between_its_ends() {
     let workers = Workers::with_seed(7);
     let worker = workers.worker();
     for count in [0, 1, 5, 40, 2_000] {
-        let table = Table::new(workers.domain());
+        let table = RecordTable::new(workers.domain());
         let guard = worker.pin();
         let mut keys = BTreeSet::new();
         for _ in 0..count {
@@ -72,7 +72,7 @@ fn it_gives_what_lies_between_its_ends() {
 }
 
 fn all<const N: usize>(
-    mut cursor: foxton_store::memory::Cursor<'_, '_, N>,
+    mut cursor: foxton_store::memory::RecordCursor<'_, '_, N>,
 ) -> impl Iterator<Item = Vec<u8>> {
     std::iter::from_fn(move || cursor.next_record().map(Record::key).map(<[u8]>::to_vec))
 }

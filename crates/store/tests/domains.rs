@@ -2,12 +2,12 @@
 
 #![cfg(not(loom))]
 
-use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
+use foxton_store::memory::{NewRecord, Next, RecordTable, ValueBlock};
 use foxton_sync::epoch::Domain;
 
 /// A table with one record, whose value is a block of its own.
-fn table_of(domain: &Domain) -> Table {
-    let table: Table = Table::new(domain);
+fn table_of(domain: &Domain) -> RecordTable {
+    let table: RecordTable = RecordTable::new(domain);
     let participant = domain.participant();
     let guard = participant.pin();
     let record = NewRecord::new(b"key", None).expect("short");

@@ -2,13 +2,13 @@
 //! it back.
 #![cfg(not(loom))]
 
-use foxton_store::memory::{NewRecord, Next, Record, Table};
+use foxton_store::memory::{NewRecord, Next, Record, RecordTable};
 use foxton_sync::epoch::{Domain, Guard, Participant, Stamp};
 
 const FIRST: &[u8] = b"the first value";
 
-fn table_of(domain: &Domain) -> Table {
-    let table: Table = Table::new(domain);
+fn table_of(domain: &Domain) -> RecordTable {
+    let table: RecordTable = RecordTable::new(domain);
     let participant = domain.participant();
     let record = NewRecord::new(b"key", Some(FIRST)).expect("short");
     assert!(table.insert(&participant.pin(), record, Next::Any).is_ok());
@@ -54,7 +54,7 @@ fn after_each(values: &[&[u8]]) -> Vec<bool> {
 }
 
 #[test]
-fn every_other_value_lies_in_the_record() {
+fn every_other_value_is_inside_the_record() {
     assert_eq!(
         after_each(&[b"second", b"third", b"fourth", b"fifth", b""]),
         [false, true, false, true, false]
@@ -62,7 +62,7 @@ fn every_other_value_lies_in_the_record() {
 }
 
 #[test]
-fn what_has_no_room_lies_elsewhere() {
+fn a_value_that_does_not_fit_is_outside() {
     let full = [b'f'; FIRST.len()];
     let over = [b'o'; FIRST.len() + 1];
     let empty: &[u8] = b"";
@@ -74,7 +74,7 @@ fn what_has_no_room_lies_elsewhere() {
 }
 
 #[test]
-fn who_was_pinned_reads_on() {
+fn a_pinned_reader_reads_on() {
     let domain = Domain::new();
     let table = table_of(&domain);
     let (reader, writer) = (domain.participant(), domain.participant());
@@ -144,7 +144,7 @@ fn undo(before: usize, changes: u8) {
 }
 
 #[test]
-fn what_may_be_wanted_back_is_left_alone() {
+fn a_value_that_may_be_restored_is_not_overwritten() {
     for before in 0..4 {
         for changes in 0..6 {
             undo(before, changes);
@@ -154,7 +154,7 @@ fn what_may_be_wanted_back_is_left_alone() {
 
 #[test]
 #[should_panic(expected = "a block goes back into the record it came from, as it was")]
-fn what_was_overwritten_is_not_put_back() {
+fn an_overwritten_value_is_not_restored() {
     let domain = Domain::new();
     let (table, participant) = (table_of(&domain), domain.participant());
     let guard = participant.pin();
@@ -178,7 +178,7 @@ fn what_was_overwritten_is_not_put_back() {
 fn epochs_pass_by_updates_alone() {
     const ROWS: u64 = 4096;
     let domain = Domain::new();
-    let (table, participant) = (Table::<64>::with_slots(&domain), domain.participant());
+    let (table, participant) = (RecordTable::<64>::with_slots(&domain), domain.participant());
     for row in 0..ROWS {
         let record = NewRecord::new(&row.to_be_bytes(), Some(FIRST)).expect("short");
         assert!(table.insert(&participant.pin(), record, Next::Any).is_ok());
@@ -196,7 +196,7 @@ fn epochs_pass_by_updates_alone() {
 }
 
 #[test]
-fn a_ghost_leaves_its_room_too() {
+fn a_ghost_vacates_its_slot_too() {
     let domain = Domain::new();
     let (table, participant) = (table_of(&domain), domain.participant());
     let guard = participant.pin();

@@ -5,12 +5,12 @@
 //! linked, how long the value is.
 #![cfg(loom)]
 
-use foxton_store::memory::{NewRecord, Next, Record, Table, ValueBlock};
+use foxton_store::memory::{NewRecord, Next, Record, RecordTable, ValueBlock};
 use foxton_sync::epoch::{Domain, Guard, Participant};
 use foxton_sync::shim::{Arc, thread};
 use std::ops::Bound;
 
-type Small = Table<4>;
+type Small = RecordTable<4>;
 
 /// Runs `theirs` in another thread and `ours` in this one, on a table with `keys`.
 fn meet(
@@ -59,7 +59,7 @@ fn block(bytes: &[u8]) -> Option<ValueBlock> {
 }
 
 #[test]
-fn o1_who_finds_a_value_sees_its_bytes() {
+fn o1_a_reader_of_a_value_sees_its_bytes() {
     let replace = |table: &Small, guard: &Guard<'_>| {
         let record = table.get(guard, b"key").expect("inserted");
         drop(record.swap(block(b"second value"), guard));
@@ -80,7 +80,7 @@ fn o1_who_finds_a_value_sees_its_bytes() {
 }
 
 #[test]
-fn o2_who_takes_a_value_out_sees_it_whole() {
+fn o2_a_value_taken_out_is_whole() {
     let replace = |table: &Small, guard: &Guard<'_>| {
         let record = table.get(guard, b"key").expect("inserted");
         drop(record.swap(block(b"second value"), guard));
@@ -183,7 +183,7 @@ fn beside_a_writer(
 }
 
 #[test]
-fn who_reads_in_the_room_is_not_overwritten() {
+fn an_inline_value_is_not_overwritten_while_it_is_read() {
     beside_a_writer(3, |table, here| {
         for _ in 0..2 {
             let guard = here.pin();
@@ -200,7 +200,7 @@ fn who_reads_in_the_room_is_not_overwritten() {
 }
 
 #[test]
-fn two_writers_have_the_room_one_after_the_other() {
+fn two_writers_own_the_inline_slot_one_after_the_other() {
     // Without locks: values are lost, and memory is not. Each of them may find the room left, claim it, and leave it again.
     beside_a_writer(2, replace_often);
 }

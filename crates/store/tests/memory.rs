@@ -10,7 +10,7 @@
 // A race detector keeps memory of its own.
 #![cfg(not(any(loom, foxton_tsan)))]
 
-use foxton_store::memory::{NewRecord, Next, Table};
+use foxton_store::memory::{NewRecord, Next, RecordTable};
 use foxton_sync::worker::{Worker, Workers};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -38,7 +38,7 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4096
 }
 
-fn append(table: &Table, worker: &Worker, number: u64) {
+fn append(table: &RecordTable, worker: &Worker, number: u64) {
     let guard = worker.pin();
     let value = [number as u8; VALUE_BYTES];
     let record = NewRecord::new(&number.to_be_bytes(), Some(&value)).expect("short");
@@ -65,7 +65,7 @@ fn nothing_stays(worker: &Worker) {
 }
 
 /// Takes the first record. Returns whether it was ours.
-fn take(table: &Table, worker: &Worker) -> bool {
+fn take(table: &RecordTable, worker: &Worker) -> bool {
     let guard = worker.pin();
     let Some(first) = table.forward(&guard, Bound::Unbounded).advance().record else {
         return false;
@@ -79,7 +79,7 @@ fn take(table: &Table, worker: &Worker) -> bool {
 /// Two threads append at one end, two delete at the other.
 fn queue(items: u64) {
     let workers = Workers::new();
-    let table: Table = Table::new(workers.domain());
+    let table: RecordTable = RecordTable::new(workers.domain());
     let (taken, tail) = (AtomicU64::new(0), AtomicU64::new(0));
     let most = AtomicU64::new(0);
     let before = resident_bytes();
@@ -127,7 +127,7 @@ fn drops(rounds: u64) {
     let before = resident_bytes();
     for _ in 0..rounds {
         let workers = Workers::new();
-        let table: Table = Table::new(workers.domain());
+        let table: RecordTable = RecordTable::new(workers.domain());
         let worker = workers.worker();
         for number in 0..4000 {
             append(&table, &worker, number);
@@ -156,7 +156,7 @@ fn drops(rounds: u64) {
     );
 }
 
-fn take_retiring(table: &Table, worker: &Worker) -> bool {
+fn take_retiring(table: &RecordTable, worker: &Worker) -> bool {
     let guard = worker.pin();
     let first = table
         .forward(&guard, Bound::Unbounded)
@@ -171,7 +171,7 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
 }
 
 /// Replaces the value of the first record.
-fn update(table: &Table, worker: &Worker, byte: u8) {
+fn update(table: &RecordTable, worker: &Worker, byte: u8) {
     let guard = worker.pin();
     let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
     let old = record.put(
@@ -187,7 +187,7 @@ fn update(table: &Table, worker: &Worker, byte: u8) {
 /// Values of one record are replaced again and again.
 fn updates(count: u64) {
     let workers = Workers::new();
-    let table: Table = Table::new(workers.domain());
+    let table: RecordTable = RecordTable::new(workers.domain());
     let worker = workers.worker();
     append(&table, &worker, 0);
     let before = resident_bytes();
@@ -205,7 +205,7 @@ fn updates(count: u64) {
 /// As [`updates`], while somebody else is pinned all the time and looks at one of the values.
 fn updates_beside_a_sleeper(count: u64) {
     let workers = Workers::new();
-    let table: Table = Table::new(workers.domain());
+    let table: RecordTable = RecordTable::new(workers.domain());
     let (worker, sleeper) = (workers.worker(), workers.worker());
     append(&table, &worker, 0);
     update(&table, &worker, 7);

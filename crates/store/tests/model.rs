@@ -7,7 +7,7 @@
 #![cfg(not(loom))]
 
 use foxton_store::memory::{
-    InsertRefused, NewRecord, Next, Record, RemoveRefused, Table, ValueBlock,
+    InsertRefused, NewRecord, Next, Record, RecordTable, RemoveRefused, ValueBlock,
 };
 use foxton_sync::epoch::{Guard, Participant};
 use foxton_sync::worker::Workers;
@@ -85,8 +85,8 @@ fn mixed(random: &mut Random) -> Vec<u8> {
 
 /// Both maps, and one thread's means.
 struct Pair<const N: usize> {
-    table: Table<N>,
-    other: Table,
+    table: RecordTable<N>,
+    other: RecordTable,
     map: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -282,13 +282,13 @@ fn compare<const N: usize>(keys: Keys, steps: usize) {
         let workers = Workers::new();
         let participant = workers.domain().participant();
         let mut random = Random(seed);
-        let other = Table::new(workers.domain());
+        let other = RecordTable::new(workers.domain());
         let stranger = NewRecord::new(b"stranger", None).expect("within the limits");
         other
             .insert(&participant.pin(), stranger, Next::End)
             .expect("an empty table");
         let mut pair = Pair::<N> {
-            table: Table::with_slots(workers.domain()),
+            table: RecordTable::with_slots(workers.domain()),
             other,
             map: BTreeMap::new(),
         };

@@ -12,10 +12,10 @@ use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Log, LogOptions, Lsn, RecordView};
 use foxton_store::paged::recovery::PageId;
 use foxton_store::paged::recovery::record::{
-    Compensation, FIRST_KIND, LAST_KIND, Link, Malformed, Nested, Record, Update,
+    Compensation, FIRST_KIND, LAST_KIND, Link, Malformed, Nested, RecoveryRecord, Update,
     compensation_bytes,
 };
-use foxton_store::paged::recovery::tables::{Entry, State, Tables};
+use foxton_store::paged::recovery::tables::{Tables, TransactionEntry, TransactionState};
 use foxton_sync::worker::Workers;
 
 const AT: Lsn = Lsn::new(10_000);
@@ -25,17 +25,17 @@ const LINK: Link = Link {
 };
 
 fn tables() -> Tables {
-    let entry = |last, state| Entry {
+    let entry = |last, state| TransactionEntry {
         last: Lsn::new(last),
         undo_next: Lsn::new(last - 8),
-        room: 7,
+        undo_space: 7,
         state,
     };
     Tables {
         transactions: [
-            (Lsn::new(0), entry(48, State::Active)),
-            (Lsn::new(64), entry(128, State::Aborting)),
-            (Lsn::new(200), entry(8000, State::Committed)),
+            (Lsn::new(0), entry(48, TransactionState::Active)),
+            (Lsn::new(64), entry(128, TransactionState::Aborting)),
+            (Lsn::new(200), entry(8000, TransactionState::Committed)),
         ]
         .into(),
         pages: [
@@ -47,10 +47,10 @@ fn tables() -> Tables {
     }
 }
 
-fn records() -> Vec<Record<'static>> {
+fn records() -> Vec<RecoveryRecord<'static>> {
     let update = Update {
         link: LINK,
-        room: 1000,
+        undo_space: 1000,
         page: PageId(77),
         reserve: compensation_bytes(5) as u32,
         undo: b"undo!",
@@ -63,43 +63,43 @@ fn records() -> Vec<Record<'static>> {
     };
     let compensation = Compensation {
         link: LINK,
-        room: u64::MAX,
+        undo_space: u64::MAX,
         undo_next: Lsn::new(1000),
         page: PageId(u64::MAX),
         redo: b"back",
     };
     let nested = Nested {
         link: LINK,
-        room: 0,
+        undo_space: 0,
         undo_next: Lsn::new(5000),
     };
     vec![
-        Record::Begin,
-        Record::Update(update),
-        Record::Update(Update {
+        RecoveryRecord::Begin,
+        RecoveryRecord::Update(update),
+        RecoveryRecord::Update(Update {
             redo: b"",
             ..update
         }),
-        Record::Update(for_good),
-        Record::Compensation(compensation),
-        Record::Nested(nested),
-        Record::Commit(LINK),
-        Record::Abort(LINK),
-        Record::End(LINK),
-        Record::CheckpointBegin,
-        Record::CheckpointEnd(Lsn::new(9000), tables()),
-        Record::CheckpointEnd(Lsn::ZERO, Tables::default()),
+        RecoveryRecord::Update(for_good),
+        RecoveryRecord::Compensation(compensation),
+        RecoveryRecord::Nested(nested),
+        RecoveryRecord::Commit(LINK),
+        RecoveryRecord::Abort(LINK),
+        RecoveryRecord::End(LINK),
+        RecoveryRecord::CheckpointBegin,
+        RecoveryRecord::CheckpointEnd(Lsn::new(9000), tables()),
+        RecoveryRecord::CheckpointEnd(Lsn::ZERO, Tables::default()),
     ]
 }
 
-fn bytes_of(record: &Record<'_>) -> Vec<u8> {
+fn bytes_of(record: &RecoveryRecord<'_>) -> Vec<u8> {
     let (head, [first, second]) = record.encode();
     [head.as_ref(), first, second].concat()
 }
 
-fn decode(lsn: Lsn, kind: u8, payload: &[u8]) -> Result<Option<Record<'_>>, Malformed> {
+fn decode(lsn: Lsn, kind: u8, payload: &[u8]) -> Result<Option<RecoveryRecord<'_>>, Malformed> {
     let end = lsn.plus(8);
-    Record::decode(&RecordView {
+    RecoveryRecord::decode(&RecordView {
         lsn,
         end,
         kind,
@@ -120,7 +120,7 @@ fn is_faithful(lsn: Lsn, kind: u8, payload: &[u8]) {
 }
 
 #[test]
-fn every_record_comes_back_and_no_cut_or_longer_one_does() {
+fn every_record_reads_back_and_no_shorter_or_longer_one_does() {
     for record in records() {
         let (kind, bytes) = (record.kind(), bytes_of(&record));
         assert_eq!(decode(AT, kind, &bytes), Ok(Some(record.clone())));
@@ -131,13 +131,19 @@ fn every_record_comes_back_and_no_cut_or_longer_one_does() {
                 Ok(other) => {
                     assert_ne!(other, Some(record.clone()));
                     is_faithful(AT, kind, &bytes[..cut]);
-                    let has_redo = matches!(record, Record::Update(_) | Record::Compensation(_));
+                    let has_redo = matches!(
+                        record,
+                        RecoveryRecord::Update(_) | RecoveryRecord::Compensation(_)
+                    );
                     assert!(has_redo && cut >= bytes.len() - 8, "{record:?}");
                 }
             }
         }
         let longer = [&bytes[..], &[0]].concat();
-        let has_redo = matches!(record, Record::Update(_) | Record::Compensation(_));
+        let has_redo = matches!(
+            record,
+            RecoveryRecord::Update(_) | RecoveryRecord::Compensation(_)
+        );
         assert_eq!(decode(AT, kind, &longer).is_err(), !has_redo);
     }
 }
@@ -185,16 +191,16 @@ fn random_bytes_are_refused_or_are_a_record() {
 }
 
 #[test]
-fn what_points_forwards_or_sets_too_little_aside_is_refused() {
+fn a_record_that_points_forwards_or_reserves_too_little_is_refused() {
     let update = Update {
         link: LINK,
-        room: 1000,
+        undo_space: 1000,
         page: PageId(1),
         reserve: compensation_bytes(4) as u32,
         undo: b"back",
         redo: b"",
     };
-    let refused = |record: &Record<'_>| {
+    let refused = |record: &RecoveryRecord<'_>| {
         let bytes = bytes_of(record);
         let decoded = decode(AT, record.kind(), &bytes);
         assert!(decoded.is_err(), "{record:?}");
@@ -203,26 +209,29 @@ fn what_points_forwards_or_sets_too_little_aside_is_refused() {
         transaction: Lsn::new(transaction),
         prev: Lsn::new(prev),
     };
-    refused(&Record::Commit(link(1000, 10_000)));
-    refused(&Record::End(link(1001, 1000)));
+    refused(&RecoveryRecord::Commit(link(1000, 10_000)));
+    refused(&RecoveryRecord::End(link(1001, 1000)));
     let reserve = update.reserve - 8;
-    refused(&Record::Update(Update { reserve, ..update }));
-    refused(&Record::Update(Update {
+    refused(&RecoveryRecord::Update(Update { reserve, ..update }));
+    refused(&RecoveryRecord::Update(Update {
         reserve: 0,
         ..update
     }));
-    refused(&Record::Update(Update { room: 1, ..update }));
+    refused(&RecoveryRecord::Update(Update {
+        undo_space: 1,
+        ..update
+    }));
     for undo_next in [999, 5001] {
-        refused(&Record::Nested(Nested {
+        refused(&RecoveryRecord::Nested(Nested {
             link: LINK,
-            room: 0,
+            undo_space: 0,
             undo_next: Lsn::new(undo_next),
         }));
     }
-    refused(&Record::CheckpointEnd(AT, Tables::default()));
+    refused(&RecoveryRecord::CheckpointEnd(AT, Tables::default()));
     let mut late = tables();
     late.pages.insert(PageId(3), Lsn::new(9000));
-    refused(&Record::CheckpointEnd(Lsn::new(9000), late));
+    refused(&RecoveryRecord::CheckpointEnd(Lsn::new(9000), late));
 }
 
 #[test]
@@ -259,7 +268,8 @@ fn in_the_log_every_flipped_bit_is_noticed() {
         let mut fetcher =
             RecordReader::open(&*device, &identity, Lsn::ZERO, end).expect("it is there");
         let view = fetcher.record(lsn);
-        view.map(|view| Record::decode(&view) == Ok(None)).is_ok()
+        view.map(|view| RecoveryRecord::decode(&view) == Ok(None))
+            .is_ok()
     };
     for (record, place) in records.iter().zip(&places) {
         assert!(fetch(place.begin), "{record:?}");

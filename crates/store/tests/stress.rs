@@ -6,7 +6,7 @@
 
 #![cfg(not(loom))]
 
-use foxton_store::memory::{InsertRefused, NewRecord, Next, Place, Record, Table};
+use foxton_store::memory::{InsertRefused, NewRecord, Next, Record, RecordTable, WalkPosition};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-type Small = Table<4>;
+type Small = RecordTable<4>;
 
 fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
@@ -45,7 +45,12 @@ fn check(guard: &Guard<'_>, record: &Record) {
     assert_eq!(value, pattern(key, turn), "the value of {key}");
 }
 
-fn insert<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64, turn: u64) -> bool {
+fn insert<const N: usize>(
+    table: &RecordTable<N>,
+    guard: &Guard<'_>,
+    number: u64,
+    turn: u64,
+) -> bool {
     let record = NewRecord::new(&key(number), Some(&pattern(number, turn))).expect("short");
     match table.insert(guard, record, Next::Any) {
         Ok(_) => true,
@@ -57,7 +62,7 @@ fn insert<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64, turn
     }
 }
 
-fn remove<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64) -> bool {
+fn remove<const N: usize>(table: &RecordTable<N>, guard: &Guard<'_>, number: u64) -> bool {
     let Some(record) = table.get(guard, &key(number)) else {
         return false;
     };
@@ -71,7 +76,7 @@ fn remove<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64) -> b
 /// Runs `body(thread, worker)` on so many threads until it returns, and `verify`s the table.
 fn on_threads<const N: usize>(
     workers: &Workers,
-    table: &Table<N>,
+    table: &RecordTable<N>,
     count: u64,
     body: impl Fn(u64, &Worker) + Sync,
 ) -> usize {
@@ -198,12 +203,12 @@ fn same_keys(threads: u64, time: Duration) {
 }
 
 #[test]
-fn threads_that_fight_for_the_same_keys() {
+fn threads_that_compete_for_the_same_keys() {
     same_keys(8, Duration::from_secs(2));
 }
 
 #[test]
-fn sixty_four_threads_that_fight_for_the_same_keys() {
+fn sixty_four_threads_that_compete_for_the_same_keys() {
     same_keys(64, Duration::from_secs(2));
 }
 
@@ -364,7 +369,7 @@ fn tokens_tell_the_truth(threads: u64, time: Duration) {
 }
 
 /// How many leaves a token covers.
-fn leaves(place: &Place<'_>) -> u32 {
+fn leaves(place: &WalkPosition<'_>) -> u32 {
     let text = format!("{:?}", place.token);
     text.chars()
         .find_map(|c| c.to_digit(10))

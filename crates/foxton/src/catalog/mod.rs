@@ -51,7 +51,7 @@ static LIST: Site = Site::new(Component::Metadata, Pattern::Unbounded, "catalog"
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) record: TableRecord,
-    pub(crate) rows: memory::Table,
+    pub(crate) rows: memory::RecordTable,
     pub(crate) kept: TableIndexes,
     /// If these are the entries of an index: the table whose rows it finds.
     pub(crate) of: Option<Arc<OpenTable>>,
@@ -125,7 +125,7 @@ impl OpenTable {
     fn new(record: TableRecord, domain: &Domain, of: Option<Arc<OpenTable>>) -> OpenTable {
         OpenTable {
             record,
-            rows: memory::Table::new(domain),
+            rows: memory::RecordTable::new(domain),
             kept: TableIndexes::default(),
             of,
         }

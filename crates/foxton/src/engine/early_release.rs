@@ -159,7 +159,7 @@ impl DependencyLsn {
 /// Stamps `record`, so that its readers wait for the commit that waits `until`, with the log
 /// `durable` up to there. The caller has the exclusive lock on the record.
 pub(crate) fn stamp(record: &Record, until: CommitWait, durable: Lsn) {
-    let anchor = record.anchor();
+    let anchor = record.commit_stamp();
     let (end, is_sync) = match until {
         CommitWait::Now => return,
         // Its readers also see the change of an older commit that is not durable yet.
@@ -179,7 +179,7 @@ impl ReadDependencies {
     #[inline]
     pub(crate) fn record(&self, record: &Record) {
         // Relaxed: ordered by the lock.
-        let anchor = record.anchor().load(Relaxed);
+        let anchor = record.commit_stamp().load(Relaxed);
         self.any.set(anchor.max(self.any.get()));
         if anchor & SYNC != 0 {
             self.sync.set(anchor.max(self.sync.get()));

@@ -4,7 +4,7 @@ use super::engine::{IDENTITY, Trouble};
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::read::reader;
 use foxton_log::{Lsn, Start};
-use foxton_store::paged::recovery::record::{Malformed, Record};
+use foxton_store::paged::recovery::record::{Malformed, RecoveryRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was counted in a log.
@@ -32,21 +32,21 @@ struct Chain {
 pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
     let mut counted = Counted::default();
     let mut chains: BTreeMap<Lsn, Chain> = BTreeMap::new();
-    let mut take = |record: &Record<'_>, lsn: Lsn| {
+    let mut take = |record: &RecoveryRecord<'_>, lsn: Lsn| {
         let Some(link) = record.link() else {
             return true;
         };
         let chain = chains.entry(link.transaction).or_default();
         match record {
-            Record::Update(update) if update.reserve > 0 => {
+            RecoveryRecord::Update(update) if update.reserve > 0 => {
                 counted.updates += 1;
                 chain.standing.insert(link.prev) && lsn > link.prev
             }
-            Record::Compensation(compensation) => {
+            RecoveryRecord::Compensation(compensation) => {
                 counted.compensations += 1;
                 !chain.committed && chain.standing.remove(&compensation.undo_next)
             }
-            Record::Commit(_) => {
+            RecoveryRecord::Commit(_) => {
                 chain.committed = true;
                 true
             }
@@ -55,7 +55,7 @@ pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
     };
     reader::read(device, &IDENTITY, Start::default(), &mut |view| {
         let expected = "the first compensation of a change that stands";
-        let record = Record::decode(&view)?;
+        let record = RecoveryRecord::decode(&view)?;
         let sound = record.is_none_or(|record| take(&record, view.lsn));
         sound.then_some(()).ok_or(Malformed {
             lsn: view.lsn,

@@ -191,7 +191,7 @@ impl Run {
         device.record();
         let engine = open(&device, &self.setting)?;
         let recording = device.recording().expect("it was recording");
-        let restarted = &engine.recovered.restarted;
+        let restarted = &engine.recovered.summary;
         tally.redone += restarted.redone;
         tally.losers += restarted.losers as u64;
         tally.undone += restarted.undone;

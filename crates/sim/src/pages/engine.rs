@@ -8,8 +8,8 @@ use foxton_log::device::{Device, fault::FaultDevice};
 use foxton_log::format::segment;
 use foxton_log::{Log, LogOptions, Lsn};
 use foxton_store::paged::recovery::{
-    Analysis, PageId, Place, Recovered, RecoveryError, RestartCall, RestartOptions, Transaction,
-    Undo, restart::restart,
+    Analysis, PageId, PageTransaction, RecordPosition, RecoveryError, RestartCallback,
+    RestartOptions, RestartResult, UndoData, restart::restart,
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
@@ -91,7 +91,7 @@ pub struct Engine {
     /// The pages.
     pub pool: Pool,
     /// The rest.
-    pub recovered: Recovered,
+    pub recovered: RestartResult,
     /// Where the log may go.
     pub limit: Lsn,
     pub(super) worker: Worker,
@@ -112,7 +112,7 @@ impl fmt::Debug for Engine {
 /// If the log or the last checkpoint cannot be read.
 pub fn open_log(
     device: &FaultDevice,
-    progress: Option<&RestartCall>,
+    progress: Option<&RestartCallback>,
 ) -> Result<(Log, Analysis), Trouble> {
     let mut analysis = Analysis::begin::<PoolError>(device, &IDENTITY, progress)?;
     let mut options = LogOptions::tiny();
@@ -177,17 +177,17 @@ impl Engine {
 
     fn change(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
         page: PageId,
         change: &Change,
         back: &Back,
-    ) -> Result<Place, PoolError> {
+    ) -> Result<RecordPosition, PoolError> {
         let back = back.encode();
-        let undo = Undo::new(&back).with_more(self.pool.image_bytes());
+        let undo = UndoData::new(&back).with_more(self.pool.image_bytes());
         let recovery = &self.recovered.recovery;
         self.pool.change(page, change, |redo| {
             let undo = Some(undo);
-            let change = foxton_store::paged::recovery::Change { redo, undo };
+            let change = foxton_store::paged::recovery::PageChange { redo, undo };
             Ok(recovery.update(&self.worker, transaction, page, change)?)
         })
     }
@@ -199,9 +199,9 @@ impl Engine {
     /// If there is no room, or something fails.
     pub fn apply(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
         done: Done,
-    ) -> Result<(PageId, Place, Back), PoolError> {
+    ) -> Result<(PageId, RecordPosition, Back), PoolError> {
         let (change, back) = match done {
             Done::Set(thing, value) => {
                 let old = self.pool.value(thing)?;
@@ -220,7 +220,7 @@ impl Engine {
     ///
     /// If something fails.
     pub fn load(&self, random: &mut Random) -> Result<Lsn, PoolError> {
-        let mut transaction = Transaction::new();
+        let mut transaction = PageTransaction::new();
         for thing in all_things() {
             let page = PageId(random.below(PAGES));
             let (put, back) = (Change::Put(thing, 0), Change::Remove(thing));
@@ -234,7 +234,7 @@ impl Engine {
     /// Moves `thing` to another page, in a nested top action.
     pub(super) fn move_thing(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
         thing: Thing,
         to: PageId,
     ) -> Result<(), PoolError> {
@@ -255,7 +255,7 @@ impl Engine {
     /// # Errors
     ///
     /// If something fails; never for want of room.
-    pub fn rollback(&self, transaction: &mut Transaction) -> Result<(), Trouble> {
+    pub fn rollback(&self, transaction: &mut PageTransaction) -> Result<(), Trouble> {
         let recovery = &self.recovered.recovery;
         Ok(recovery.rollback(&self.worker, transaction, &self.pool)?)
     }
@@ -265,7 +265,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the log fails.
-    pub fn commit(&self, transaction: &mut Transaction) -> Result<Option<Lsn>, Trouble> {
+    pub fn commit(&self, transaction: &mut PageTransaction) -> Result<Option<Lsn>, Trouble> {
         let recovery = &self.recovered.recovery;
         Ok(recovery.commit(&self.worker, transaction)?)
     }
@@ -282,14 +282,14 @@ impl Engine {
 
     /// Makes a checkpoint, and cuts the log.
     pub(super) fn checkpoint(&mut self, device: &FaultDevice, cuts: bool) -> Result<(), Trouble> {
-        let Recovered {
+        let RestartResult {
             recovery,
             checkpointer,
             ..
         } = &mut self.recovered;
         let made = match checkpointer.checkpoint(recovery, &self.worker, &self.pool) {
             Ok(made) => made,
-            Err(RecoveryError::NoRoom(_)) => return Ok(()),
+            Err(RecoveryError::NoLogSpace(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         if cuts {

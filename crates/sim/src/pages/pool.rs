@@ -15,7 +15,7 @@ use super::page::{Back, Change, Found, Page, Thing};
 use crate::ledger::mix;
 use foxton_log::device::{Device, DeviceFile, disk::SECTOR_BYTES};
 use foxton_log::{Log, LogError, Lsn};
-use foxton_store::paged::recovery::{Compensate, PageId, Pages, Place, WriteError};
+use foxton_store::paged::recovery::{CompensationLog, PageId, Pages, RecordPosition, WriteError};
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -218,8 +218,8 @@ impl Pool {
         &self,
         id: PageId,
         change: &Change,
-        log: impl FnOnce(&[u8]) -> Result<Place, PoolError>,
-    ) -> Result<Place, PoolError> {
+        log: impl FnOnce(&[u8]) -> Result<RecordPosition, PoolError>,
+    ) -> Result<RecordPosition, PoolError> {
         self.change_in(&mut self.state(), id, change, log)
     }
 
@@ -265,8 +265,8 @@ impl Pool {
         state: &mut State,
         id: PageId,
         change: &Change,
-        log: impl FnOnce(&[u8]) -> Result<Place, PoolError>,
-    ) -> Result<Place, PoolError> {
+        log: impl FnOnce(&[u8]) -> Result<RecordPosition, PoolError>,
+    ) -> Result<RecordPosition, PoolError> {
         let mut page = self.whole(state, id)?.clone();
         if !page.make(change) {
             return Err(PoolError::Wrong(id, "it cannot be changed so"));
@@ -377,7 +377,7 @@ impl Pages for Pool {
         }
     }
 
-    fn redo(&self, id: PageId, place: Place, redo: &[u8]) -> Result<(), PoolError> {
+    fn redo(&self, id: PageId, place: RecordPosition, redo: &[u8]) -> Result<(), PoolError> {
         let state = &mut *self.state();
         let images = self.images;
         let change = Change::decode(redo).ok_or(PoolError::Wrong(id, "a change is none"))?;
@@ -401,7 +401,12 @@ impl Pages for Pool {
         Ok(())
     }
 
-    fn undo(&self, id: PageId, undo: &[u8], log: &mut Compensate<'_>) -> Result<(), PoolError> {
+    fn undo(
+        &self,
+        id: PageId,
+        undo: &[u8],
+        log: &mut CompensationLog<'_>,
+    ) -> Result<(), PoolError> {
         let state = &mut *self.state();
         let back = Back::decode(undo).ok_or(PoolError::Wrong(id, "an undo is none"))?;
         let (id, change) = match back {

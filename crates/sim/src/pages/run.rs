@@ -17,18 +17,18 @@ use super::pool::PoolError;
 use super::wrong::wrong_rollback;
 use foxton_log::Lsn;
 use foxton_log::device::fault::{FaultDevice, Recording};
-use foxton_store::paged::recovery::{PageId, Place, Savepoint, Transaction};
+use foxton_store::paged::recovery::{PageId, PageSavepoint, PageTransaction, RecordPosition};
 
 /// One who runs transactions.
 #[derive(Debug, Default)]
 struct Client {
-    transaction: Transaction,
+    transaction: PageTransaction,
     done: Vec<Done>,
     /// With what had been done by then.
-    savepoints: Vec<(Savepoint, usize)>,
+    savepoints: Vec<(PageSavepoint, usize)>,
     commits: i64,
     /// What it logged, for rolling back in its own way.
-    trace: Vec<(PageId, Place, Back)>,
+    trace: Vec<(PageId, RecordPosition, Back)>,
 }
 
 impl Client {
@@ -271,7 +271,7 @@ impl Recorder<'_> {
         let client = &mut self.clients[client];
         if own {
             let trace = std::mem::take(&mut client.trace);
-            client.transaction = Transaction::new();
+            client.transaction = PageTransaction::new();
             wrong_rollback(&self.engine, self.setting.fault, &trace)?;
         } else {
             self.engine.rollback(&mut client.transaction)?;

@@ -6,8 +6,8 @@ use super::page::Back;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::read::reader;
 use foxton_log::{Lsn, Start};
-use foxton_store::paged::recovery::record::{Compensation, Link, Malformed, Record};
-use foxton_store::paged::recovery::{PageId, Place};
+use foxton_store::paged::recovery::record::{Compensation, Link, Malformed, RecoveryRecord};
+use foxton_store::paged::recovery::{PageId, RecordPosition};
 use foxton_sync::worker::Workers;
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 pub(super) fn wrong_rollback(
     engine: &Engine,
     fault: Option<Fault>,
-    trace: &[(PageId, Place, Back)],
+    trace: &[(PageId, RecordPosition, Back)],
 ) -> Result<(), Trouble> {
     let Some((_, first, _)) = trace.first() else {
         return Ok(());
     };
     // Clients take turns, so BEGIN lies right before the first change.
-    let begin = Lsn::new(first.begin.bytes() - Record::Begin.log_bytes());
+    let begin = Lsn::new(first.begin.bytes() - RecoveryRecord::Begin.log_bytes());
     let (log, worker) = (engine.recovered.recovery.log(), &engine.worker);
     let mut link = Link {
         transaction: begin,
@@ -35,9 +35,9 @@ pub(super) fn wrong_rollback(
             if fault == Some(Fault::NoCompensation) {
                 return Ok(*place);
             }
-            let compensation = Record::Compensation(Compensation {
+            let compensation = RecoveryRecord::Compensation(Compensation {
                 link,
-                room: 0,
+                undo_space: 0,
                 undo_next: place.begin,
                 page: *page,
                 redo,
@@ -48,7 +48,7 @@ pub(super) fn wrong_rollback(
             link.prev = lsn.begin;
         }
     }
-    Record::End(link).insert(log, worker)?;
+    RecoveryRecord::End(link).insert(log, worker)?;
     Ok(())
 }
 
@@ -58,15 +58,15 @@ pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
     let mut last: BTreeMap<Lsn, (Lsn, bool)> = BTreeMap::new();
     let start = Start::default();
     let read = reader::read(device, &IDENTITY, start, &mut |view| {
-        match Record::decode(&view)? {
-            Some(Record::Begin) => {
+        match RecoveryRecord::decode(&view)? {
+            Some(RecoveryRecord::Begin) => {
                 last.insert(view.lsn, (view.lsn, false));
             }
-            Some(Record::End(link)) => {
+            Some(RecoveryRecord::End(link)) => {
                 last.remove(&link.transaction);
             }
             Some(record) => {
-                let open = matches!(record, Record::Update(_));
+                let open = matches!(record, RecoveryRecord::Update(_));
                 if let Some(link) = record.link() {
                     last.insert(link.transaction, (view.lsn, open));
                 }
@@ -79,7 +79,7 @@ pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
     let worker = Workers::new().worker();
     let under_way = last.iter().rev().find(|(_, (_, open))| *open);
     if let (Ok(_), Some((&transaction, &(prev, _)))) = (read, under_way) {
-        let commit = Record::Commit(Link { transaction, prev });
+        let commit = RecoveryRecord::Commit(Link { transaction, prev });
         commit.insert(&log, &worker)?;
     }
     log.close(&worker)?;

@@ -10,10 +10,10 @@
 //! last. So each token says what lies between two records handed out, whatever happened between.
 
 use super::index::descend::{self, Target};
-use super::index::walk::{self, Direction, Place, Token};
-use super::node::{Node, Pinned};
-use super::record::{Pointer, Record};
-use super::search_key::Probe;
+use super::index::walk::{self, Direction, Token, WalkPosition};
+use super::node::{IndexNode, Pinned};
+use super::record::{Record, RecordPointer};
+use super::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::Version;
 use std::fmt;
@@ -23,72 +23,72 @@ use std::ops::Bound;
 const BATCH: usize = 16;
 
 /// Records fetched ahead of the one handed out.
-const AHEAD: usize = 4;
+const RECORDS_AHEAD: usize = 4;
 /// How far ahead is the record whose value is fetched, if it lies elsewhere: less far, for the record says where.
 const VALUE_AHEAD: usize = 2;
 
 /// A position between two records, moving one way.
 ///
 /// ```
-/// use foxton_store::memory::{NewRecord, Next, Table};
+/// use foxton_store::memory::{NewRecord, Next, RecordTable};
 /// use foxton_sync::worker::Workers;
 /// use std::ops::Bound;
 ///
 /// let workers = Workers::new();
-/// let table = Table::new(workers.domain());
+/// let table = RecordTable::new(workers.domain());
 /// let worker = workers.worker();
 /// let guard = worker.pin();
 /// for key in [b"a", b"b", b"c"] {
 ///     table.insert(&guard, NewRecord::new(key, Some(b""))?, Next::Any).expect("new");
 /// }
 /// let mut cursor = table.backward(&guard, Bound::Excluded(b"c"));
-/// let place = cursor.advance();
-/// assert_eq!(place.record.expect("b").key(), b"b");
-/// assert!(table.unchanged(&place.token));
+/// let entry = cursor.advance();
+/// assert_eq!(entry.record.expect("b").key(), b"b");
+/// assert!(table.unchanged(&entry.token));
 /// assert_eq!(cursor.advance().record.expect("a").key(), b"a");
 /// assert!(cursor.advance().record.is_none());
 /// # Ok::<(), foxton_store::TooLong>(())
 /// ```
-pub struct Cursor<'g, 'k, const N: usize> {
+pub struct RecordCursor<'g, 'k, const N: usize> {
     tree: Pinned<'g, N>,
     direction: Direction,
     start: Bound<&'k [u8]>,
     last: Option<&'g Record>,
     before_last: Option<&'g Record>,
-    leaf: Option<At<'g, N>>,
+    leaf: Option<LeafPosition<'g, N>>,
     token: Option<Token<'g>>,
-    batch: [Option<Pointer<'g>>; BATCH],
+    batch: [Option<RecordPointer<'g>>; BATCH],
     used: usize,
     filled: usize,
     /// Whether the value of one of those that began a batch lay elsewhere. If not, others are not asked for.
-    elsewhere: bool,
+    values_elsewhere: bool,
     /// Whether the last step found no record.
     ended: bool,
     /// Where to stop, and whether what is there belongs to it.
-    end: Option<(Probe<'k>, bool)>,
+    end: Option<(SearchKey<'k>, bool)>,
     /// Whether what follows the batch lies past the end.
     is_last: bool,
 }
 
 /// A leaf at a version, and which of its entries come next.
 #[derive(Clone, Copy)]
-struct At<'g, const N: usize> {
-    node: &'g Node<N>,
+struct LeafPosition<'g, const N: usize> {
+    node: &'g IndexNode<N>,
     version: Version,
     /// Forward: the first slot not read yet. Backward: past the last one.
     slot: usize,
 }
 
-impl<const N: usize> fmt::Debug for Cursor<'_, '_, N> {
+impl<const N: usize> fmt::Debug for RecordCursor<'_, '_, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cursor")
+        f.debug_struct("RecordCursor")
             .field("direction", &self.direction)
             .field("last", &self.last)
             .finish_non_exhaustive()
     }
 }
 
-impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
+impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
     #[inline]
     pub(super) fn new(tree: Pinned<'g, N>, direction: Direction, start: Bound<&'k [u8]>) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
             batch: [None; BATCH],
             used: 0,
             filled: 0,
-            elsewhere: false,
+            values_elsewhere: false,
             ended: false,
             end: None,
             is_last: false,
@@ -110,13 +110,13 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     /// Stops at `end`, in the direction of the cursor, without a look at the record past it. For
-    /// [`Cursor::next_record`] alone: nothing proves what lies past the last record.
+    /// [`RecordCursor::next_record`] alone: nothing proves what lies past the last record.
     #[inline]
     #[must_use]
     pub fn until(mut self, end: Bound<&'k [u8]>) -> Self {
         self.end = match end {
-            Bound::Included(key) => Some((Probe::new(key), true)),
-            Bound::Excluded(key) => Some((Probe::new(key), false)),
+            Bound::Included(key) => Some((SearchKey::new(key), true)),
+            Bound::Excluded(key) => Some((SearchKey::new(key), false)),
             Bound::Unbounded => None,
         };
         self
@@ -141,7 +141,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     /// place where the cursor began). At the end there is no record, but a token all the same; asked
     /// again, the cursor looks again.
     #[inline]
-    pub fn advance(&mut self) -> Place<'g> {
+    pub fn advance(&mut self) -> WalkPosition<'g> {
         if self.used == self.filled && !self.refill() {
             return self.at_end();
         }
@@ -157,7 +157,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         };
         self.ended = false;
         (self.before_last, self.last) = (self.last, Some(record));
-        Place {
+        WalkPosition {
             record: Some(record),
             token,
         }
@@ -168,10 +168,10 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     /// followed" in `node.rs`).
     #[inline(always)]
     fn fetch_ahead(&self) {
-        if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
+        if let Some(Some(ahead)) = self.batch.get(self.used + RECORDS_AHEAD) {
             ahead.prefetch();
         }
-        if self.elsewhere
+        if self.values_elsewhere
             && let Some(Some(near)) = self.batch.get(self.used + VALUE_AHEAD)
         {
             near.prefetch_value();
@@ -179,7 +179,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     /// Takes the last step back: the record handed out last does not count, and the next call of
-    /// [`Cursor::advance`] looks anew after the one before it. For a token that was not unchanged.
+    /// [`RecordCursor::advance`] looks anew after the one before it. For a token that was not unchanged.
     /// One step can be taken back, not two.
     pub fn step_back(&mut self) {
         if !self.ended {
@@ -191,14 +191,14 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     #[inline(never)]
-    fn at_end(&mut self) -> Place<'g> {
+    fn at_end(&mut self) -> WalkPosition<'g> {
         self.leaf = None;
         self.ended = true;
         let token = self
             .token
             .take()
             .expect("a walk to the end looks at leaves");
-        Place {
+        WalkPosition {
             record: None,
             token,
         }
@@ -240,9 +240,9 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
             }
             match walk::neighbour(at.node, at.version, self.direction)? {
                 Some((node, version)) => {
-                    token.went_to(node, version);
+                    token.push(node, version);
                     let slot = self.first_slot(node);
-                    at = At {
+                    at = LeafPosition {
                         node,
                         version,
                         slot,
@@ -256,7 +256,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         }
     }
 
-    fn first_slot(&self, node: &Node<N>) -> usize {
+    fn first_slot(&self, node: &IndexNode<N>) -> usize {
         match self.direction {
             Direction::Forward => 0,
             Direction::Backward => node.count(),
@@ -264,7 +264,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     /// The leaf and slot to go on from.
-    fn seek(&self) -> At<'g, N> {
+    fn seek(&self) -> LeafPosition<'g, N> {
         let from = match self.last {
             Some(record) => Bound::Excluded(record.key()),
             None => self.start,
@@ -277,22 +277,22 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
                     Direction::Forward => Target::First,
                     Direction::Backward => Target::Last,
                 };
-                let (node, version) = descend::leaf(self.tree, target);
-                return At {
+                let (node, version) = descend::find_leaf(self.tree, target);
+                return LeafPosition {
                     node,
                     version,
                     slot: self.first_slot(node),
                 };
             }
         };
-        let probe = Probe::new(key);
-        let (node, version) = descend::leaf(self.tree, Target::Key(probe));
-        let position = node.position(&probe);
+        let search_key = SearchKey::new(key);
+        let (node, version) = descend::find_leaf(self.tree, Target::Key(search_key));
+        let position = node.position(&search_key);
         let past = match self.direction {
             Direction::Forward => excluded,
             Direction::Backward => !excluded,
         };
-        At {
+        LeafPosition {
             node,
             version,
             slot: position.index + usize::from(position.found && past),
@@ -301,11 +301,11 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
 
     /// The slots of a leaf that lie before the end, and whether it lies in this leaf.
     #[inline]
-    fn slots_until_end(&self, leaf: &Node<N>, count: usize) -> (usize, usize, bool) {
-        let Some((probe, included)) = self.end else {
+    fn slots_until_end(&self, leaf: &IndexNode<N>, count: usize) -> (usize, usize, bool) {
+        let Some((search_key, included)) = self.end else {
             return (0, count, false);
         };
-        let position = leaf.position(&probe);
+        let position = leaf.position(&search_key);
         let takes_found = usize::from(position.found && included);
         match self.direction {
             Direction::Forward => (0, position.index + takes_found, position.index < count),
@@ -317,7 +317,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     /// Fills the batch from one leaf. Returns whether there was anything.
-    fn read(&mut self, at: &mut At<'g, N>) -> bool {
+    fn read(&mut self, at: &mut LeafPosition<'g, N>) -> bool {
         let count = at.node.count();
         let (low, high, ends) = self.slots_until_end(at.node, count);
         let slots = match self.direction {
@@ -339,15 +339,15 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         batch
             .iter_mut()
             .zip(pointers)
-            .for_each(|(place, pointer)| *place = pointer);
+            .for_each(|(entry, pointer)| *entry = pointer);
         if self.direction == Direction::Backward {
             batch.reverse();
         }
-        let first = batch.iter().take(AHEAD).flatten();
+        let first = batch.iter().take(RECORDS_AHEAD).flatten();
         first.for_each(|pointer| pointer.prefetch());
         // Touched before the version is looked at, as keys are in a search: see `fetch_ahead`.
         let nearest = batch.iter().take(VALUE_AHEAD).flatten();
-        nearest.for_each(|pointer| self.elsewhere |= pointer.prefetch_value());
+        nearest.for_each(|pointer| self.values_elsewhere |= pointer.prefetch_value());
         let neighbour = match self.direction {
             Direction::Forward if at.slot >= count => at.node.next(),
             Direction::Backward if at.slot == 0 => at.node.prev(),

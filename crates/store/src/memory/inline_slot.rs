@@ -51,46 +51,46 @@ use foxton_sync::epoch::{Participant, Stamp};
 use foxton_sync::shim::{AtomicU32, Ordering};
 
 const IN_USE: u32 = 0;
-const LEFT: u32 = 1;
+const VACATED: u32 = 1;
 
 /// Bits of an epoch that the word has.
-const CUT: u32 = u32::MAX >> 1;
+const EPOCH_MASK: u32 = u32::MAX >> 1;
 
 /// Epochs after which nobody can be reading.
-const PASSED: u32 = 2;
+const SAFE_AGE: u32 = 2;
 
 /// See the [module](self).
-pub(super) struct Room(AtomicU32);
+pub(super) struct InlineSlot(AtomicU32);
 
 /// How the room was left, by whoever took its value out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left(u32);
+pub(super) struct VacateStamp(u32);
 
-impl Room {
+impl InlineSlot {
     pub(super) fn in_use() -> Self {
         Self(AtomicU32::new(IN_USE))
     }
 
     /// Notes that the value was taken out. For whoever did so, and still has the room.
     #[inline]
-    pub(super) fn leave(&self, participant: &Participant) -> Left {
+    pub(super) fn vacate(&self, participant: &Participant) -> VacateStamp {
         let epoch = participant.stamp().epoch() as u32; // Cut on purpose.
-        let left = epoch << 1 | LEFT;
-        self.0.store(left, Ordering::Release); // O3, O4, I7
-        Left(left)
+        let vacated = epoch << 1 | VACATED;
+        self.0.store(vacated, Ordering::Release); // O3, O4, I7
+        VacateStamp(vacated)
     }
 
     /// Whether it is as it was left: nobody has used it since.
-    pub(super) fn is_as(&self, left: Left) -> bool {
+    pub(super) fn is_as_left(&self, vacated: VacateStamp) -> bool {
         // Relaxed: a hint; the exchange decides.
-        self.0.load(Ordering::Relaxed) == left.0
+        self.0.load(Ordering::Relaxed) == vacated.0
     }
 
     /// Takes the room to have it lead to the value that was left there. Says whether that is still there.
-    pub(super) fn take_back(&self, left: Left) -> bool {
+    pub(super) fn restore(&self, vacated: VacateStamp) -> bool {
         // Site: "record value".
         let taken = self.0.compare_exchange(
-            left.0,
+            vacated.0,
             IN_USE,
             Ordering::Acquire, // O4, I7
             Ordering::Relaxed,
@@ -102,16 +102,16 @@ impl Room {
     /// left there, and that was left before `kept_since`.
     #[inline]
     pub(super) fn claim(&self, participant: &Participant, kept_since: Stamp) -> bool {
-        let left = self.0.load(Ordering::Acquire); // O3
-        if left == IN_USE {
+        let vacated = self.0.load(Ordering::Acquire); // O3
+        if vacated == IN_USE {
             return false;
         }
-        if !may_claim(left >> 1, participant.recent_stamp(), kept_since) {
+        if !may_claim(vacated >> 1, participant.recent_stamp(), kept_since) {
             return false;
         }
         // Site: "record value".
         let taken = self.0.compare_exchange(
-            left,
+            vacated,
             IN_USE,
             Ordering::Acquire, // O4, I7
             Ordering::Relaxed,
@@ -126,22 +126,22 @@ impl Room {
     }
 }
 
-/// Whether what was taken out at an epoch of which the last bits are `left` may be overwritten at `now` by somebody who keeps what was
+/// Whether what was taken out at an epoch of which the last bits are `vacated` may be overwritten at `now` by somebody who keeps what was
 /// there at `kept_since`.
 #[inline]
-fn may_claim(left: u32, now: Stamp, kept_since: Stamp) -> bool {
-    let age = (now.epoch() as u32).wrapping_sub(left) & CUT; // Cut on purpose.
+fn may_claim(vacated: u32, now: Stamp, kept_since: Stamp) -> bool {
+    let age = (now.epoch() as u32).wrapping_sub(vacated) & EPOCH_MASK; // Cut on purpose.
     let kept = now.epoch().saturating_sub(kept_since.epoch());
-    age >= PASSED && u64::from(age) > kept
+    age >= SAFE_AGE && u64::from(age) > kept
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    /// Of what was taken out at `left` whoever keeps what was there at `kept_since` may overwrite it at `now`.
-    fn may(left: u64, now: u64, kept_since: u64) -> bool {
-        let cut = (left as u32) << 1 >> 1;
+    /// Of what was taken out at `vacated` whoever keeps what was there at `kept_since` may overwrite it at `now`.
+    fn may(vacated: u64, now: u64, kept_since: u64) -> bool {
+        let cut = (vacated as u32) << 1 >> 1;
         may_claim(cut, Stamp::from_epoch(now), Stamp::from_epoch(kept_since))
     }
 
@@ -155,24 +155,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_two_epochs_old_may_be_overwritten() {
-        for left in epochs() {
+    fn a_value_two_epochs_old_may_be_overwritten() {
+        for vacated in epochs() {
             let claims: Vec<bool> = (0..5)
-                .map(|age| may(left, left + age, left + age))
+                .map(|age| may(vacated, vacated + age, vacated + age))
                 .collect();
-            assert_eq!(claims, [false, false, true, true, true], "left at {left}");
+            assert_eq!(
+                claims,
+                [false, false, true, true, true],
+                "left at {vacated}"
+            );
         }
     }
 
     #[test]
-    fn nothing_is_overwritten_that_is_younger_or_kept() {
-        for left in epochs() {
-            for now in epochs().filter(|&now| now >= left) {
+    fn no_younger_or_kept_value_is_overwritten() {
+        for vacated in epochs() {
+            for now in epochs().filter(|&now| now >= vacated) {
                 for kept_since in epochs().filter(|&kept_since| kept_since <= now) {
-                    let safe = now - left >= 2 && left < kept_since;
+                    let safe = now - vacated >= 2 && vacated < kept_since;
                     assert!(
-                        safe || !may(left, now, kept_since),
-                        "left at {left}, now {now}, kept since {kept_since}"
+                        safe || !may(vacated, now, kept_since),
+                        "left at {vacated}, now {now}, kept since {kept_since}"
                     );
                 }
             }
@@ -180,30 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn a_room_is_had_by_one() {
+    fn a_slot_has_one_owner() {
         let domain = foxton_sync::epoch::Domain::new();
         let participant = domain.participant();
-        let room = Room::in_use();
-        assert!(!room.claim(&participant, participant.recent_stamp()));
-        let left = room.leave(&participant);
+        let slot = InlineSlot::in_use();
+        assert!(!slot.claim(&participant, participant.recent_stamp()));
+        let vacated = slot.vacate(&participant);
         assert!(
-            !room.claim(&participant, participant.recent_stamp()),
+            !slot.claim(&participant, participant.recent_stamp()),
             "too young"
         );
-        assert!(room.is_as(left) && room.take_back(left));
-        assert!(!room.is_as(left) && !room.take_back(left), "it is in use");
-        let left = room.leave(&participant);
-        (0..2).for_each(|_| participant.advance());
+        assert!(slot.is_as_left(vacated) && slot.restore(vacated));
         assert!(
-            !room.claim(&participant, Stamp::from_epoch(0)),
-            "it is kept"
-        );
-        assert!(room.claim(&participant, participant.recent_stamp()));
-        assert!(
-            !room.claim(&participant, participant.recent_stamp()),
+            !slot.is_as_left(vacated) && !slot.restore(vacated),
             "it is in use"
         );
-        assert!(!room.take_back(left), "and was written");
+        let vacated = slot.vacate(&participant);
+        (0..2).for_each(|_| participant.advance());
+        assert!(
+            !slot.claim(&participant, Stamp::from_epoch(0)),
+            "it is kept"
+        );
+        assert!(slot.claim(&participant, participant.recent_stamp()));
+        assert!(
+            !slot.claim(&participant, participant.recent_stamp()),
+            "it is in use"
+        );
+        assert!(!slot.restore(vacated), "and was written");
     }
 }
 

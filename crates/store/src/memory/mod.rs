@@ -1,6 +1,6 @@
 //! Tables that live in memory.
 //!
-//! A `Table` is an ordered map from byte-string keys to `Record`s. A record stays at its address
+//! A `RecordTable` is an ordered map from byte-string keys to `Record`s. A record stays at its address
 //! for as long as it is in the table, and carries an anchor, a word for whoever uses the table: `foxton` keeps there up to
 //! where the log must be durable before somebody who has read the record may be told that they committed. Its
 //! value is a pointer to immutable bytes, exchanged as a whole; a record without a value is a *ghost*.
@@ -27,10 +27,10 @@ mod cursor;
 mod verify;
 mod table;
 
-pub use cursor::Cursor;
+pub use cursor::RecordCursor;
 pub use index::insert::{InsertRefused, Next};
 pub use index::remove::RemoveRefused;
-pub use index::walk::{Place, Token};
+pub use index::walk::{Token, WalkPosition};
 pub use record::{NewRecord, Record, VALUE};
-pub use table::{Located, SLOTS, Table};
+pub use table::{Located, NODE_SLOTS, RecordTable};
 pub use value::ValueBlock;

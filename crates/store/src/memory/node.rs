@@ -8,7 +8,7 @@
 //!   latch | count | level | low key | next | prev | prefix | N heads | N tagged pointers
 //! ```
 //!
-//! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`probe.rs`) behind the node's
+//! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`search_key.rs`) behind the node's
 //! prefix (`prefix.rs`), and
 //! its address; the tag lies in the low four bits of the address. Slot i of a branch stands for a
 //! child: head and tag of the child's *low key*, and its address. Keys of the child are not below its
@@ -30,7 +30,7 @@
 //!   node that can still be reached points to it.
 //! * I5  What a node that was taken out points to (its neighbours) may be retired later than the node,
 //!   never earlier.
-//! * I6  A `&'g Node` is borrowed from a guard that pins the domain in which nodes and records of its
+//! * I6  A `&'g IndexNode` is borrowed from a guard that pins the domain in which nodes and records of its
 //!   tree are retired.
 //!
 //! # Why every pointer found may be followed
@@ -48,8 +48,8 @@
 //! * O1  `publish` (Release) to `follow` (Acquire): who finds a pointer sees the record or node as it
 //!   was made. The latch alone would not do: pointers are followed before the version is validated.
 
-use super::record::{self, Pointer};
-use super::search_key::{self, LONG, Probe};
+use super::record::{self, RecordPointer};
+use super::search_key::{self, LONG, SearchKey};
 use foxton_sync::cache_line;
 use foxton_sync::latch::VersionLatch;
 use foxton_sync::shim::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ mod prefix;
 
 mod tree;
 
-pub(super) use tree::{Hold, Pinned, Root};
+pub(super) use tree::{NodeWriteGuard, Pinned, TreeRoot};
 
 /// The bits of a tagged pointer that hold the tag.
 const TAG_BITS: usize = record::ALIGN - 1;
@@ -70,26 +70,26 @@ const _: () = assert!(LONG <= TAG_BITS);
 
 /// A leaf or a branch with room for `N` records or children.
 #[repr(C, align(64))]
-pub(super) struct Node<const N: usize> {
+pub(super) struct IndexNode<const N: usize> {
     latch: VersionLatch,
     count: AtomicU32,
     level: u8,
     prefix_bytes: AtomicU8,
     low: Box<[u8]>,
-    next: AtomicPtr<Node<N>>,
-    prev: AtomicPtr<Node<N>>,
-    prefix_words: [AtomicU64; prefix::MOST / search_key::HEAD_BYTES],
-    heads: Lines<[AtomicU64; N]>,
+    next: AtomicPtr<IndexNode<N>>,
+    prev: AtomicPtr<IndexNode<N>>,
+    prefix_words: [AtomicU64; prefix::MAX_BYTES / search_key::HEAD_BYTES],
+    heads: AlignedLines<[AtomicU64; N]>,
     slots: [AtomicPtr<u8>; N],
 }
 
 // All but the slots is one cache line.
 #[cfg(not(loom))]
-const _: () = assert!(std::mem::offset_of!(Node<64>, heads) == 64);
+const _: () = assert!(std::mem::offset_of!(IndexNode<64>, heads) == 64);
 
 /// Begins with a cache line, so that a search touches as few as it can.
 #[repr(C, align(64))]
-struct Lines<T>(T);
+struct AlignedLines<T>(T);
 
 /// The head of a slot that is not in use: above all others, so that searches need not know the
 /// count.
@@ -123,9 +123,9 @@ fn tag_of(slot: *mut u8) -> usize {
     slot.addr() & TAG_BITS
 }
 
-impl<const N: usize> fmt::Debug for Node<N> {
+impl<const N: usize> fmt::Debug for IndexNode<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
+        f.debug_struct("IndexNode")
             .field("level", &self.level)
             .field("count", &self.count())
             .finish_non_exhaustive()
@@ -133,7 +133,7 @@ impl<const N: usize> fmt::Debug for Node<N> {
 }
 
 /// Reading.
-impl<const N: usize> Node<N> {
+impl<const N: usize> IndexNode<N> {
     const ENOUGH_SLOTS: () = assert!(N >= 4, "a node of fewer than four slots cannot be split");
 
     fn new(level: u8, low: &[u8]) -> Box<Self> {
@@ -147,7 +147,7 @@ impl<const N: usize> Node<N> {
             next: AtomicPtr::new(ptr::null_mut()),
             prev: AtomicPtr::new(ptr::null_mut()),
             prefix_words: std::array::from_fn(|_| AtomicU64::new(0)),
-            heads: Lines(std::array::from_fn(|_| AtomicU64::new(UNUSED))),
+            heads: AlignedLines(std::array::from_fn(|_| AtomicU64::new(UNUSED))),
             slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         })
     }
@@ -196,7 +196,12 @@ impl<const N: usize> Node<N> {
     /// How the key in slot `index` stands to one of the same head, of which `rest` is what comes behind a prefix of so
     /// many bytes.
     #[inline]
-    pub(super) fn tie(&self, index: usize, prefix: usize, rest: &Probe<'_>) -> cmp::Ordering {
+    pub(super) fn compare_tie(
+        &self,
+        index: usize,
+        prefix: usize,
+        rest: &SearchKey<'_>,
+    ) -> cmp::Ordering {
         let slot = follow(&self.slots[index]);
         let tag = tag_of(slot);
         if tag != LONG || rest.tag != LONG {
@@ -212,7 +217,7 @@ impl<const N: usize> Node<N> {
         let address = NonNull::new(untagged(slot)).expect("a tag stands beside an address");
         if self.level == 0 {
             // SAFETY: slots of leaves point to records, good for as long as we are borrowed.
-            unsafe { Pointer::new(address) }.record().key()
+            unsafe { RecordPointer::new(address) }.record().key()
         } else {
             // SAFETY: slots of branches point to nodes, good for as long as we are borrowed.
             unsafe { address.cast::<Self>().as_ref() }.low()
@@ -222,15 +227,15 @@ impl<const N: usize> Node<N> {
     /// The record in slot `index` of a leaf. `None` if there is none, which a reader sees only
     /// while the node changes.
     #[inline]
-    pub(super) fn pointer(&self, index: usize) -> Option<Pointer<'_>> {
+    pub(super) fn pointer(&self, index: usize) -> Option<RecordPointer<'_>> {
         debug_assert_eq!(self.level, 0, "records are in leaves");
         let address = NonNull::new(untagged(follow(&self.slots[index])))?;
         // SAFETY: slots of leaves point to records, good for as long as we are borrowed ("Why every
         // pointer found may be followed").
-        Some(unsafe { Pointer::new(address) })
+        Some(unsafe { RecordPointer::new(address) })
     }
 
-    /// The child in slot `index` of a branch. `None` as for [`Node::pointer`].
+    /// The child in slot `index` of a branch. `None` as for [`IndexNode::pointer`].
     #[inline]
     pub(super) fn child(&self, index: usize) -> Option<&Self> {
         debug_assert_ne!(self.level, 0, "children are in branches");
@@ -274,7 +279,7 @@ impl<const N: usize> Node<N> {
 }
 
 /// Writing: by whoever holds the latch, or made the node and has not shown it yet.
-impl<const N: usize> Node<N> {
+impl<const N: usize> IndexNode<N> {
     fn set_count(&self, count: usize) {
         let count = u32::try_from(count).expect("N is small");
         // Relaxed: published by the latch.
@@ -310,12 +315,12 @@ impl<const N: usize> Node<N> {
         );
         // The first child of a branch has no key that is looked at.
         if self.level == 0 || index > 0 {
-            self.admit(key);
+            self.fit_prefix(key);
         }
         for from in (index..count).rev() {
             self.copy_slot(from, from + 1);
         }
-        let rest = self.behind_prefix(key);
+        let rest = self.without_prefix(key);
         self.set_slot(
             index,
             search_key::head(rest),
@@ -332,18 +337,18 @@ impl<const N: usize> Node<N> {
         }
         self.clear_slot(count - 1);
         self.set_count(count - 1);
-        self.level_low();
+        self.reset_first_head();
     }
 
     /// Slot 0 of a branch stands for everything below slot 1, whatever its child's low key.
-    fn level_low(&self) {
+    fn reset_first_head(&self) {
         if self.level > 0 && self.count() > 0 {
             // Relaxed: published by the latch.
             self.heads.0[0].store(0, Ordering::Relaxed);
         }
     }
 
-    /// The pointer as it was made, good for freeing, too: `Node::share` exposed it.
+    /// The pointer as it was made, good for freeing, too: `IndexNode::share` exposed it.
     fn address(&self) -> *mut Self {
         ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr())
     }
@@ -372,7 +377,7 @@ mod models {
         builder.check(move || {
             let domain = Domain::new();
             let (ours, theirs) = (domain.participant(), domain.participant());
-            let root = Arc::new(Root::<4>::new(&domain));
+            let root = Arc::new(TreeRoot::<4>::new(&domain));
             let writer = {
                 let root = root.clone();
                 thread::spawn(move || {
@@ -380,10 +385,10 @@ mod models {
                     let tree = root.pin(&guard);
                     let leaf = tree.root();
                     let seen = leaf.latch().version().expect("nobody holds it");
-                    let mut hold = tree.hold(leaf, seen).expect("nobody else writes");
+                    let mut write_guard = tree.try_latch(leaf, seen).expect("nobody else writes");
                     let record = NewRecord::new(b"key", None).expect("short");
-                    hold.insert_record(0, record);
-                    assert!(hold.grow_root());
+                    write_guard.insert_record(0, record);
+                    assert!(write_guard.grow_root());
                 })
             };
             look(root.pin(&ours.pin()));
@@ -392,7 +397,7 @@ mod models {
     }
 
     #[test]
-    fn o1_who_finds_a_record_sees_it_as_it_was_made() {
+    fn o1_a_record_is_seen_as_it_was_made() {
         meet(|tree| {
             let node = tree.root();
             if node.level() == 0
@@ -404,7 +409,7 @@ mod models {
     }
 
     #[test]
-    fn o1_who_finds_a_node_sees_it_as_it_was_made() {
+    fn o1_a_node_is_seen_as_it_was_made() {
         meet(|tree| {
             let node = tree.root();
             if node.level() == 1 {

@@ -58,8 +58,8 @@
 //!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
 //!   every change after the first is an exchange, and exchanges continue each other's release.)
 
-use super::inline_slot::Room;
-use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, outside};
+use super::inline_slot::InlineSlot;
+use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, mark_outside};
 use crate::TooLong;
 use foxton_sync::cache_line;
 use foxton_sync::epoch::{Guard, Hazard, Stamp};
@@ -88,30 +88,30 @@ pub static VALUE: Site = Site::new(Component::Latch, Pattern::Unbounded, "record
 
 /// What stands before the key.
 #[repr(C)]
-struct Header {
-    anchor: AtomicU64,
-    value: AtomicPtr<value::Header>,
+struct MemoryRecordHeader {
+    commit_stamp: AtomicU64,
+    value: AtomicPtr<value::BlockHeader>,
     domain: u32,
-    room: Room,
+    inline_slot: InlineSlot,
     tail_bytes: u32,
     key_bytes: u16,
     linked: AtomicBool,
-    inside: bool,
+    has_inline_slot: bool,
 }
 
 // The value of a row with an eight-byte key begins in the first cache line.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 32);
+const _: () = assert!(size_of::<MemoryRecordHeader>() == 32);
 
 /// Alignment of a record: the low four bits of its address are zero.
 pub(super) const ALIGN: usize = 16;
 
 /// A key with its value, at an address that does not change while it is in its table.
 ///
-/// What is found in a [`Table`](super::Table) is borrowed from the guard that was pinned.
+/// What is found in a [`RecordTable`](super::RecordTable) is borrowed from the guard that was pinned.
 #[repr(C, align(16))]
 pub struct Record {
-    header: Header,
+    header: MemoryRecordHeader,
     /// The key, which never changes, and the block, which does while nobody looks.
     tail: UnsafeCell<[u8]>,
 }
@@ -119,7 +119,7 @@ pub struct Record {
 // SAFETY: of its tail the key never changes (I1), and the block only while nobody else can look (`inline_slot.rs`); all else is `Sync`.
 unsafe impl Sync for Record {}
 
-const _: () = assert!(align_of::<Header>() <= ALIGN);
+const _: () = assert!(align_of::<MemoryRecordHeader>() <= ALIGN);
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,11 +209,11 @@ impl Record {
     /// If the guard is of another epoch domain than the table.
     ///
     /// ```
-    /// use foxton_store::memory::{NewRecord, Next, Table};
+    /// use foxton_store::memory::{NewRecord, Next, RecordTable};
     /// use foxton_sync::worker::Workers;
     ///
     /// let workers = Workers::new();
-    /// let table = Table::new(workers.domain());
+    /// let table = RecordTable::new(workers.domain());
     /// let worker = workers.worker();
     /// let guard = worker.pin();
     /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
@@ -234,14 +234,18 @@ impl Record {
     ) -> Result<Option<ValueBlock>, TooLong> {
         self.assert_pinned(guard);
         guard.participant().tick();
-        let room = self
-            .inside_block()
-            .filter(|_| bytes.len() <= self.room_bytes())
-            .filter(|_| self.header.room.claim(guard.participant(), kept_since));
-        let new = match room {
+        let inline_slot = self
+            .inline_block()
+            .filter(|_| bytes.len() <= self.inline_bytes())
+            .filter(|_| {
+                self.header
+                    .inline_slot
+                    .claim(guard.participant(), kept_since)
+            });
+        let new = match inline_slot {
             Some(block) => {
                 // SAFETY: the room is ours (I6 of `inline_slot.rs`) and nobody looks (I8); there is a block, and it has room.
-                unsafe { value::write(block, bytes) };
+                unsafe { value::overwrite(block, bytes) };
                 block.as_ptr()
             }
             None => self.adopt(ValueBlock::new(bytes)?),
@@ -259,15 +263,15 @@ impl Record {
 
     /// Puts `new`, which is the record's, in the place of the value.
     #[inline]
-    fn exchange(&self, new: *mut value::Header, guard: &Guard<'_>) -> Option<ValueBlock> {
+    fn exchange(&self, new: *mut value::BlockHeader, guard: &Guard<'_>) -> Option<ValueBlock> {
         // Site: "record value".
         let old = self.header.value.swap(new, Ordering::AcqRel); // O1, O2
         let old = NonNull::new(old)?;
         let home = self.address();
         let origin = match is_outside(old) {
-            false => Origin::Inside {
+            false => Origin::Inline {
                 home,
-                left: self.header.room.leave(guard.participant()),
+                vacated: self.header.inline_slot.vacate(guard.participant()),
             },
             true => Origin::Taken {
                 home,
@@ -290,8 +294,8 @@ impl Record {
     /// A word for whoever uses the table: `foxton` keeps a position of the log there. Starts at 0; the table
     /// leaves it alone.
     #[inline]
-    pub fn anchor(&self) -> &AtomicU64 {
-        &self.header.anchor
+    pub fn commit_stamp(&self) -> &AtomicU64 {
+        &self.header.commit_stamp
     }
 
     /// The address, which no other record has while this one lives.
@@ -311,20 +315,22 @@ impl Record {
         match block.origin() {
             Origin::Fresh => true,
             Origin::Taken { home, .. } => home == here,
-            Origin::Inside { home, left } => home == here && self.header.room.is_as(left),
+            Origin::Inline { home, vacated } => {
+                home == here && self.header.inline_slot.is_as_left(vacated)
+            }
         }
     }
 
     /// The pointer that becomes the value, if the block may go into this record.
-    fn adopt(&self, block: ValueBlock) -> *mut value::Header {
+    fn adopt(&self, block: ValueBlock) -> *mut value::BlockHeader {
         let (block, origin) = block.into_parts();
         let own = match origin {
-            Origin::Fresh => Some(outside(block)),
-            Origin::Taken { home, .. } => (home == self.address()).then(|| outside(block)),
+            Origin::Fresh => Some(mark_outside(block)),
+            Origin::Taken { home, .. } => (home == self.address()).then(|| mark_outside(block)),
             // Not the handle's pointer: the record's own (see the first page).
-            Origin::Inside { home, left } => self
-                .inside_block()
-                .filter(|_| home == self.address() && self.header.room.take_back(left)),
+            Origin::Inline { home, vacated } => self
+                .inline_block()
+                .filter(|_| home == self.address() && self.header.inline_slot.restore(vacated)),
         };
         // A foreign block is leaked by the panic, which is safe (I3 of `value.rs`).
         own.expect("a block goes back into the record it came from, as it was")
@@ -333,19 +339,19 @@ impl Record {
 
     /// The block behind the key, if the record was made with a value.
     #[inline]
-    fn inside_block(&self) -> Option<Block> {
-        if !self.header.inside {
+    fn inline_block(&self) -> Option<Block> {
+        if !self.header.has_inline_slot {
             return None;
         }
-        let offset = inside_offset(self.header.key_bytes.into()) - size_of::<Header>();
+        let offset = inline_offset(self.header.key_bytes.into()) - size_of::<MemoryRecordHeader>();
         NonNull::new(self.tail.get().cast::<u8>().wrapping_add(offset).cast())
     }
 
     /// Bytes that a value behind the key may have, if there is a block.
     #[inline]
-    fn room_bytes(&self) -> usize {
-        let end = size_of::<Header>() + self.header.tail_bytes as usize;
-        end - inside_offset(self.header.key_bytes.into()) - value::HEADER_BYTES
+    fn inline_bytes(&self) -> usize {
+        let end = size_of::<MemoryRecordHeader>() + self.header.tail_bytes as usize;
+        end - inline_offset(self.header.key_bytes.into()) - value::HEADER_BYTES
     }
 
     /// Panics if pointer and room do not agree. Nobody may change the record meanwhile.
@@ -353,10 +359,10 @@ impl Record {
         // Relaxed: nobody else is here.
         let value = NonNull::new(self.header.value.load(Ordering::Relaxed));
         let is_inside = value.is_some_and(|value| !is_outside(value));
-        let in_use = self.header.room.is_in_use();
+        let in_use = self.header.inline_slot.is_in_use();
         assert_eq!(
             is_inside,
-            self.header.inside && in_use,
+            self.header.has_inline_slot && in_use,
             "the room behind the key has the value, or was left"
         );
     }
@@ -364,13 +370,13 @@ impl Record {
 
 /// Where the block behind a key of `key_bytes` begins.
 #[inline]
-const fn inside_offset(key_bytes: usize) -> usize {
-    (size_of::<Header>() + key_bytes).next_multiple_of(align_of::<value::Header>())
+const fn inline_offset(key_bytes: usize) -> usize {
+    (size_of::<MemoryRecordHeader>() + key_bytes).next_multiple_of(align_of::<value::BlockHeader>())
 }
 
 /// The layout of a record with `tail_bytes` behind its header.
 fn layout(tail_bytes: usize) -> Layout {
-    let size = (size_of::<Header>() + tail_bytes).next_multiple_of(ALIGN);
+    let size = (size_of::<MemoryRecordHeader>() + tail_bytes).next_multiple_of(ALIGN);
     Layout::from_size_align(size, ALIGN).expect("keys and values have a maximum")
 }
 
@@ -391,18 +397,18 @@ pub(super) unsafe fn free(address: *mut ()) {
     // Relaxed: whoever frees comes after everyone who used it.
     let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
     let outside = value.filter(|&found| is_outside(found)).map(block_of);
-    let inside = record.inside_block();
+    let has_inline_slot = record.inline_block();
     let layout = layout(record.header.tail_bytes as usize);
     if let Some(block) = outside {
         // SAFETY: the record owns it (I3), and whoever could read it borrowed the record.
         unsafe { value::free(block) };
     }
-    if let Some(block) = inside {
+    if let Some(block) = has_inline_slot {
         // SAFETY: made in `NewRecord::new`; its memory is the record's.
         unsafe { block.drop_in_place() };
     }
     // SAFETY: nobody looks, says the caller.
-    unsafe { raw.cast::<Header>().drop_in_place() };
+    unsafe { raw.cast::<MemoryRecordHeader>().drop_in_place() };
     if cfg!(debug_assertions) {
         // A reader that comes too late finds this instead of what it expects.
         // SAFETY: nobody looks, says the caller.
@@ -420,7 +426,7 @@ pub(super) unsafe fn free(address: *mut ()) {
 #[inline]
 unsafe fn as_record<'a>(raw: NonNull<u8>) -> &'a Record {
     // SAFETY: a record begins with its header, which lives, says the caller.
-    let tail_bytes = unsafe { raw.cast::<Header>().as_ref() }.tail_bytes as usize;
+    let tail_bytes = unsafe { raw.cast::<MemoryRecordHeader>().as_ref() }.tail_bytes as usize;
     let whole = ptr::slice_from_raw_parts(raw.as_ptr(), tail_bytes) as *const Record;
     // SAFETY: the allocation has a header and `tail_bytes` behind it, rounded up to the alignment.
     unsafe { &*whole }
@@ -428,12 +434,12 @@ unsafe fn as_record<'a>(raw: NonNull<u8>) -> &'a Record {
 
 /// A record that was found, and not looked at yet.
 #[derive(Clone, Copy)]
-pub(super) struct Pointer<'g> {
+pub(super) struct RecordPointer<'g> {
     raw: NonNull<u8>,
     borrowed: PhantomData<&'g Record>,
 }
 
-impl<'g> Pointer<'g> {
+impl<'g> RecordPointer<'g> {
     /// # Safety
     ///
     /// There is a record at `raw` that stays for as long as `'g` (I2).
@@ -485,7 +491,7 @@ impl<'g> Pointer<'g> {
     }
 }
 
-impl fmt::Debug for Pointer<'_> {
+impl fmt::Debug for RecordPointer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:p}", self.raw)
     }

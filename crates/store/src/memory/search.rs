@@ -7,8 +7,8 @@
 //! What is found in a node that somebody changes at the same time may be nonsense; it is always
 //! inside the node, and the version tells.
 
-use super::node::Node;
-use super::search_key::Probe;
+use super::node::IndexNode;
+use super::search_key::SearchKey;
 use std::cmp::Ordering::{Equal, Less};
 
 /// Heads in a cache line.
@@ -23,20 +23,20 @@ pub(super) struct Position {
     pub(super) found: bool,
 }
 
-impl<const N: usize> Node<N> {
-    /// Where `probe` is in this leaf.
+impl<const N: usize> IndexNode<N> {
+    /// Where `search_key` is in this leaf.
     #[inline]
-    pub(super) fn position(&self, probe: &Probe<'_>) -> Position {
+    pub(super) fn position(&self, search_key: &SearchKey<'_>) -> Position {
         match self.has_prefix() {
-            false => self.position_behind(0, probe),
-            true => self.position_if_behind(probe),
+            false => self.position_behind(0, search_key),
+            true => self.position_if_behind(search_key),
         }
     }
 
     #[inline]
-    fn position_if_behind(&self, probe: &Probe<'_>) -> Position {
+    fn position_if_behind(&self, search_key: &SearchKey<'_>) -> Position {
         let prefix = self.prefix();
-        let index = match prefix.strip(probe) {
+        let index = match prefix.strip(search_key) {
             Ok(rest) => return self.position_behind(prefix.length(), &rest),
             Err(Less) => 0,
             Err(_) => self.count(),
@@ -49,7 +49,7 @@ impl<const N: usize> Node<N> {
 
     /// The same for what a key has behind a prefix of so many bytes.
     #[inline(always)]
-    fn position_behind(&self, prefix: usize, rest: &Probe<'_>) -> Position {
+    fn position_behind(&self, prefix: usize, rest: &SearchKey<'_>) -> Position {
         let count = self.count();
         let index = self.lower_head(count, rest.head);
         if index == count || self.head(index) != rest.head {
@@ -62,19 +62,19 @@ impl<const N: usize> Node<N> {
         self.lower_tie(index, end, prefix, rest)
     }
 
-    /// The slot of the child whose keys may include `probe`.
+    /// The slot of the child whose keys may include `search_key`.
     #[inline]
-    pub(super) fn child_for(&self, probe: &Probe<'_>) -> usize {
+    pub(super) fn child_for(&self, search_key: &SearchKey<'_>) -> usize {
         match self.has_prefix() {
-            false => self.child_behind(0, probe),
-            true => self.child_if_behind(probe),
+            false => self.child_behind(0, search_key),
+            true => self.child_if_behind(search_key),
         }
     }
 
     #[inline]
-    fn child_if_behind(&self, probe: &Probe<'_>) -> usize {
+    fn child_if_behind(&self, search_key: &SearchKey<'_>) -> usize {
         let prefix = self.prefix();
-        match prefix.strip(probe) {
+        match prefix.strip(search_key) {
             Ok(rest) => self.child_behind(prefix.length(), &rest),
             Err(Less) => 0,
             Err(_) => self.count().saturating_sub(1),
@@ -82,7 +82,7 @@ impl<const N: usize> Node<N> {
     }
 
     #[inline(always)]
-    fn child_behind(&self, prefix: usize, rest: &Probe<'_>) -> usize {
+    fn child_behind(&self, prefix: usize, rest: &SearchKey<'_>) -> usize {
         let count = self.count();
         // Slot 0 stands for everything below slot 1, so it is never the one that is above.
         let index = self.lower_head(count, rest.head).max(1.min(count));
@@ -126,11 +126,11 @@ impl<const N: usize> Node<N> {
 
     /// The first slot of `start..end`, which all have the head of `rest`, that is not below it.
     #[inline]
-    fn lower_tie(&self, start: usize, end: usize, prefix: usize, rest: &Probe<'_>) -> Position {
+    fn lower_tie(&self, start: usize, end: usize, prefix: usize, rest: &SearchKey<'_>) -> Position {
         let (mut start, mut end) = (start, end);
         while start < end {
             let middle = start.midpoint(end);
-            match self.tie(middle, prefix, rest) {
+            match self.compare_tie(middle, prefix, rest) {
                 Equal => {
                     return Position {
                         index: middle,

@@ -22,13 +22,13 @@ pub(super) const HEAD_BYTES: usize = 8;
 
 /// A key looked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Probe<'k> {
+pub(super) struct SearchKey<'k> {
     pub(super) head: u64,
     pub(super) tag: usize,
     pub(super) bytes: &'k [u8],
 }
 
-impl<'k> Probe<'k> {
+impl<'k> SearchKey<'k> {
     #[inline]
     pub(super) fn new(bytes: &'k [u8]) -> Self {
         Self {
@@ -103,7 +103,7 @@ mod tests {
     fn head_tag_and_rest_order_keys_as_their_bytes_do() {
         for left in KEYS {
             for right in KEYS {
-                let (a, b) = (Probe::new(left), Probe::new(right));
+                let (a, b) = (SearchKey::new(left), SearchKey::new(right));
                 let order = (a.head, a.tag, a.rest()).cmp(&(b.head, b.tag, b.rest()));
                 assert_eq!(order, left.cmp(right), "{left:?} {right:?}");
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_separator_stands_between_its_keys_and_is_short() {
+    fn a_separator_is_between_its_keys_and_short() {
         for (index, left) in KEYS.iter().enumerate() {
             for right in &KEYS[index + 1..] {
                 let between = separator(left, right);

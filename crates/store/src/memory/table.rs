@@ -1,13 +1,13 @@
 //! Tables: ordered maps from keys to records.
 
-use super::cursor::Cursor;
+use super::cursor::RecordCursor;
 use super::index::descend::{self, Target};
 use super::index::insert::{self, InsertRefused, Next};
 use super::index::remove::{self, RemoveRefused};
-use super::index::walk::{self, Direction, Place, Token};
-use super::node::{Node, Pinned, Root};
-use super::record::{NewRecord, Pointer, Record};
-use super::search_key::Probe;
+use super::index::walk::{self, Direction, Token, WalkPosition};
+use super::node::{IndexNode, Pinned, TreeRoot};
+use super::record::{NewRecord, Record, RecordPointer};
+use super::search_key::SearchKey;
 use super::verify;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::epoch::{Domain, Guard};
@@ -18,7 +18,7 @@ use std::ops::Bound;
 /// Slots of a node. Measured with `cargo bench -p foxton-store`: with 128, gets and inserts at random
 /// take a third longer; with 32, gets are as fast and long scans, crossing more leaves, take a third
 /// longer.
-pub const SLOTS: usize = 64;
+pub const NODE_SLOTS: usize = 64;
 
 /// Nodes looked at on each level to estimate how many there are.
 const SAMPLE: usize = 256;
@@ -34,11 +34,11 @@ const SAMPLE: usize = 256;
 /// the place under the latch. The argument is in `index/walk.rs`.
 ///
 /// ```
-/// use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
+/// use foxton_store::memory::{NewRecord, Next, RecordTable, ValueBlock};
 /// use foxton_sync::worker::Workers;
 ///
 /// let workers = Workers::new();
-/// let table = Table::new(workers.domain());
+/// let table = RecordTable::new(workers.domain());
 /// let worker = workers.worker();
 /// let guard = worker.pin();
 ///
@@ -61,9 +61,9 @@ const SAMPLE: usize = 256;
 /// A record cannot outlive the guard:
 ///
 /// ```compile_fail,E0505
-/// # use foxton_store::memory::Table;
+/// # use foxton_store::memory::RecordTable;
 /// # let workers = foxton_sync::worker::Workers::new();
-/// # let table = Table::new(workers.domain());
+/// # let table = RecordTable::new(workers.domain());
 /// # let worker = workers.worker();
 /// let guard = worker.pin();
 /// let record = table.get(&guard, b"key");
@@ -74,9 +74,9 @@ const SAMPLE: usize = 256;
 /// nor the table:
 ///
 /// ```compile_fail,E0505
-/// # use foxton_store::memory::Table;
+/// # use foxton_store::memory::RecordTable;
 /// # let workers = foxton_sync::worker::Workers::new();
-/// # let table = Table::new(workers.domain());
+/// # let table = RecordTable::new(workers.domain());
 /// # let worker = workers.worker();
 /// # let guard = worker.pin();
 /// let record = table.get(&guard, b"key");
@@ -85,14 +85,14 @@ const SAMPLE: usize = 256;
 /// ```
 ///
 /// The parameter is the number of slots of a node, for tests and measurements; leave it alone.
-pub struct Table<const N: usize = SLOTS> {
-    root: Root<N>,
+pub struct RecordTable<const N: usize = NODE_SLOTS> {
+    root: TreeRoot<N>,
 }
 
 /// Where the record of a key was found to be, before it is known that it may be looked at.
 #[derive(Debug)]
 pub struct Located<'g> {
-    pointer: Option<Pointer<'g>>,
+    pointer: Option<RecordPointer<'g>>,
     leaf: &'g VersionLatch,
     version: Version,
 }
@@ -106,17 +106,17 @@ impl<'g> Located<'g> {
         }
     }
 
-    /// The record of `key`, which may be a ghost, as [`Table::get`] finds it now. The key and the table are those that
+    /// The record of `key`, which may be a ghost, as [`RecordTable::get`] finds it now. The key and the table are those that
     /// were asked for. For whoever holds a lock on the key by now, so that nobody adds or removes it: what was found
     /// before is looked at, and looked for again only if it is not what is there now.
     #[inline]
     pub fn record<const N: usize>(
         self,
-        table: &'g Table<N>,
+        table: &'g RecordTable<N>,
         guard: &'g Guard<'_>,
         key: &[u8],
     ) -> Option<&'g Record> {
-        match self.pointer.map(Pointer::record) {
+        match self.pointer.map(RecordPointer::record) {
             Some(record) if record.is_linked() => Some(record),
             None if self.leaf.unchanged_since(self.version) => None,
             _ => table.get(guard, key),
@@ -124,26 +124,26 @@ impl<'g> Located<'g> {
     }
 }
 
-impl<const N: usize> fmt::Debug for Table<N> {
+impl<const N: usize> fmt::Debug for RecordTable<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table")
+        f.debug_struct("RecordTable")
             .field("slots", &N)
             .finish_non_exhaustive()
     }
 }
 
-impl Table {
+impl RecordTable {
     /// An empty table, whose memory is reclaimed in `domain`.
     pub fn new(domain: &Domain) -> Self {
         Self::with_slots(domain)
     }
 }
 
-impl<const N: usize> Table<N> {
-    /// As [`Table::new`], with nodes of `N` slots, at least 4.
+impl<const N: usize> RecordTable<N> {
+    /// As [`RecordTable::new`], with nodes of `N` slots, at least 4.
     pub fn with_slots(domain: &Domain) -> Self {
         Self {
-            root: Root::new(domain),
+            root: TreeRoot::new(domain),
         }
     }
 
@@ -158,11 +158,11 @@ impl<const N: usize> Table<N> {
     /// first, such as to lock the key, does not wait for it. What is found is to be looked at by [`Located::record`].
     ///
     /// ```
-    /// use foxton_store::memory::{NewRecord, Next, Table};
+    /// use foxton_store::memory::{NewRecord, Next, RecordTable};
     /// use foxton_sync::worker::Workers;
     ///
     /// let workers = Workers::new();
-    /// let table = Table::new(workers.domain());
+    /// let table = RecordTable::new(workers.domain());
     /// let worker = workers.worker();
     /// let guard = worker.pin();
     ///
@@ -177,11 +177,11 @@ impl<const N: usize> Table<N> {
     #[inline]
     pub fn locate<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Located<'g> {
         let tree = self.root.pin(guard);
-        let probe = Probe::new(key);
+        let search_key = SearchKey::new(key);
         let mut backoff = Backoff::new();
         loop {
-            let (leaf, version) = descend::leaf(tree, Target::Key(probe));
-            let position = leaf.position(&probe);
+            let (leaf, version) = descend::find_leaf(tree, Target::Key(search_key));
+            let position = leaf.position(&search_key);
             let pointer = if position.found {
                 leaf.pointer(position.index)
             } else {
@@ -203,8 +203,13 @@ impl<const N: usize> Table<N> {
 
     /// The first record whose key is `key` or above, or only above if not `inclusive`.
     #[inline]
-    pub fn successor<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8], inclusive: bool) -> Place<'g> {
-        walk::successor(self.root.pin(guard), &Probe::new(key), inclusive)
+    pub fn successor<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        key: &[u8],
+        inclusive: bool,
+    ) -> WalkPosition<'g> {
+        walk::successor(self.root.pin(guard), &SearchKey::new(key), inclusive)
     }
 
     /// A cursor that goes up from `start`.
@@ -213,8 +218,8 @@ impl<const N: usize> Table<N> {
         &'g self,
         guard: &'g Guard<'_>,
         start: Bound<&'k [u8]>,
-    ) -> Cursor<'g, 'k, N> {
-        Cursor::new(self.root.pin(guard), Direction::Forward, start)
+    ) -> RecordCursor<'g, 'k, N> {
+        RecordCursor::new(self.root.pin(guard), Direction::Forward, start)
     }
 
     /// A cursor that goes down from `start`.
@@ -223,11 +228,11 @@ impl<const N: usize> Table<N> {
         &'g self,
         guard: &'g Guard<'_>,
         start: Bound<&'k [u8]>,
-    ) -> Cursor<'g, 'k, N> {
-        Cursor::new(self.root.pin(guard), Direction::Backward, start)
+    ) -> RecordCursor<'g, 'k, N> {
+        RecordCursor::new(self.root.pin(guard), Direction::Backward, start)
     }
 
-    /// Whether, just now, no key lies between the record of the [`Place`] that `token` came with and
+    /// Whether, just now, no key lies between the record of the [`WalkPosition`] that `token` came with and
     /// the place where the search for it began: neither added nor removed since.
     ///
     /// `false` says nothing: something changed in a leaf, perhaps elsewhere in it, or is changing.
@@ -277,7 +282,7 @@ impl<const N: usize> Table<N> {
         let mut nodes = vec![tree.root()];
         let mut share = 1.0;
         while nodes.first().is_some_and(|node| node.level() > 0) {
-            let below: Vec<&Node<N>> = nodes.iter().flat_map(|node| node.children()).collect();
+            let below: Vec<&IndexNode<N>> = nodes.iter().flat_map(|node| node.children()).collect();
             let step = below.len().div_ceil(SAMPLE).max(1);
             nodes = below.iter().copied().step_by(step).collect();
             share *= nodes.len() as f64 / below.len().max(1) as f64;

@@ -25,7 +25,7 @@
 //! wasteful. The block inside a record is not memory of its own: its `ValueBlock` owns nothing but
 //! the right to put it back, for as long as the record lets it be, and may be dropped.
 
-use super::inline_slot::Left;
+use super::inline_slot::VacateStamp;
 use crate::{MAX_VALUE_BYTES, TooLong};
 use foxton_sync::epoch::Participant;
 use foxton_sync::shim::{AtomicU32, Ordering};
@@ -39,23 +39,23 @@ use std::ptr::NonNull;
 /// The length is atomic only for the model checker: a plain number would look published to it
 /// whether it is or not. It is written after its making and read relaxed, which costs nothing.
 #[repr(C)]
-pub(super) struct Header {
+pub(super) struct BlockHeader {
     length: AtomicU32,
 }
 
-pub(super) type Block = NonNull<Header>;
+pub(super) type Block = NonNull<BlockHeader>;
 
 /// What stands before the bytes, in bytes.
-pub(super) const HEADER_BYTES: usize = size_of::<Header>();
+pub(super) const HEADER_BYTES: usize = size_of::<BlockHeader>();
 
 /// Set in how a record points to a block, if that is an allocation of its own.
 const OUTSIDE: usize = 1;
-const _: () = assert!(align_of::<Header>() > OUTSIDE);
+const _: () = assert!(align_of::<BlockHeader>() > OUTSIDE);
 
 /// How a record points to a block that is not behind its key: with the lowest bit of the address, so that readers of
 /// loaded rows see by that bit that they need no hazard.
 #[inline]
-pub(super) fn outside(block: Block) -> Block {
+pub(super) fn mark_outside(block: Block) -> Block {
     block.map_addr(|address| address | OUTSIDE)
 }
 
@@ -74,18 +74,18 @@ pub(super) fn block_of(found: Block) -> Block {
 
 /// The layout of a block of `length` bytes in an allocation of its own.
 pub(super) fn layout(length: usize) -> Layout {
-    let size = size_of::<Header>() + length;
-    Layout::from_size_align(size, align_of::<Header>()).expect("values have a maximum")
+    let size = size_of::<BlockHeader>() + length;
+    Layout::from_size_align(size, align_of::<BlockHeader>()).expect("values have a maximum")
 }
 
 /// Makes a block at `place`, whose `length` bytes the caller writes next.
 ///
 /// # Safety
 ///
-/// `place` is aligned for [`Header`], with room for [`layout`]`(length)`, and nobody else looks.
-pub(super) unsafe fn make(place: NonNull<u8>, length: usize) -> Block {
-    let block = place.cast::<Header>();
-    let header = Header {
+/// `place` is aligned for [`BlockHeader`], with room for [`layout`]`(length)`, and nobody else looks.
+pub(super) unsafe fn make_block(place: NonNull<u8>, length: usize) -> Block {
+    let block = place.cast::<BlockHeader>();
+    let header = BlockHeader {
         length: AtomicU32::new(0),
     };
     let length_field = u32::try_from(length).expect("values have a maximum");
@@ -101,7 +101,7 @@ pub(super) unsafe fn make(place: NonNull<u8>, length: usize) -> Block {
 /// # Safety
 ///
 /// There is a block whose memory has room for as many bytes, and nobody else looks at it. `bytes` lie elsewhere.
-pub(super) unsafe fn write(block: Block, bytes: &[u8]) {
+pub(super) unsafe fn overwrite(block: Block, bytes: &[u8]) {
     // SAFETY: the caller says that there is a block.
     let header = unsafe { block.as_ref() };
     let length = u32::try_from(bytes.len()).expect("values have a maximum");
@@ -133,7 +133,7 @@ pub(super) unsafe fn content(block: Block) -> NonNull<u8> {
 pub(super) unsafe fn bytes<'a>(block: Block) -> &'a [u8] {
     // SAFETY: the caller says that the block is whole.
     let header = unsafe { block.as_ref() };
-    // Relaxed: see `Header`; whoever reached the block came after its making.
+    // Relaxed: see `BlockHeader`; whoever reached the block came after its making.
     let length = header.length.load(Ordering::Relaxed) as usize;
     // SAFETY: the block is whole.
     let content = unsafe { content(block) };
@@ -168,7 +168,7 @@ pub(super) unsafe fn free(block: Block) {
 ///
 /// That of [`free`]; `address` is the block, as a record points to it.
 unsafe fn free_retired(address: *mut ()) {
-    let found = NonNull::new(address.cast::<Header>()).expect("only blocks are retired");
+    let found = NonNull::new(address.cast::<BlockHeader>()).expect("only blocks are retired");
     // SAFETY: passed on.
     unsafe { free(block_of(found)) };
 }
@@ -181,7 +181,7 @@ pub(super) enum Origin {
     /// Taken out of the record at address `home`, in the epoch domain `domain`.
     Taken { home: usize, domain: u32 },
     /// The block inside the record at address `home`, whose room was left so.
-    Inside { home: usize, left: Left },
+    Inline { home: usize, vacated: VacateStamp },
 }
 
 /// A value outside of any record: one that will be put into a record, or one that was there and is
@@ -231,7 +231,7 @@ impl ValueBlock {
             handle_alloc_error(layout)
         };
         // SAFETY: just allocated with this very layout.
-        let block = unsafe { make(place, length) };
+        let block = unsafe { make_block(place, length) };
         // SAFETY: just made.
         let content = unsafe { content(block) };
         // SAFETY: the block has room for as many, and was just allocated: the two do not overlap.
@@ -245,7 +245,7 @@ impl ValueBlock {
     /// The bytes. `None` for a value that was behind its record's key, whose memory belongs to the record: ask the
     /// record, before exchanging it.
     pub fn bytes(&self) -> Option<&[u8]> {
-        let own = !matches!(self.origin, Origin::Inside { .. });
+        let own = !matches!(self.origin, Origin::Inline { .. });
         // SAFETY: whole, and ours (I2) for as long as we are borrowed.
         own.then(|| unsafe { bytes(self.block) })
     }
@@ -272,7 +272,7 @@ impl ValueBlock {
             // SAFETY: whole until it is freed.
             let length = unsafe { bytes(block) }.len();
             // As a hazard names it: as it stood in the record.
-            let address = outside(block).as_ptr().cast();
+            let address = mark_outside(block).as_ptr().cast();
             // SAFETY: we own it (I2) and no record points to it, so whoever looks from now on does
             // not find it; who found it earlier protects it by a hazard of this very domain (I3).
             unsafe { participant.retire_hazard_protected(address, length, free_retired) };
@@ -301,7 +301,7 @@ impl Drop for ValueBlock {
             // Somebody may still read it and there is no guard at hand: leaked, as documented.
             Origin::Taken { .. } => {}
             // Memory of its record.
-            Origin::Inside { .. } => {}
+            Origin::Inline { .. } => {}
         }
     }
 }

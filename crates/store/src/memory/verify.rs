@@ -1,11 +1,11 @@
 //! Whether a tree is what it should be.
 
-use super::node::{Node, Pinned};
+use super::node::{IndexNode, Pinned};
 use super::search_key;
 use std::ptr;
 
 /// A node, and the range that its parents give it: from the first key on, up to the second.
-type Ranged<'g, const N: usize> = (&'g Node<N>, &'g [u8], Option<&'g [u8]>);
+type Ranged<'g, const N: usize> = (&'g IndexNode<N>, &'g [u8], Option<&'g [u8]>);
 
 /// Panics if an invariant of the tree is broken. Nobody may change it meanwhile.
 ///
@@ -26,7 +26,7 @@ pub(super) fn verify<const N: usize>(tree: Pinned<'_, N>) -> usize {
         }
         nodes = nodes.into_iter().flat_map(children).collect();
     }
-    let mut before: Option<&Node<N>> = None;
+    let mut before: Option<&IndexNode<N>> = None;
     let mut records = 0;
     for (leaf, from, to) in nodes {
         verify_records(leaf, from, to);
@@ -55,7 +55,7 @@ fn children<'g, const N: usize>((node, from, to): Ranged<'g, N>) -> Vec<Ranged<'
     let low = |slot: usize| if slot == 0 { from } else { child(slot).low() };
     for slot in 1..node.count() {
         let key = low(slot);
-        let rest = behind_prefix(node, key);
+        let rest = without_prefix(node, key);
         assert_eq!(
             node.head(slot),
             search_key::head(rest),
@@ -84,7 +84,7 @@ fn children<'g, const N: usize>((node, from, to): Ranged<'g, N>) -> Vec<Ranged<'
         .collect()
 }
 
-fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>) {
+fn verify_records<const N: usize>(leaf: &IndexNode<N>, from: &[u8], to: Option<&[u8]>) {
     let mut before: Option<&[u8]> = None;
     for slot in 0..leaf.count() {
         let record = leaf
@@ -94,7 +94,7 @@ fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>
         let key = record.key();
         assert!(record.is_linked(), "a record in the tree is linked");
         record.verify();
-        let rest = behind_prefix(leaf, key);
+        let rest = without_prefix(leaf, key);
         assert_eq!(
             leaf.head(slot),
             search_key::head(rest),
@@ -110,19 +110,19 @@ fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>
     }
 }
 
-fn behind_prefix<'k, const N: usize>(node: &Node<N>, key: &'k [u8]) -> &'k [u8] {
-    let rest = node.prefix().strip(&search_key::Probe::new(key));
+fn without_prefix<'k, const N: usize>(node: &IndexNode<N>, key: &'k [u8]) -> &'k [u8] {
+    let rest = node.prefix().strip(&search_key::SearchKey::new(key));
     rest.expect("keys begin with their node's prefix").bytes
 }
 
-fn is_null<const N: usize>(node: &Node<N>, slot: usize) -> bool {
+fn is_null<const N: usize>(node: &IndexNode<N>, slot: usize) -> bool {
     match node.level() {
         0 => node.pointer(slot).is_none(),
         _ => node.child(slot).is_none(),
     }
 }
 
-fn same<const N: usize>(left: Option<&Node<N>>, right: Option<&Node<N>>) -> bool {
+fn same<const N: usize>(left: Option<&IndexNode<N>>, right: Option<&IndexNode<N>>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => ptr::eq(left, right),
         (None, None) => true,

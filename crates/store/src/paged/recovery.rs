@@ -20,7 +20,7 @@
 //! 1. [`Analysis::begin`](crate::paged::recovery::Analysis::begin) reads the last checkpoint.
 //! 2. Opening the log from [`Analysis::start`](crate::paged::recovery::Analysis::start) shows each record to [`Analysis::take`](crate::paged::recovery::Analysis::take), which passes over
 //!    those of others: one log may have changes of pages and of memory-resident tables.
-//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and hands out a [`Recovery`](crate::paged::recovery::Recovery) for transactions and a [`Checkpointer`](crate::paged::recovery::Checkpointer).
+//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and hands out a [`Recovery`](crate::paged::recovery::Recovery) for transactions and a [`PageCheckpointer`](crate::paged::recovery::PageCheckpointer).
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
@@ -70,12 +70,14 @@ mod redo;
 pub mod restart;
 
 pub use analysis::Analysis;
-pub use checkpoint::{Checkpointed, Checkpointer};
+pub use checkpoint::{CheckpointSummary, PageCheckpointer};
 pub use error::{RecoveryError, WriteError};
-pub use pages::{Compensate, Pages};
-pub use progress::{RestartCall, RestartPhase, RestartProgress};
-pub use record::Place;
-pub use restart::{Recovered, RestartOptions, Restarted};
-pub use space::{NoRoom, Space};
+pub use pages::{CompensationLog, Pages};
+pub use progress::{RestartCallback, RestartPhase, RestartProgress};
+pub use record::RecordPosition;
+pub use restart::{RestartOptions, RestartResult, RestartSummary};
+pub use space::{NoLogSpace, UndoSpace};
 pub use tables::PageId;
-pub use transaction::{Action, Change, Recovery, Savepoint, Transaction, Undo};
+pub use transaction::{
+    NestedAction, PageChange, PageSavepoint, PageTransaction, Recovery, UndoData,
+};

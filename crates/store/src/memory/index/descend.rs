@@ -1,7 +1,7 @@
 //! From the root to a leaf.
 
-use crate::memory::node::{Node, Pinned};
-use crate::memory::search_key::Probe;
+use crate::memory::node::{IndexNode, Pinned};
+use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::Version;
 
@@ -15,14 +15,14 @@ pub(crate) enum Target<'k> {
     /// To the first leaf.
     First,
     /// To the leaf that has the key, or would have it.
-    Key(Probe<'k>),
+    Key(SearchKey<'k>),
     /// To the last leaf.
     Last,
 }
 
 /// A node on the way, as it was when it was passed.
-pub(crate) struct Step<'g, const N: usize> {
-    pub(crate) node: &'g Node<N>,
+pub(crate) struct DescentStep<'g, const N: usize> {
+    pub(crate) node: &'g IndexNode<N>,
     pub(crate) version: Version,
     /// The slot that the way goes on through; 0 in the leaf.
     pub(crate) index: usize,
@@ -30,10 +30,10 @@ pub(crate) struct Step<'g, const N: usize> {
 
 /// The leaf of `target` and its version, once nobody is in the way.
 #[inline]
-pub(crate) fn leaf<'g, const N: usize>(
+pub(crate) fn find_leaf<'g, const N: usize>(
     tree: Pinned<'g, N>,
     target: Target<'_>,
-) -> (&'g Node<N>, Version) {
+) -> (&'g IndexNode<N>, Version) {
     let mut backoff = Backoff::new();
     loop {
         if let Some(leaf) = try_descend(tree, target, |_| {}) {
@@ -48,7 +48,7 @@ pub(crate) fn leaf<'g, const N: usize>(
 pub(crate) fn try_path<'g, const N: usize>(
     tree: Pinned<'g, N>,
     target: Target<'_>,
-) -> Option<Vec<Step<'g, N>>> {
+) -> Option<Vec<DescentStep<'g, N>>> {
     let mut steps = Vec::with_capacity(8);
     let leaf = try_descend(tree, target, |step| steps.push(step))?;
     steps.push(leaf);
@@ -65,8 +65,8 @@ pub(crate) fn try_path<'g, const N: usize>(
 pub(crate) fn try_descend<'g, const N: usize>(
     tree: Pinned<'g, N>,
     target: Target<'_>,
-    mut visit: impl FnMut(Step<'g, N>),
-) -> Option<Step<'g, N>> {
+    mut visit: impl FnMut(DescentStep<'g, N>),
+) -> Option<DescentStep<'g, N>> {
     let mut node = tree.root();
     let mut version = node.latch().version()?;
     if !tree.is_root(node) {
@@ -74,7 +74,7 @@ pub(crate) fn try_descend<'g, const N: usize>(
     }
     for _ in 0..MAX_LEVELS {
         if node.level() == 0 {
-            return Some(Step {
+            return Some(DescentStep {
                 node,
                 version,
                 index: 0,
@@ -82,7 +82,7 @@ pub(crate) fn try_descend<'g, const N: usize>(
         }
         let index = match target {
             Target::First => 0,
-            Target::Key(probe) => node.child_for(&probe),
+            Target::Key(search_key) => node.child_for(&search_key),
             Target::Last => node.count().saturating_sub(1),
         };
         let child = node.child(index)?;
@@ -90,7 +90,7 @@ pub(crate) fn try_descend<'g, const N: usize>(
         if !node.latch().unchanged_since(version) {
             return None;
         }
-        visit(Step {
+        visit(DescentStep {
             node,
             version,
             index,

@@ -3,9 +3,9 @@
 use super::descend::{Target, try_descend};
 use super::{split, walk};
 use crate::failpoint;
-use crate::memory::node::{Hold, Pinned};
+use crate::memory::node::{NodeWriteGuard, Pinned};
 use crate::memory::record::{NewRecord, Record};
-use crate::memory::search_key::Probe;
+use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -62,13 +62,13 @@ pub(crate) fn insert<'g, const N: usize>(
     let mut record = record;
     let mut backoff = Backoff::new();
     loop {
-        match attempt(tree, record, next) {
-            Attempt::Done(result) => return result,
-            Attempt::Again(back) => record = back,
-            Attempt::Full(back) => {
+        match try_insert(tree, record, next) {
+            InsertAttempt::Done(result) => return result,
+            InsertAttempt::Again(back) => record = back,
+            InsertAttempt::Full(back) => {
                 record = back;
                 tree.failpoints().pass(&failpoint::SPLIT);
-                split::make_room(tree, &Probe::new(record.key()));
+                split::make_room(tree, &SearchKey::new(record.key()));
                 continue;
             }
         }
@@ -76,7 +76,7 @@ pub(crate) fn insert<'g, const N: usize>(
     }
 }
 
-enum Attempt<'g> {
+enum InsertAttempt<'g> {
     Done(Result<&'g Record, InsertRefused<'g>>),
     /// Somebody was in the way.
     Again(NewRecord),
@@ -84,42 +84,44 @@ enum Attempt<'g> {
     Full(NewRecord),
 }
 
-fn attempt<'g, const N: usize>(
+fn try_insert<'g, const N: usize>(
     tree: Pinned<'g, N>,
     record: NewRecord,
     next: Next<'_>,
-) -> Attempt<'g> {
-    let probe = Probe::new(record.key());
-    let Some(step) = try_descend(tree, Target::Key(probe), |_| {}) else {
-        return Attempt::Again(record);
+) -> InsertAttempt<'g> {
+    let search_key = SearchKey::new(record.key());
+    let Some(step) = try_descend(tree, Target::Key(search_key), |_| {}) else {
+        return InsertAttempt::Again(record);
     };
     let leaf = step.node;
-    let position = leaf.position(&probe);
+    let position = leaf.position(&search_key);
     if position.found {
         let pointer = leaf.pointer(position.index);
         return match pointer.filter(|_| leaf.latch().unchanged_since(step.version)) {
-            Some(there) => Attempt::Done(Err(InsertRefused::Exists(there.record(), record))),
-            None => Attempt::Again(record),
+            Some(there) => InsertAttempt::Done(Err(InsertRefused::Exists(there.record(), record))),
+            None => InsertAttempt::Again(record),
         };
     }
     if leaf.is_full() {
-        return Attempt::Full(record);
+        return InsertAttempt::Full(record);
     }
     tree.failpoints().pass(&failpoint::INSERT);
-    let Some(mut hold) = tree.hold(leaf, step.version) else {
-        return Attempt::Again(record);
+    let Some(mut write_guard) = tree.try_latch(leaf, step.version) else {
+        return InsertAttempt::Again(record);
     };
-    match is_next(&hold, position.index, next) {
-        Some(true) => Attempt::Done(Ok(hold.insert_record(position.index, record).record())),
-        Some(false) => Attempt::Done(Err(InsertRefused::NextChanged(record))),
-        None => Attempt::Again(record),
+    match is_next(&write_guard, position.index, next) {
+        Some(true) => InsertAttempt::Done(Ok(write_guard
+            .insert_record(position.index, record)
+            .record())),
+        Some(false) => InsertAttempt::Done(Err(InsertRefused::NextChanged(record))),
+        None => InsertAttempt::Again(record),
     }
 }
 
 /// Whether the record in slot `index` of the leaf that is held, or the first after the leaf if it has
 /// no such slot, is the expected one. `None` if somebody was in the way.
 pub(crate) fn is_next<const N: usize>(
-    hold: &Hold<'_, N>,
+    write_guard: &NodeWriteGuard<'_, N>,
     index: usize,
     next: Next<'_>,
 ) -> Option<bool> {
@@ -128,7 +130,7 @@ pub(crate) fn is_next<const N: usize>(
         Next::Is(record) => Some(record),
         Next::End => None,
     };
-    let leaf = hold.node();
+    let leaf = write_guard.node();
     let found = if index < leaf.count() {
         leaf.pointer(index)
     } else {

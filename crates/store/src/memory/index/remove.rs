@@ -6,7 +6,7 @@ use super::shrink;
 use crate::failpoint;
 use crate::memory::node::Pinned;
 use crate::memory::record::Record;
-use crate::memory::search_key::Probe;
+use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -41,8 +41,8 @@ pub(crate) fn remove<const N: usize>(
 ) -> Result<(), RemoveRefused> {
     let mut backoff = Backoff::new();
     loop {
-        match attempt(tree, record, next) {
-            Some(Ok(Left::Empty)) => {
+        match try_remove(tree, record, next) {
+            Some(Ok(LeafState::Empty)) => {
                 tree.failpoints().pass(&failpoint::SHRINK);
                 shrink::shrink(tree, record.key());
                 return Ok(());
@@ -54,38 +54,38 @@ pub(crate) fn remove<const N: usize>(
 }
 
 /// What a leaf is left as.
-enum Left {
+enum LeafState {
     Empty,
     InUse,
 }
 
 /// `None` if somebody was in the way.
-fn attempt<const N: usize>(
+fn try_remove<const N: usize>(
     tree: Pinned<'_, N>,
     record: &Record,
     next: Next<'_>,
-) -> Option<Result<Left, RemoveRefused>> {
-    let probe = Probe::new(record.key());
-    let step = try_descend(tree, Target::Key(probe), |_| {})?;
+) -> Option<Result<LeafState, RemoveRefused>> {
+    let search_key = SearchKey::new(record.key());
+    let step = try_descend(tree, Target::Key(search_key), |_| {})?;
     let leaf = step.node;
-    let position = leaf.position(&probe);
+    let position = leaf.position(&search_key);
     let there = position.found && leaf.pointer(position.index)?.is(record);
     if !there {
         let sure = leaf.latch().unchanged_since(step.version);
         return sure.then_some(Err(RemoveRefused::NotLinked));
     }
     tree.failpoints().pass(&failpoint::REMOVE);
-    let mut hold = tree.hold(leaf, step.version)?;
+    let mut write_guard = tree.try_latch(leaf, step.version)?;
     if !record.is_ghost() {
         return Some(Err(RemoveRefused::NotGhost));
     }
-    if !is_next(&hold, position.index + 1, next)? {
+    if !is_next(&write_guard, position.index + 1, next)? {
         return Some(Err(RemoveRefused::NextChanged));
     }
-    hold.remove_record(position.index);
+    write_guard.remove_record(position.index);
     Some(Ok(if leaf.count() == 0 {
-        Left::Empty
+        LeafState::Empty
     } else {
-        Left::InUse
+        LeafState::InUse
     }))
 }

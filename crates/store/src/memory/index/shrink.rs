@@ -8,9 +8,9 @@
 //! falls to the neighbour that the parent now leads to, by the parent's change alone. A tree that is a
 //! mere chain keeps its one leaf, and a root with one child is taken out from above.
 
-use super::descend::{Step, Target, try_path};
-use crate::memory::node::{Hold, Pinned};
-use crate::memory::search_key::Probe;
+use super::descend::{DescentStep, Target, try_path};
+use crate::memory::node::{NodeWriteGuard, Pinned};
+use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 
 /// Attempts before an empty leaf is left where it is. Others were busy there each time; an empty leaf
@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 1000;
 pub(crate) fn shrink<const N: usize>(tree: Pinned<'_, N>, key: &[u8]) {
     let mut backoff = Backoff::new();
     for _ in 0..ATTEMPTS {
-        let path = try_path(tree, Target::Key(Probe::new(key)));
+        let path = try_path(tree, Target::Key(SearchKey::new(key)));
         if path.is_some_and(|steps| try_shrink(tree, &steps).is_some()) {
             return;
         }
@@ -31,7 +31,7 @@ pub(crate) fn shrink<const N: usize>(tree: Pinned<'_, N>, key: &[u8]) {
 }
 
 /// `None` if somebody was in the way.
-fn try_shrink<'g, const N: usize>(tree: Pinned<'g, N>, steps: &[Step<'g, N>]) -> Option<()> {
+fn try_shrink<'g, const N: usize>(tree: Pinned<'g, N>, steps: &[DescentStep<'g, N>]) -> Option<()> {
     let leaf = steps.last().expect("a way ends in a leaf");
     if leaf.node.count() > 0 {
         // True once, which is enough: whoever empties it again comes here again.
@@ -41,17 +41,20 @@ fn try_shrink<'g, const N: usize>(tree: Pinned<'g, N>, steps: &[Step<'g, N>]) ->
             .unchanged_since(leaf.version)
             .then_some(());
     }
-    let hold = |step: &Step<'g, N>| tree.hold(step.node, step.version);
-    let has_others = |step: &Step<'g, N>| step.node.level() > 0 && step.node.count() > 1;
+    let latch = |step: &DescentStep<'g, N>| tree.try_latch(step.node, step.version);
+    let has_others = |step: &DescentStep<'g, N>| step.node.level() > 0 && step.node.count() > 1;
     let Some(depth) = steps.iter().rposition(has_others) else {
         return Some(());
     };
-    let mut parent = hold(&steps[depth])?;
-    let mut chain: Vec<Hold<'g, N>> = steps[depth + 1..].iter().map(hold).collect::<Option<_>>()?;
+    let mut parent = latch(&steps[depth])?;
+    let mut chain: Vec<NodeWriteGuard<'g, N>> = steps[depth + 1..]
+        .iter()
+        .map(latch)
+        .collect::<Option<_>>()?;
     // Links of a held leaf do not change.
     let neighbour = |node| match node {
         None => Some(None),
-        Some(node) => hold_now(tree, node).map(Some),
+        Some(node) => latch_now(tree, node).map(Some),
     };
     let mut prev = neighbour(leaf.node.prev())?;
     let mut next = neighbour(leaf.node.next())?;
@@ -60,16 +63,16 @@ fn try_shrink<'g, const N: usize>(tree: Pinned<'g, N>, steps: &[Step<'g, N>]) ->
     Some(())
 }
 
-fn hold_now<'g, const N: usize>(
+fn latch_now<'g, const N: usize>(
     tree: Pinned<'g, N>,
-    node: &'g crate::memory::node::Node<N>,
-) -> Option<Hold<'g, N>> {
-    tree.hold(node, node.latch().version()?)
+    node: &'g crate::memory::node::IndexNode<N>,
+) -> Option<NodeWriteGuard<'g, N>> {
+    tree.try_latch(node, node.latch().version()?)
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::memory::node::{Node, Pinned, Root};
+    use crate::memory::node::{IndexNode, Pinned, TreeRoot};
     use crate::memory::record::NewRecord;
     use crate::memory::{Next, index, verify};
     use foxton_sync::epoch::Domain;
@@ -90,8 +93,8 @@ mod tests {
         index::insert::insert(tree, record, Next::End).expect("the largest key so far");
     }
 
-    fn take(tree: Pinned<'_, 4>, leaf: fn(&Node<4>) -> usize, target: super::Target<'_>) {
-        let (node, _) = index::descend::leaf(tree, target);
+    fn take(tree: Pinned<'_, 4>, leaf: fn(&IndexNode<4>) -> usize, target: super::Target<'_>) {
+        let (node, _) = index::descend::find_leaf(tree, target);
         let record = node
             .pointer(leaf(node))
             .expect("leaves in use are not empty")
@@ -103,7 +106,7 @@ mod tests {
     fn a_queue_keeps_few_nodes() {
         let domain = Domain::new();
         let participant = domain.participant();
-        let root = Root::<4>::new(&domain);
+        let root = TreeRoot::<4>::new(&domain);
         for number in 0..20_000 {
             let guard = participant.pin();
             let tree = root.pin(&guard);
@@ -119,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_emptied_in_order_is_a_leaf_again() {
+    fn a_table_emptied_in_order_is_one_leaf_again() {
         for end in [super::Target::First, super::Target::Last] {
             let domain = Domain::new();
             let participant = domain.participant();
-            let root = Root::<4>::new(&domain);
+            let root = TreeRoot::<4>::new(&domain);
             (0..1000).for_each(|number| append(root.pin(&participant.pin()), number));
             let guard = participant.pin();
             let tree = root.pin(&guard);
-            let slot: fn(&Node<4>) -> usize = match end {
+            let slot: fn(&IndexNode<4>) -> usize = match end {
                 super::Target::First => |_| 0,
                 _ => |leaf| leaf.count() - 1,
             };

@@ -7,15 +7,15 @@
 //! A node that grows at the right end of the tree is split there, so that loading keys in order, or
 //! a queue, fills nodes to the brim instead of to the half.
 
-use super::descend::{Step, Target, try_path};
+use super::descend::{DescentStep, Target, try_path};
 use crate::memory::node::Pinned;
-use crate::memory::search_key::Probe;
+use crate::memory::search_key::SearchKey;
 
-/// Makes room in the leaf of `probe`, or comes one split closer. Does nothing if somebody was in
+/// Makes room in the leaf of `search_key`, or comes one split closer. Does nothing if somebody was in
 /// the way.
 #[cold]
-pub(crate) fn make_room<const N: usize>(tree: Pinned<'_, N>, probe: &Probe<'_>) {
-    let Some(steps) = try_path(tree, Target::Key(*probe)) else {
+pub(crate) fn make_room<const N: usize>(tree: Pinned<'_, N>, search_key: &SearchKey<'_>) {
+    let Some(steps) = try_path(tree, Target::Key(*search_key)) else {
         return;
     };
     let full = steps
@@ -25,28 +25,33 @@ pub(crate) fn make_room<const N: usize>(tree: Pinned<'_, N>, probe: &Probe<'_>) 
         .count();
     if full == steps.len() {
         let root = &steps[0];
-        if let Some(mut root) = tree.hold(root.node, root.version) {
+        if let Some(mut root) = tree.try_latch(root.node, root.version) {
             root.grow_root();
         }
     } else if full > 0 {
-        split(tree, &steps, steps.len() - full, is_append(&steps, probe));
+        split(
+            tree,
+            &steps,
+            steps.len() - full,
+            is_append(&steps, search_key),
+        );
     }
 }
 
 /// Splits the node at `steps[depth]`, whose parent has room.
 fn split<'g, const N: usize>(
     tree: Pinned<'g, N>,
-    steps: &[Step<'g, N>],
+    steps: &[DescentStep<'g, N>],
     depth: usize,
     append: bool,
 ) -> Option<()> {
     let (above, step) = (&steps[depth - 1], &steps[depth]);
     let count = step.node.count();
-    let mut parent = tree.hold(above.node, above.version)?;
-    let mut node = tree.hold(step.node, step.version)?;
+    let mut parent = tree.try_latch(above.node, above.version)?;
+    let mut node = tree.try_latch(step.node, step.version)?;
     // Links of a held leaf do not change, and those of a branch are null.
     let mut next = match step.node.next() {
-        Some(next) => Some(tree.hold(next, next.latch().version()?)?),
+        Some(next) => Some(tree.try_latch(next, next.latch().version()?)?),
         None => None,
     };
     let at = if append { count - 1 } else { count / 2 };
@@ -55,10 +60,10 @@ fn split<'g, const N: usize>(
 }
 
 /// Whether the key comes after every other: the way is along the right edge of the tree.
-fn is_append<const N: usize>(steps: &[Step<'_, N>], probe: &Probe<'_>) -> bool {
+fn is_append<const N: usize>(steps: &[DescentStep<'_, N>], search_key: &SearchKey<'_>) -> bool {
     let (leaf, branches) = steps.split_last().expect("a way ends in a leaf");
     branches
         .iter()
         .all(|step| step.index + 1 == step.node.count())
-        && leaf.node.position(probe).index == leaf.node.count()
+        && leaf.node.position(search_key).index == leaf.node.count()
 }

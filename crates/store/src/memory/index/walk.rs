@@ -53,9 +53,9 @@
 //!   not order that. One leaf alone needs no fence: validator and holder meet in its latch word.
 
 use super::descend::{self, Target};
-use crate::memory::node::{Node, Pinned};
-use crate::memory::record::{Pointer, Record};
-use crate::memory::search_key::Probe;
+use crate::memory::node::{IndexNode, Pinned};
+use crate::memory::record::{Record, RecordPointer};
+use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::{Version, VersionLatch};
 use foxton_sync::shim::{Ordering, fence};
@@ -64,25 +64,25 @@ use std::fmt;
 
 /// Puts everything before it before everything after it, for everyone who settles.
 #[inline]
-fn settle() {
+fn full_fence() {
     fence(Ordering::SeqCst); // O1
 }
 
 /// A latch as it was seen.
 #[derive(Clone, Copy)]
-struct Seen<'g> {
+struct SeenLatch<'g> {
     latch: &'g VersionLatch,
     version: Version,
 }
 
 /// The leaves that a reader looked at on its way to a record, and their versions.
 ///
-/// [`Table::unchanged`](crate::memory::Table::unchanged) says whether they are still the same.
+/// [`RecordTable::unchanged`](crate::memory::RecordTable::unchanged) says whether they are still the same.
 pub struct Token<'g> {
-    last: Seen<'g>,
+    last: SeenLatch<'g>,
     // All but the last: none in most cases, one where a leaf ends, more where leaves are empty.
     // Inline, one takes no more room than the parts of a `Vec`.
-    before: SmallVec<[Seen<'g>; 1]>,
+    before: SmallVec<[SeenLatch<'g>; 1]>,
 }
 
 impl fmt::Debug for Token<'_> {
@@ -96,9 +96,9 @@ impl fmt::Debug for Token<'_> {
 impl<'g> Token<'g> {
     /// A walk that begins at `leaf`.
     #[inline]
-    pub(in crate::memory) fn at<const N: usize>(leaf: &'g Node<N>, version: Version) -> Self {
+    pub(in crate::memory) fn at<const N: usize>(leaf: &'g IndexNode<N>, version: Version) -> Self {
         Self {
-            last: Seen {
+            last: SeenLatch {
                 latch: leaf.latch(),
                 version,
             },
@@ -107,13 +107,13 @@ impl<'g> Token<'g> {
     }
 
     /// The walk went on to `leaf`.
-    pub(in crate::memory) fn went_to<const N: usize>(
+    pub(in crate::memory) fn push<const N: usize>(
         &mut self,
-        leaf: &'g Node<N>,
+        leaf: &'g IndexNode<N>,
         version: Version,
     ) {
         self.before.push(self.last);
-        self.last = Seen {
+        self.last = SeenLatch {
             latch: leaf.latch(),
             version,
         };
@@ -125,32 +125,32 @@ impl<'g> Token<'g> {
         if self.before.is_empty() {
             return self.last.latch.unchanged_since(self.last.version);
         }
-        settle();
-        let unchanged = |seen: &Seen<'_>| seen.latch.unchanged_since(seen.version);
+        full_fence();
+        let unchanged = |seen: &SeenLatch<'_>| seen.latch.unchanged_since(seen.version);
         self.before.iter().chain([&self.last]).all(unchanged)
     }
 }
 
 /// A record, or the end of the table, and the proof that nothing lies before it.
 #[derive(Debug)]
-pub struct Place<'g> {
+pub struct WalkPosition<'g> {
     /// The record; `None` past the last (or, going backward, the first).
     pub record: Option<&'g Record>,
     /// What was looked at to find it.
     pub token: Token<'g>,
 }
 
-/// The first record that is not below `probe`, or above it if not `inclusive`.
+/// The first record that is not below `search_key`, or above it if not `inclusive`.
 #[inline]
 pub(crate) fn successor<'g, const N: usize>(
     tree: Pinned<'g, N>,
-    probe: &Probe<'_>,
+    search_key: &SearchKey<'_>,
     inclusive: bool,
-) -> Place<'g> {
+) -> WalkPosition<'g> {
     let mut backoff = Backoff::new();
     loop {
-        let (leaf, version) = descend::leaf(tree, Target::Key(*probe));
-        let position = leaf.position(probe);
+        let (leaf, version) = descend::find_leaf(tree, Target::Key(*search_key));
+        let position = leaf.position(search_key);
         let slot = position.index + usize::from(position.found && !inclusive);
         if let Some(place) = first_from(leaf, version, slot) {
             return place;
@@ -163,17 +163,17 @@ pub(crate) fn successor<'g, const N: usize>(
 /// way.
 #[inline]
 fn first_from<'g, const N: usize>(
-    leaf: &'g Node<N>,
+    leaf: &'g IndexNode<N>,
     version: Version,
     slot: usize,
-) -> Option<Place<'g>> {
+) -> Option<WalkPosition<'g>> {
     let (mut leaf, mut version, mut slot) = (leaf, version, slot);
     let mut token = Token::at(leaf, version);
     loop {
         if slot < leaf.count() {
             let pointer = leaf.pointer(slot)?;
             let sure = leaf.latch().unchanged_since(version);
-            return sure.then(|| Place {
+            return sure.then(|| WalkPosition {
                 record: Some(pointer.record()),
                 token,
             });
@@ -181,13 +181,13 @@ fn first_from<'g, const N: usize>(
         match neighbour(leaf, version, Direction::Forward)? {
             Some(right) => (leaf, version) = right,
             None => {
-                return Some(Place {
+                return Some(WalkPosition {
                     record: None,
                     token,
                 });
             }
         }
-        token.went_to(leaf, version);
+        token.push(leaf, version);
         slot = 0;
     }
 }
@@ -206,10 +206,10 @@ pub(crate) enum Direction {
 /// entered, and a split is not walked past.
 #[inline]
 pub(crate) fn neighbour<const N: usize>(
-    leaf: &Node<N>,
+    leaf: &IndexNode<N>,
     version: Version,
     direction: Direction,
-) -> Option<Option<(&Node<N>, Version)>> {
+) -> Option<Option<(&IndexNode<N>, Version)>> {
     let neighbour = match direction {
         Direction::Forward => leaf.next(),
         Direction::Backward => leaf.prev(),
@@ -226,8 +226,10 @@ pub(crate) fn neighbour<const N: usize>(
 ///
 /// The answer was true at some moment since the latch was taken: the leaf's link cannot change, and
 /// the leaves passed were all as they were seen when the last one had been read.
-pub(crate) fn first_right_of<'g, const N: usize>(held: &'g Node<N>) -> Option<Option<Pointer<'g>>> {
-    settle();
+pub(crate) fn first_right_of<'g, const N: usize>(
+    held: &'g IndexNode<N>,
+) -> Option<Option<RecordPointer<'g>>> {
+    full_fence();
     let Some(mut leaf) = held.next() else {
         return Some(None);
     };
@@ -241,7 +243,7 @@ pub(crate) fn first_right_of<'g, const N: usize>(held: &'g Node<N>) -> Option<Op
             Some(right) => (leaf, version) = right,
             None => break None,
         }
-        token.went_to(leaf, version);
+        token.push(leaf, version);
     };
     token.is_unchanged().then_some(first)
 }

@@ -7,7 +7,7 @@ use foxton_sync::shim::{Arc, AtomicBool, UnsafeCell, thread};
 
 /// A room with a thing in it, which is found while `linked`.
 struct Shared {
-    room: Room,
+    slot: InlineSlot,
     linked: AtomicBool,
     thing: UnsafeCell<u64>,
 }
@@ -41,7 +41,7 @@ fn meet(
         let domain = Domain::new();
         let (here, there) = (domain.participant(), domain.participant());
         let shared = Arc::new(Shared {
-            room: Room::in_use(),
+            slot: InlineSlot::in_use(),
             linked: AtomicBool::new(true),
             thing: UnsafeCell::new(0),
         });
@@ -68,20 +68,20 @@ fn look(shared: &Shared, reader: &Participant) {
 
 fn leave_and_claim(shared: &Shared, writer: &Participant) {
     shared.linked.store(false, Ordering::Relaxed);
-    shared.room.leave(writer);
+    shared.slot.vacate(writer);
     (0..2).for_each(|_| writer.advance());
-    if shared.room.claim(writer, writer.recent_stamp()) {
+    if shared.slot.claim(writer, writer.recent_stamp()) {
         shared.write();
     }
 }
 
 #[test]
-fn who_is_pinned_reads_what_was_left() {
+fn a_pinned_reader_reads_the_vacated_value() {
     meet(look, leave_and_claim);
 }
 
 #[test]
-fn who_claims_comes_after_all_who_read() {
+fn a_claim_comes_after_all_readers() {
     meet(
         |shared, reader| {
             look(shared, reader);
@@ -92,7 +92,7 @@ fn who_claims_comes_after_all_who_read() {
 }
 
 #[test]
-fn who_pins_after_an_epoch_was_noted_finds_nothing() {
+fn a_reader_that_pins_after_the_stamp_finds_nothing() {
     meet(
         |shared, reader| {
             // So that the writer might note an epoch that is over, without the fence in `stamp`.
@@ -101,9 +101,9 @@ fn who_pins_after_an_epoch_was_noted_finds_nothing() {
         },
         |shared, writer| {
             shared.linked.store(false, Ordering::Relaxed);
-            shared.room.leave(writer);
+            shared.slot.vacate(writer);
             writer.advance();
-            if shared.room.claim(writer, writer.recent_stamp()) {
+            if shared.slot.claim(writer, writer.recent_stamp()) {
                 shared.write();
             }
         },
@@ -111,29 +111,29 @@ fn who_pins_after_an_epoch_was_noted_finds_nothing() {
 }
 
 #[test]
-fn o3_who_sees_the_epoch_that_was_noted_sees_it_itself() {
+fn o3_a_thread_that_sees_the_stamp_sees_its_epoch() {
     meet(
         |shared, writer| {
             writer.advance();
-            shared.room.leave(writer);
+            shared.slot.vacate(writer);
         },
         |shared, writer| {
             // There is one epoch at the most: no age is two.
-            assert!(!shared.room.claim(writer, writer.recent_stamp()));
+            assert!(!shared.slot.claim(writer, writer.recent_stamp()));
         },
     );
 }
 
 #[test]
-fn o4_who_claims_comes_after_who_left() {
+fn o4_a_claim_comes_after_the_vacating() {
     meet(
         |shared, writer| {
             shared.write();
-            shared.room.leave(writer);
+            shared.slot.vacate(writer);
         },
         |shared, writer| {
             (0..2).for_each(|_| writer.advance());
-            if shared.room.claim(writer, writer.recent_stamp()) {
+            if shared.slot.claim(writer, writer.recent_stamp()) {
                 shared.write();
             }
         },
@@ -141,15 +141,15 @@ fn o4_who_claims_comes_after_who_left() {
 }
 
 #[test]
-fn o4_who_takes_it_back_comes_after_who_left() {
+fn o4_restoring_comes_after_the_vacating() {
     meet(
         |shared, writer| {
             shared.write();
-            shared.room.leave(writer);
+            shared.slot.vacate(writer);
         },
         |shared, _| {
             // As it is left at the first epoch.
-            if shared.room.take_back(Left(LEFT)) {
+            if shared.slot.restore(VacateStamp(VACATED)) {
                 shared.write();
             }
         },
@@ -157,9 +157,9 @@ fn o4_who_takes_it_back_comes_after_who_left() {
 }
 
 /// The room was left long ago. Two want it, and whoever has it writes there.
-fn two_want_it(
-    theirs: impl Fn(&Room, &Participant, Left) -> bool + Send + Sync + Copy + 'static,
-    ours: impl Fn(&Room, &Participant, Left) -> bool + Send + Sync + Copy + 'static,
+fn two_compete(
+    theirs: impl Fn(&InlineSlot, &Participant, VacateStamp) -> bool + Send + Sync + Copy + 'static,
+    ours: impl Fn(&InlineSlot, &Participant, VacateStamp) -> bool + Send + Sync + Copy + 'static,
 ) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -167,23 +167,23 @@ fn two_want_it(
         let domain = Domain::new();
         let (here, there) = (domain.participant(), domain.participant());
         let shared = Arc::new(Shared {
-            room: Room::in_use(),
+            slot: InlineSlot::in_use(),
             linked: AtomicBool::new(false),
             thing: UnsafeCell::new(0),
         });
-        let left = shared.room.leave(&here);
+        let vacated = shared.slot.vacate(&here);
         (0..2).for_each(|_| here.advance());
         let other = {
             let shared = shared.clone();
             thread::spawn(move || {
-                let has_it = theirs(&shared.room, &there, left);
+                let has_it = theirs(&shared.slot, &there, vacated);
                 if has_it {
                     shared.write();
                 }
                 (has_it, there)
             })
         };
-        let has_it = ours(&shared.room, &here, left);
+        let has_it = ours(&shared.slot, &here, vacated);
         if has_it {
             shared.write();
         }
@@ -192,16 +192,16 @@ fn two_want_it(
     });
 }
 
-fn claim(room: &Room, participant: &Participant, _: Left) -> bool {
-    room.claim(participant, participant.recent_stamp())
+fn claim(slot: &InlineSlot, participant: &Participant, _: VacateStamp) -> bool {
+    slot.claim(participant, participant.recent_stamp())
 }
 
 #[test]
-fn of_two_who_claim_one_has_it() {
-    two_want_it(claim, claim);
+fn one_of_two_claims_succeeds() {
+    two_compete(claim, claim);
 }
 
 #[test]
-fn of_who_claims_and_who_takes_it_back_one_has_it() {
-    two_want_it(claim, |room, _, left| room.take_back(left));
+fn one_of_a_claim_and_a_restore_succeeds() {
+    two_compete(claim, |slot, _, vacated| slot.restore(vacated));
 }

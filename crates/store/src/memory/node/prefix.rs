@@ -18,20 +18,20 @@
 //! * X2  The prefix becomes longer only where a node is split, or had no key; for one that does not begin with it, it
 //!   becomes shorter. So between two splits the slots are written anew as often as the prefix is long, at most.
 
-use super::Node;
-use crate::memory::search_key::{HEAD_BYTES, LONG, Probe, head, tag};
+use super::IndexNode;
+use crate::memory::search_key::{HEAD_BYTES, LONG, SearchKey, head, tag};
 use foxton_sync::shim::Ordering::Relaxed;
 use std::cmp::Ordering;
 
 /// Bytes of a prefix, at most.
-pub(super) const MOST: usize = 16;
+pub(super) const MAX_BYTES: usize = 16;
 
 /// What all keys of a node begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::memory) struct Prefix {
     length: usize,
     /// The bytes, the first one the highest, and zeros behind them.
-    words: [u64; MOST / HEAD_BYTES],
+    words: [u64; MAX_BYTES / HEAD_BYTES],
 }
 
 /// The first sixteen bytes of a key, with zeros behind a shorter one.
@@ -72,17 +72,20 @@ impl Prefix {
         self.length
     }
 
-    /// What `probe` has behind the prefix; or, if it does not begin with it, on which side of all keys that do it is.
+    /// What `search_key` has behind the prefix; or, if it does not begin with it, on which side of all keys that do it is.
     #[inline]
-    pub(in crate::memory) fn strip<'k>(&self, probe: &Probe<'k>) -> Result<Probe<'k>, Ordering> {
+    pub(in crate::memory) fn strip<'k>(
+        &self,
+        search_key: &SearchKey<'k>,
+    ) -> Result<SearchKey<'k>, Ordering> {
         let mask = mask(self.length);
-        let mut order = (probe.head & mask[0]).cmp(&self.words[0]);
+        let mut order = (search_key.head & mask[0]).cmp(&self.words[0]);
         if order.is_eq() && self.length > HEAD_BYTES {
-            let behind = probe.bytes.get(HEAD_BYTES..).unwrap_or_default();
+            let behind = search_key.bytes.get(HEAD_BYTES..).unwrap_or_default();
             order = (head(behind) & mask[1]).cmp(&self.words[1]);
         }
-        match probe.bytes.get(self.length..) {
-            Some(rest) if order.is_eq() => Ok(Probe::new(rest)),
+        match search_key.bytes.get(self.length..) {
+            Some(rest) if order.is_eq() => Ok(SearchKey::new(rest)),
             // What ends within the prefix, and is zeros where it has ended, comes before all that go on.
             None => Err(order.then(Ordering::Less)),
             Some(_) => Err(order),
@@ -96,7 +99,7 @@ impl Prefix {
     }
 }
 
-impl<const N: usize> Node<N> {
+impl<const N: usize> IndexNode<N> {
     /// Whether its keys begin with anything.
     #[inline(always)]
     pub(in crate::memory) fn has_prefix(&self) -> bool {
@@ -116,7 +119,7 @@ impl<const N: usize> Node<N> {
 
     /// What `key` has behind the prefix, which it begins with.
     #[inline]
-    pub(super) fn behind_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+    pub(super) fn without_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         // Relaxed: asked under the latch.
         &key[usize::from(self.prefix_bytes.load(Relaxed))..]
     }
@@ -138,17 +141,17 @@ impl<const N: usize> Node<N> {
 
     /// Sees to it that `key`, which is about to be inserted, begins with the prefix (X1).
     #[inline]
-    pub(super) fn admit(&self, key: &[u8]) {
+    pub(super) fn fit_prefix(&self, key: &[u8]) {
         let is_first = self.count() <= self.first_keyed();
         if self.has_prefix() || is_first && key.len() > HEAD_BYTES {
-            self.admit_long(key, is_first);
+            self.fit_prefix_slow(key, is_first);
         }
     }
 
     #[inline(never)]
-    fn admit_long(&self, key: &[u8], is_first: bool) {
+    fn fit_prefix_slow(&self, key: &[u8], is_first: bool) {
         if is_first {
-            return self.set_prefix(Prefix::of(key, needed(key.len())));
+            return self.set_prefix(Prefix::of(key, prefix_bytes_for(key.len())));
         }
         let prefix = self.prefix();
         let shared = prefix.shared_with(key);
@@ -159,7 +162,7 @@ impl<const N: usize> Node<N> {
 
     /// As long a prefix as saves looks at whole keys, now that fewer of them are here.
     #[inline(never)]
-    pub(super) fn lengthen(&self) {
+    pub(super) fn lengthen_prefix(&self) {
         let (first, count) = (self.first_keyed(), self.count());
         // Of keys that a head and a tag tell apart there is nothing to be had, and so they are not looked at.
         let is_long = |slot| self.tag(slot) == LONG;
@@ -169,7 +172,7 @@ impl<const N: usize> Node<N> {
         // All keys between two begin with what both begin with.
         let (first, last) = (self.key(first), self.key(count - 1));
         let longest = first.len().max(last.len());
-        let length = needed(longest).min(common(first, last));
+        let length = prefix_bytes_for(longest).min(common(first, last));
         if length > self.prefix().length {
             self.rewrite(Prefix::of(first, length));
         }
@@ -181,15 +184,15 @@ impl<const N: usize> Node<N> {
     fn rewrite(&self, prefix: Prefix) {
         self.set_prefix(prefix);
         for index in self.first_keyed()..self.count() {
-            let rest = self.behind_prefix(self.key(index));
+            let rest = self.without_prefix(self.key(index));
             self.set_key(index, head(rest), tag(rest));
         }
     }
 }
 
 /// The prefix that leaves of a key of so many bytes what a head holds.
-fn needed(bytes: usize) -> usize {
-    bytes.saturating_sub(HEAD_BYTES).min(MOST)
+fn prefix_bytes_for(bytes: usize) -> usize {
+    bytes.saturating_sub(HEAD_BYTES).min(MAX_BYTES)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -216,14 +219,14 @@ mod tests {
     ];
 
     #[test]
-    fn a_key_is_behind_a_prefix_or_on_the_right_side_of_all_that_are() {
+    fn a_key_has_the_prefix_or_is_on_the_right_side_of_all_that_have() {
         for whole in KEYS {
-            for length in 0..=whole.len().min(MOST) {
+            for length in 0..=whole.len().min(MAX_BYTES) {
                 let prefix = Prefix::of(whole, length);
                 let bytes = &whole[..length];
                 for key in KEYS {
                     assert_eq!(prefix.shared_with(key), common(bytes, key));
-                    match prefix.strip(&Probe::new(key)) {
+                    match prefix.strip(&SearchKey::new(key)) {
                         Ok(rest) => assert_eq!([bytes, rest.bytes].concat(), key),
                         Err(order) => {
                             assert!(!key.starts_with(bytes), "{key:?} {bytes:?}");

@@ -1,12 +1,12 @@
 //! The tree of nodes: where its root is, and every change of its shape.
 //!
-//! Who reads takes a [`Pinned`] from the [`Root`]; who writes takes a [`Hold`] of each node it changes,
+//! Who reads takes a [`Pinned`] from the [`TreeRoot`]; who writes takes a [`NodeWriteGuard`] of each node it changes,
 //! and each method of a hold is one whole change. Invariants I1 to I6 are those of the nodes, on the
 //! page above this one; they hold before and after each method here, and I2 and I3 are all that is
 //! broken in between. Nothing outside this file takes memory out of use.
 
-use super::{Node, follow, publish, untagged};
-use crate::memory::record::{self, NewRecord, Pointer};
+use super::{IndexNode, follow, publish, untagged};
+use crate::memory::record::{self, NewRecord, RecordPointer};
 use crate::memory::search_key;
 use foxton_sync::epoch::{Domain, Guard};
 use foxton_sync::failpoint::Failpoints;
@@ -19,15 +19,15 @@ use std::ptr;
 static NODE: Site = Site::new(Component::Latch, Pattern::Unbounded, "index node");
 
 /// The tree itself: where its root is, and in which domain its memory is reclaimed.
-pub(in crate::memory) struct Root<const N: usize> {
-    pointer: AtomicPtr<Node<N>>,
+pub(in crate::memory) struct TreeRoot<const N: usize> {
+    pointer: AtomicPtr<IndexNode<N>>,
     domain: Domain,
 }
 
-impl<const N: usize> Root<N> {
+impl<const N: usize> TreeRoot<N> {
     /// An empty tree: one leaf.
     pub(in crate::memory) fn new(domain: &Domain) -> Self {
-        let leaf = Node::new(0, &[]).share();
+        let leaf = IndexNode::new(0, &[]).share();
         Self {
             pointer: AtomicPtr::new(leaf),
             domain: domain.clone(),
@@ -49,7 +49,7 @@ impl<const N: usize> Root<N> {
     }
 }
 
-impl<const N: usize> Drop for Root<N> {
+impl<const N: usize> Drop for TreeRoot<N> {
     fn drop(&mut self) {
         let mut nodes = vec![follow(&self.pointer)];
         while let Some(node) = nodes.pop() {
@@ -73,7 +73,7 @@ impl<const N: usize> Drop for Root<N> {
 
 /// A tree and the guard under which it is read.
 pub(in crate::memory) struct Pinned<'g, const N: usize> {
-    root: &'g Root<N>,
+    root: &'g TreeRoot<N>,
     guard: &'g Guard<'g>,
 }
 
@@ -88,13 +88,13 @@ impl<const N: usize> Copy for Pinned<'_, N> {}
 impl<'g, const N: usize> Pinned<'g, N> {
     /// The root. Who reads its version next must ask again whether it still is the root.
     #[inline]
-    pub(in crate::memory) fn root(self) -> &'g Node<N> {
+    pub(in crate::memory) fn root(self) -> &'g IndexNode<N> {
         // SAFETY: the root is a node, good for as long as the guard lives.
         unsafe { &*follow(&self.root.pointer) }
     }
 
     #[inline]
-    pub(in crate::memory) fn is_root(self, node: &Node<N>) -> bool {
+    pub(in crate::memory) fn is_root(self, node: &IndexNode<N>) -> bool {
         ptr::eq(follow(&self.root.pointer), node)
     }
 
@@ -105,10 +105,14 @@ impl<'g, const N: usize> Pinned<'g, N> {
     }
 
     /// Latches `node` if it still is at version `seen`. Never waits.
-    pub(in crate::memory) fn hold(self, node: &'g Node<N>, seen: Version) -> Option<Hold<'g, N>> {
+    pub(in crate::memory) fn try_latch(
+        self,
+        node: &'g IndexNode<N>,
+        seen: Version,
+    ) -> Option<NodeWriteGuard<'g, N>> {
         self.guard.account().passed(&NODE);
-        // Lazily: a `Hold` gives the latch back when it is dropped.
-        node.latch.try_lock(seen).then(|| Hold {
+        // Lazily: a `NodeWriteGuard` gives the latch back when it is dropped.
+        node.latch.try_lock(seen).then(|| NodeWriteGuard {
             node,
             tree: self,
             seen,
@@ -122,30 +126,30 @@ impl<'g, const N: usize> Pinned<'g, N> {
     /// # Safety
     ///
     /// It was just taken out (I4).
-    unsafe fn retire_node(self, garbage: &'g Node<N>) {
+    unsafe fn retire_node(self, garbage: &'g IndexNode<N>) {
         unsafe fn free<const N: usize>(address: *mut ()) {
             // SAFETY: nodes are boxes; retired once, by I4.
-            drop(unsafe { Box::from_raw(address.cast::<Node<N>>()) });
+            drop(unsafe { Box::from_raw(address.cast::<IndexNode<N>>()) });
         }
         // SAFETY: who pins from now on does not find it (I4), and a node owns nothing but memory.
         unsafe {
             let address = garbage.address().cast();
             self.guard
-                .retire_raw(address, size_of::<Node<N>>(), free::<N>);
+                .retire_raw(address, size_of::<IndexNode<N>>(), free::<N>);
         }
     }
 }
 
 /// A node whose latch is held. Dropped, it gives the latch back.
-pub(in crate::memory) struct Hold<'g, const N: usize> {
-    node: &'g Node<N>,
+pub(in crate::memory) struct NodeWriteGuard<'g, const N: usize> {
+    node: &'g IndexNode<N>,
     tree: Pinned<'g, N>,
     seen: Version,
     wrote: bool,
-    removed: Option<Pointer<'g>>,
+    removed: Option<RecordPointer<'g>>,
 }
 
-impl<const N: usize> Drop for Hold<'_, N> {
+impl<const N: usize> Drop for NodeWriteGuard<'_, N> {
     fn drop(&mut self) {
         if self.wrote {
             self.node.latch.unlock();
@@ -166,17 +170,17 @@ impl<const N: usize> Drop for Hold<'_, N> {
     }
 }
 
-impl<'g, const N: usize> Hold<'g, N> {
-    pub(in crate::memory) fn node(&self) -> &'g Node<N> {
+impl<'g, const N: usize> NodeWriteGuard<'g, N> {
+    pub(in crate::memory) fn node(&self) -> &'g IndexNode<N> {
         self.node
     }
 
     /// Whether `other` is held here.
-    pub(in crate::memory) fn is(&self, other: &Node<N>) -> bool {
+    pub(in crate::memory) fn is(&self, other: &IndexNode<N>) -> bool {
         ptr::eq(self.node, other)
     }
 
-    fn write(&mut self) -> &'g Node<N> {
+    fn write(&mut self) -> &'g IndexNode<N> {
         self.wrote = true;
         self.node
     }
@@ -186,12 +190,12 @@ impl<'g, const N: usize> Hold<'g, N> {
         &mut self,
         index: usize,
         record: NewRecord,
-    ) -> Pointer<'g> {
+    ) -> RecordPointer<'g> {
         let node = self.write();
         assert_eq!(node.level, 0, "records go into leaves");
         let raw = record.into_linked(self.tree.root.domain.id());
         // SAFETY: ours until a slot has it, and a table record from then on (I3).
-        let pointer = unsafe { Pointer::new(raw) };
+        let pointer = unsafe { RecordPointer::new(raw) };
         node.insert_slot(index, pointer.record().key(), raw.as_ptr());
         pointer
     }
@@ -212,8 +216,8 @@ impl<'g, const N: usize> Hold<'g, N> {
     pub(in crate::memory) fn split_child(
         &mut self,
         index: usize,
-        child: &mut Hold<'g, N>,
-        next: Option<&mut Hold<'g, N>>,
+        child: &mut NodeWriteGuard<'g, N>,
+        next: Option<&mut NodeWriteGuard<'g, N>>,
         at: usize,
     ) {
         let parent = self.write();
@@ -226,16 +230,16 @@ impl<'g, const N: usize> Hold<'g, N> {
         );
         assert!(!parent.is_full(), "a split needs room in the parent");
         let right = match left.level {
-            0 => Node::new(0, search_key::separator(left.key(at - 1), left.key(at))),
-            level => Node::new(level, left.key(at)),
+            0 => IndexNode::new(0, search_key::separator(left.key(at - 1), left.key(at))),
+            level => IndexNode::new(level, left.key(at)),
         };
         right.set_prefix(left.prefix());
         for (to, from) in (at..count).enumerate() {
             right.set_slot(to, left.head(from), follow(&left.slots[from]));
         }
         right.set_count(count - at);
-        right.level_low();
-        right.lengthen();
+        right.reset_first_head();
+        right.lengthen_prefix();
         let low: Box<[u8]> = right.low.clone();
         let right = right.share();
         if left.level == 0 {
@@ -259,7 +263,7 @@ impl<'g, const N: usize> Hold<'g, N> {
             left.clear_slot(slot);
         }
         left.set_count(at);
-        left.lengthen();
+        left.lengthen_prefix();
     }
 
     /// Puts a branch above the root, whose only child it becomes. Returns whether this node was the
@@ -269,7 +273,7 @@ impl<'g, const N: usize> Hold<'g, N> {
             return false;
         }
         let old = self.write();
-        let root = Node::new(old.level + 1, &[]);
+        let root = IndexNode::new(old.level + 1, &[]);
         root.insert_slot(0, &[], old.address().cast());
         publish(&self.tree.root.pointer, root.share());
         true
@@ -294,14 +298,14 @@ impl<'g, const N: usize> Hold<'g, N> {
     pub(in crate::memory) fn unlink(
         &mut self,
         index: usize,
-        chain: &mut [Hold<'g, N>],
-        prev: Option<&mut Hold<'g, N>>,
-        next: Option<&mut Hold<'g, N>>,
+        chain: &mut [NodeWriteGuard<'g, N>],
+        prev: Option<&mut NodeWriteGuard<'g, N>>,
+        next: Option<&mut NodeWriteGuard<'g, N>>,
     ) {
         let mut parent = self.write();
         let mut slot = index;
-        for hold in chain.iter_mut() {
-            let node = hold.write();
+        for write_guard in chain.iter_mut() {
+            let node = write_guard.write();
             assert!(
                 parent.child(slot).is_some_and(|child| ptr::eq(child, node)),
                 "a chain"
@@ -330,13 +334,13 @@ impl<'g, const N: usize> Hold<'g, N> {
             None => assert!(right.is_null(), "a neighbour is held"),
         }
         self.node.remove_slot(index);
-        for hold in chain {
+        for write_guard in chain {
             // Nothing points down the chain any more: what is taken out of use owns nothing.
-            if hold.node.count() > 0 {
-                hold.node.remove_slot(0);
+            if write_guard.node.count() > 0 {
+                write_guard.node.remove_slot(0);
             }
             // SAFETY: out of its slot and its neighbours' links, latched and empty (I4).
-            unsafe { self.tree.retire_node(hold.node) };
+            unsafe { self.tree.retire_node(write_guard.node) };
         }
     }
 }

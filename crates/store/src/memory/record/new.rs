@@ -1,7 +1,7 @@
 //! Making a record.
 
-use super::{Header, Record, as_record, free, inside_offset, layout};
-use crate::memory::inline_slot::Room;
+use super::{MemoryRecordHeader, Record, as_record, free, inline_offset, layout};
+use crate::memory::inline_slot::InlineSlot;
 use crate::memory::value;
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -50,8 +50,8 @@ impl NewRecord {
         }
         let tail_bytes = match value {
             Some(value) => {
-                let end = inside_offset(key.len()) + value::layout(value.len()).size();
-                end - size_of::<Header>()
+                let end = inline_offset(key.len()) + value::layout(value.len()).size();
+                end - size_of::<MemoryRecordHeader>()
             }
             None => key.len(),
         };
@@ -61,12 +61,13 @@ impl NewRecord {
             handle_alloc_error(layout)
         };
         // SAFETY: the key follows the header, and the layout has room for it.
-        let key_place = unsafe { raw.add(size_of::<Header>()) };
+        let key_place = unsafe { raw.add(size_of::<MemoryRecordHeader>()) };
         // SAFETY: as above, and the slices do not overlap: one was just allocated.
         unsafe { key_place.copy_from_nonoverlapping(slice_start(key), key.len()) };
         let block = match value {
             Some(value) => {
-                let padding = inside_offset(key.len()) - size_of::<Header>() - key.len();
+                let padding =
+                    inline_offset(key.len()) - size_of::<MemoryRecordHeader>() - key.len();
                 // SAFETY: between the key and the block.
                 let gap = unsafe { key_place.add(key.len()) };
                 // SAFETY: as above.
@@ -74,7 +75,7 @@ impl NewRecord {
                 // SAFETY: as above; the block follows.
                 let place = unsafe { gap.add(padding) };
                 // SAFETY: the layout has room for the block there, aligned.
-                let block = unsafe { value::make(place, value.len()) };
+                let block = unsafe { value::make_block(place, value.len()) };
                 // SAFETY: just made.
                 let content = unsafe { value::content(block) };
                 // SAFETY: the block has room for these bytes, and the slices do not overlap.
@@ -83,18 +84,18 @@ impl NewRecord {
             }
             None => ptr::null_mut(),
         };
-        let header = Header {
-            anchor: AtomicU64::new(0),
+        let header = MemoryRecordHeader {
+            commit_stamp: AtomicU64::new(0),
             value: AtomicPtr::new(block),
             domain: 0,
-            room: Room::in_use(),
+            inline_slot: InlineSlot::in_use(),
             tail_bytes: u32::try_from(tail_bytes).expect("keys and values have a maximum"),
             key_bytes: u16::try_from(key.len()).expect("keys have a maximum"),
             linked: AtomicBool::new(false),
-            inside: value.is_some(),
+            has_inline_slot: value.is_some(),
         };
         // SAFETY: the layout begins with a header.
-        unsafe { raw.cast::<Header>().write(header) };
+        unsafe { raw.cast::<MemoryRecordHeader>().write(header) };
         Ok(Self { raw })
     }
 
@@ -103,14 +104,14 @@ impl NewRecord {
         self.record().key()
     }
 
-    /// Where a log position can be put before anyone else sees the record; see [`Record::anchor`].
-    pub fn anchor(&self) -> &AtomicU64 {
-        self.record().anchor()
+    /// Where a log position can be put before anyone else sees the record; see [`Record::commit_stamp`].
+    pub fn commit_stamp(&self) -> &AtomicU64 {
+        self.record().commit_stamp()
     }
 
     /// Where its memory begins, as a number, and how many bytes it has.
     pub fn extent(&self) -> (usize, usize) {
-        let bytes = size_of::<Header>() + self.record().header.tail_bytes as usize;
+        let bytes = size_of::<MemoryRecordHeader>() + self.record().header.tail_bytes as usize;
         (self.raw.addr().get(), bytes)
     }
 
@@ -123,7 +124,7 @@ impl NewRecord {
     pub(in crate::memory) fn into_linked(self, domain: u32) -> NonNull<u8> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: nobody else has the record, and no reference to it lives.
-        let header = unsafe { &mut *this.raw.cast::<Header>().as_ptr() };
+        let header = unsafe { &mut *this.raw.cast::<MemoryRecordHeader>().as_ptr() };
         header.domain = domain;
         // Relaxed: whoever publishes the record publishes this with it.
         header.linked.store(true, Ordering::Relaxed);

@@ -18,9 +18,9 @@ use foxton_log::{Lsn, RecordView, Start};
 
 use super::anchor::Anchor;
 use super::error::RecoveryError;
-use super::progress::{Meter, RestartCall, RestartPhase};
-use super::record::{Link, MARK_BYTES, Malformed, Record};
-use super::tables::{Entry, State, Tables};
+use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
+use super::record::{Link, MARK_BYTES, Malformed, RecoveryRecord};
+use super::tables::{Tables, TransactionEntry, TransactionState};
 
 /// What a transaction sets aside when it begins, for how it will end.
 pub(super) const ENDING_BYTES: u64 = 2 * MARK_BYTES;
@@ -34,7 +34,7 @@ pub struct Analysis {
     pub(super) at: Lsn,
     /// Records of transactions that it was shown.
     pub(super) records: u64,
-    meter: Meter,
+    meter: PhaseMeter,
 }
 
 impl Analysis {
@@ -47,7 +47,7 @@ impl Analysis {
     pub fn begin<E>(
         device: &dyn Device,
         identity: &[u8; 16],
-        progress: Option<&RestartCall>,
+        progress: Option<&RestartCallback>,
     ) -> Result<Analysis, RecoveryError<E>> {
         let anchor = Anchor::read(device, identity)?;
         let (tables, at) = match &anchor {
@@ -60,7 +60,7 @@ impl Analysis {
             anchor,
             at,
             records: 0,
-            meter: Meter::new(progress, RestartPhase::Analysis, total),
+            meter: PhaseMeter::new(progress, RestartPhase::Analysis, total),
         })
     }
 
@@ -78,7 +78,7 @@ impl Analysis {
     ///
     /// If it makes no sense, by itself or behind those before it (I2).
     pub fn take(&mut self, view: RecordView<'_>) -> Result<(), Malformed> {
-        let record = Record::decode(&view)?;
+        let record = RecoveryRecord::decode(&view)?;
         if let Some(record) = &record {
             self.records += u64::from(record.link().is_some());
             take(&mut self.tables, view.lsn, record)?;
@@ -99,10 +99,10 @@ fn tables_at<E>(
     identity: &[u8; 16],
     anchor: &Anchor,
 ) -> Result<Tables, RecoveryError<E>> {
-    let mut fetcher = RecordReader::open(device, identity, anchor.end_at, anchor.durable)?;
-    let view = fetcher.record(anchor.end_at)?;
-    match Record::decode(&view)? {
-        Some(Record::CheckpointEnd(begin, tables)) if begin == anchor.begin => Ok(tables),
+    let mut reader = RecordReader::open(device, identity, anchor.end_at, anchor.durable)?;
+    let view = reader.record(anchor.end_at)?;
+    match RecoveryRecord::decode(&view)? {
+        Some(RecoveryRecord::CheckpointEnd(begin, tables)) if begin == anchor.begin => Ok(tables),
         _ => Err(RecoveryError::Damaged(Malformed {
             lsn: anchor.end_at,
             expected: "the end of the last checkpoint",
@@ -111,9 +111,13 @@ fn tables_at<E>(
 }
 
 /// Takes one record into the tables.
-pub(super) fn take(tables: &mut Tables, lsn: Lsn, record: &Record<'_>) -> Result<(), Malformed> {
+pub(super) fn take(
+    tables: &mut Tables,
+    lsn: Lsn,
+    record: &RecoveryRecord<'_>,
+) -> Result<(), Malformed> {
     let Some(link) = record.link() else {
-        if matches!(record, Record::Begin) {
+        if matches!(record, RecoveryRecord::Begin) {
             tables.transactions.insert(lsn, began(lsn));
         }
         return Ok(());
@@ -129,26 +133,29 @@ pub(super) fn take(tables: &mut Tables, lsn: Lsn, record: &Record<'_>) -> Result
     entry.last = lsn;
     let mut page = None;
     let sound = match record {
-        Record::Update(update) => {
-            let before = entry.room.checked_add(u64::from(update.reserve));
+        RecoveryRecord::Update(update) => {
+            let before = entry.undo_space.checked_add(u64::from(update.reserve));
             entry.undo_next = lsn;
-            let sound = before == Some(update.room) && entry.state == State::Active;
-            (entry.room, page) = (update.room, Some(update.page));
+            let sound =
+                before == Some(update.undo_space) && entry.state == TransactionState::Active;
+            (entry.undo_space, page) = (update.undo_space, Some(update.page));
             sound
         }
-        Record::Compensation(compensation) => {
-            let shrinks = compensation.room <= entry.room && entry.state != State::Committed;
-            (entry.room, entry.undo_next) = (compensation.room, compensation.undo_next);
+        RecoveryRecord::Compensation(compensation) => {
+            let shrinks = compensation.undo_space <= entry.undo_space
+                && entry.state != TransactionState::Committed;
+            (entry.undo_space, entry.undo_next) = (compensation.undo_space, compensation.undo_next);
             page = Some(compensation.page);
             shrinks
         }
-        Record::Nested(nested) => {
-            let shrinks = nested.room <= entry.room && entry.state == State::Active;
-            (entry.room, entry.undo_next) = (nested.room, nested.undo_next);
+        RecoveryRecord::Nested(nested) => {
+            let shrinks =
+                nested.undo_space <= entry.undo_space && entry.state == TransactionState::Active;
+            (entry.undo_space, entry.undo_next) = (nested.undo_space, nested.undo_next);
             shrinks
         }
-        Record::Commit(_) => marked(entry, State::Committed),
-        _ => marked(entry, State::Aborting),
+        RecoveryRecord::Commit(_) => marked(entry, TransactionState::Committed),
+        _ => marked(entry, TransactionState::Aborting),
     };
     if let Some(page) = page
         && let hash_map::Entry::Vacant(clean) = tables.pages.entry(page)
@@ -158,29 +165,29 @@ pub(super) fn take(tables: &mut Tables, lsn: Lsn, record: &Record<'_>) -> Result
     sound.then_some(()).ok_or(malformed)
 }
 
-fn began(lsn: Lsn) -> Entry {
-    Entry {
+fn began(lsn: Lsn) -> TransactionEntry {
+    TransactionEntry {
         last: lsn,
         undo_next: lsn,
-        room: ENDING_BYTES,
-        state: State::Active,
+        undo_space: ENDING_BYTES,
+        state: TransactionState::Active,
     }
 }
 
-fn is_end(record: &Record<'_>) -> bool {
-    matches!(record, Record::End(_))
+fn is_end(record: &RecoveryRecord<'_>) -> bool {
+    matches!(record, RecoveryRecord::End(_))
 }
 
 /// COMMIT or ABORT: whether it may be.
-fn marked(entry: &mut Entry, state: State) -> bool {
-    let sound = entry.state == State::Active;
-    entry.room = entry.room.saturating_sub(MARK_BYTES);
+fn marked(entry: &mut TransactionEntry, state: TransactionState) -> bool {
+    let sound = entry.state == TransactionState::Active;
+    entry.undo_space = entry.undo_space.saturating_sub(MARK_BYTES);
     entry.state = state;
     sound
 }
 
 /// The transaction that the record at `lsn` goes on with (I2).
-fn entry(tables: &mut Tables, lsn: Lsn, link: Link) -> Result<&mut Entry, Malformed> {
+fn entry(tables: &mut Tables, lsn: Lsn, link: Link) -> Result<&mut TransactionEntry, Malformed> {
     let expected = "the next record of a transaction that is under way";
     let entry = tables.transactions.get_mut(&link.transaction);
     entry

@@ -19,7 +19,7 @@ use foxton_log::Lsn;
 use foxton_log::device::Device;
 
 use super::ANCHOR_FILE as FILE;
-use super::bytes::Bytes;
+use super::bytes::ByteReader;
 use super::error::AnchorError;
 
 /// What it is called until it is whole.
@@ -64,7 +64,7 @@ impl Anchor {
 
     fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Anchor, AnchorError> {
         let fields = || {
-            let mut rest = Bytes(bytes.get(8..)?);
+            let mut rest = ByteReader(bytes.get(8..)?);
             let version = rest.u32()?;
             let (zero, home) = (rest.u32()?, rest.take(16)?);
             let mut lsn = || rest.u64().map(Lsn::new);
@@ -148,7 +148,7 @@ impl Anchor {
 fn checks(bytes: &[u8]) -> bool {
     let check = bytes
         .get(CHECK_AT..)
-        .and_then(|rest| Bytes(rest).u32())
+        .and_then(|rest| ByteReader(rest).u32())
         .unwrap_or_default();
     bytes.len() == SIZE && check == crc32c::crc32c(&bytes[..CHECK_AT])
 }
@@ -167,7 +167,7 @@ mod tests {
     };
 
     #[test]
-    fn it_is_read_as_it_was_written_and_replaced_as_a_whole() {
+    fn an_anchor_reads_back_and_is_replaced_as_a_whole() {
         let device = MemoryDevice::new();
         assert_eq!(Anchor::read(&device, &IDENTITY).expect("none"), None);
         for step in 0..3 {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_one_is_told_from_a_damaged_one() {
+    fn a_newer_format_differs_from_damage() {
         let mut bytes = ANCHOR.encode(&IDENTITY);
         bytes[8] = 2;
         let check = crc32c::crc32c(&bytes[..CHECK_AT]);

@@ -27,13 +27,13 @@ use super::analysis;
 use super::anchor::Anchor;
 use super::error::RecoveryError;
 use super::pages::Pages;
-use super::record::{Place, Record};
+use super::record::{RecordPosition, RecoveryRecord};
 use super::tables::Tables;
 use super::transaction::Recovery;
 
 /// Who makes checkpoints: knows the tables at some place in the log, and reads on from there.
 #[derive(Debug)]
-pub struct Checkpointer {
+pub struct PageCheckpointer {
     pub(super) tables: Tables,
     /// The tables are those of this place.
     pub(super) at: Lsn,
@@ -42,7 +42,7 @@ pub struct Checkpointer {
 /// A checkpoint that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Checkpointed {
+pub struct CheckpointSummary {
     /// Where it is.
     pub anchor: Anchor,
     /// Transactions that were under way.
@@ -51,7 +51,7 @@ pub struct Checkpointed {
     pub pages: usize,
 }
 
-impl Checkpointer {
+impl PageCheckpointer {
     /// Makes a checkpoint. Segments that lie before its `needed_from` may be removed then, as far as recovery goes.
     ///
     /// # Errors
@@ -62,8 +62,8 @@ impl Checkpointer {
         recovery: &Recovery,
         worker: &Worker,
         pages: &P,
-    ) -> Result<Checkpointed, RecoveryError<P::Error>> {
-        let mark = put(recovery, worker, &Record::CheckpointBegin)?;
+    ) -> Result<CheckpointSummary, RecoveryError<P::Error>> {
+        let mark = insert(recovery, worker, &RecoveryRecord::CheckpointBegin)?;
         recovery.log.wait_durable(worker, mark.end)?;
         self.read_to(recovery, mark)?;
         let dirty = self.tables.pages.keys().copied().collect::<Vec<_>>();
@@ -77,8 +77,8 @@ impl Checkpointer {
                 }
             };
         }
-        let end = Record::CheckpointEnd(mark.begin, self.tables.clone());
-        let end = put(recovery, worker, &end)?;
+        let end = RecoveryRecord::CheckpointEnd(mark.begin, self.tables.clone());
+        let end = insert(recovery, worker, &end)?;
         recovery.log.wait_durable(worker, end.end)?;
         let anchor = Anchor {
             begin: mark.begin,
@@ -87,7 +87,7 @@ impl Checkpointer {
             needed_from: self.tables.needed_from(mark.begin),
         };
         anchor.write(&*recovery.device, &recovery.identity)?; // I2
-        Ok(Checkpointed {
+        Ok(CheckpointSummary {
             anchor,
             transactions: self.tables.transactions.len(),
             pages: self.tables.pages.len(),
@@ -95,11 +95,15 @@ impl Checkpointer {
     }
 
     /// Takes in what the log says before the mark.
-    fn read_to<E>(&mut self, recovery: &Recovery, mark: Place) -> Result<(), RecoveryError<E>> {
+    fn read_to<E>(
+        &mut self,
+        recovery: &Recovery,
+        mark: RecordPosition,
+    ) -> Result<(), RecoveryError<E>> {
         let device = &*recovery.device;
-        let mut follower = DurableReader::open(device, &recovery.identity, self.at, mark.end)?;
-        while let Some(view) = follower.next()? {
-            if let Some(record) = Record::decode(&view)? {
+        let mut reader = DurableReader::open(device, &recovery.identity, self.at, mark.end)?;
+        while let Some(view) = reader.next()? {
+            if let Some(record) = RecoveryRecord::decode(&view)? {
                 analysis::take(&mut self.tables, view.lsn, &record)?;
             }
             self.at = view.end;
@@ -109,15 +113,15 @@ impl Checkpointer {
 }
 
 /// Puts a record of a checkpoint into the log, if there is room.
-fn put<E>(
+fn insert<E>(
     recovery: &Recovery,
     worker: &Worker,
-    record: &Record<'_>,
-) -> Result<Place, RecoveryError<E>> {
-    let bytes = recovery.space.take_exactly(record.log_bytes());
-    let bytes = bytes.map_err(RecoveryError::NoRoom)?;
+    record: &RecoveryRecord<'_>,
+) -> Result<RecordPosition, RecoveryError<E>> {
+    let bytes = recovery.space.reserve_exactly(record.log_bytes());
+    let bytes = bytes.map_err(RecoveryError::NoLogSpace)?;
     record.insert(&recovery.log, worker).map_err(|error| {
-        recovery.space.give(bytes);
+        recovery.space.release(bytes);
         error.into()
     })
 }

@@ -2,11 +2,11 @@
 //!
 //! | error | what to do |
 //! |-------|------------|
-//! | [`RecoveryError::NoRoom`] | commit, or roll back; there is room for both. Later, when the log was cut, again |
+//! | [`RecoveryError::NoLogSpace`] | commit, or roll back; there is room for both. Later, when the log was cut, again |
 //! | [`RecoveryError::Log`] | if the record was too large, change less at once; else open again |
 //! | [`RecoveryError::Read`] | see to the device, or restore a backup |
 //! | [`RecoveryError::Damaged`] | restore a backup |
-//! | [`RecoveryError::Unkept`] | mend the program that owns the pages |
+//! | [`RecoveryError::ContractBroken`] | mend the program that owns the pages |
 //! | [`RecoveryError::Anchor`] | see to the device; the checkpoint before stands |
 //! | [`RecoveryError::Pages`] | whatever the owner of the pages says |
 
@@ -17,7 +17,7 @@ use foxton_log::read::durable_reader::ReadError;
 use foxton_log::{LogError, Lsn};
 
 use super::record::Malformed;
-use super::space::NoRoom;
+use super::space::NoLogSpace;
 use super::tables::PageId;
 
 /// Why something was not done. `E` is the error of the pages' owner.
@@ -25,7 +25,7 @@ use super::tables::PageId;
 #[non_exhaustive]
 pub enum RecoveryError<E> {
     /// There is no room in the log for the change and for taking it back. Nothing was done.
-    NoRoom(NoRoom),
+    NoLogSpace(NoLogSpace),
     /// The log did not take a record.
     Log(LogError),
     /// The log could not be read.
@@ -34,7 +34,7 @@ pub enum RecoveryError<E> {
     Damaged(Malformed),
     /// The owner of the pages did not keep the contract: taking back the change that was logged at `lsn` logged
     /// no compensation, or more than one, or one that is larger than what was set aside for it.
-    Unkept {
+    ContractBroken {
         /// The record.
         lsn: Lsn,
         /// Its page.
@@ -49,11 +49,11 @@ pub enum RecoveryError<E> {
 impl<E: fmt::Display> fmt::Display for RecoveryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecoveryError::NoRoom(error) => error.fmt(f),
+            RecoveryError::NoLogSpace(error) => error.fmt(f),
             RecoveryError::Log(error) => error.fmt(f),
             RecoveryError::Read(error) => error.fmt(f),
             RecoveryError::Damaged(malformed) => malformed.fmt(f),
-            RecoveryError::Unkept { lsn, page } => write!(
+            RecoveryError::ContractBroken { lsn, page } => write!(
                 f,
                 "taking back the change of page {page} at LSN {lsn} did not log exactly one compensation \
                  within its reserve"
@@ -72,7 +72,7 @@ impl<E: std::error::Error + 'static> std::error::Error for RecoveryError<E> {
             RecoveryError::Damaged(malformed) => Some(malformed),
             RecoveryError::Anchor(error) => Some(error),
             RecoveryError::Pages(error) => Some(error),
-            RecoveryError::NoRoom(_) | RecoveryError::Unkept { .. } => None,
+            RecoveryError::NoLogSpace(_) | RecoveryError::ContractBroken { .. } => None,
         }
     }
 }
@@ -81,8 +81,8 @@ impl<E: std::error::Error + 'static> std::error::Error for RecoveryError<E> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// As [`RecoveryError::NoRoom`].
-    NoRoom(NoRoom),
+    /// As [`RecoveryError::NoLogSpace`].
+    NoLogSpace(NoLogSpace),
     /// As [`RecoveryError::Log`].
     Log(LogError),
 }
@@ -90,7 +90,7 @@ pub enum WriteError {
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WriteError::NoRoom(error) => error.fmt(f),
+            WriteError::NoLogSpace(error) => error.fmt(f),
             WriteError::Log(error) => error.fmt(f),
         }
     }
@@ -99,15 +99,15 @@ impl fmt::Display for WriteError {
 impl std::error::Error for WriteError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            WriteError::NoRoom(_) => None,
+            WriteError::NoLogSpace(_) => None,
             WriteError::Log(error) => Some(error),
         }
     }
 }
 
-impl From<NoRoom> for WriteError {
-    fn from(error: NoRoom) -> Self {
-        WriteError::NoRoom(error)
+impl From<NoLogSpace> for WriteError {
+    fn from(error: NoLogSpace) -> Self {
+        WriteError::NoLogSpace(error)
     }
 }
 
@@ -120,7 +120,7 @@ impl From<LogError> for WriteError {
 impl<E> From<WriteError> for RecoveryError<E> {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::NoRoom(error) => RecoveryError::NoRoom(error),
+            WriteError::NoLogSpace(error) => RecoveryError::NoLogSpace(error),
             WriteError::Log(error) => RecoveryError::Log(error),
         }
     }

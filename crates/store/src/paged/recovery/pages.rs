@@ -34,7 +34,7 @@ use std::fmt;
 
 use foxton_log::Lsn;
 
-use super::record::Place;
+use super::record::RecordPosition;
 use super::tables::PageId;
 
 /// The owner of pages. See the [module](self) for the contract.
@@ -54,14 +54,19 @@ pub trait Pages: Sync {
     /// # Errors
     ///
     /// If it cannot be made: the page cannot be read, or the bytes make no sense.
-    fn redo(&self, page: PageId, place: Place, redo: &[u8]) -> Result<(), Self::Error>;
+    fn redo(&self, page: PageId, place: RecordPosition, redo: &[u8]) -> Result<(), Self::Error>;
 
     /// Takes back the change of `page` that left `undo`, and logs how (P6).
     ///
     /// # Errors
     ///
     /// If it cannot be taken back.
-    fn undo(&self, page: PageId, undo: &[u8], log: &mut Compensate<'_>) -> Result<(), Self::Error>;
+    fn undo(
+        &self,
+        page: PageId,
+        undo: &[u8],
+        log: &mut CompensationLog<'_>,
+    ) -> Result<(), Self::Error>;
 
     /// Where redo must begin for `page` to become what it is now (P7).
     ///
@@ -72,23 +77,23 @@ pub trait Pages: Sync {
 }
 
 /// How a compensation is logged.
-pub struct Compensate<'a> {
-    pub(super) log: &'a mut dyn FnMut(PageId, &[u8]) -> Option<Place>,
+pub struct CompensationLog<'a> {
+    pub(super) log: &'a mut dyn FnMut(PageId, &[u8]) -> Option<RecordPosition>,
 }
 
-impl Compensate<'_> {
+impl CompensationLog<'_> {
     /// Logs that `redo` is done to `page`, which may be another one than that which was changed. The page is then
     /// changed and stamped with the end of the place.
     ///
     /// `None`: it could not be logged. Then the page stays as it is, and `undo` returns `Ok`; the reason is kept.
     #[must_use]
-    pub fn log(&mut self, page: PageId, redo: &[u8]) -> Option<Place> {
+    pub fn log(&mut self, page: PageId, redo: &[u8]) -> Option<RecordPosition> {
         (self.log)(page, redo)
     }
 }
 
-impl fmt::Debug for Compensate<'_> {
+impl fmt::Debug for CompensationLog<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compensate").finish_non_exhaustive()
+        f.debug_struct("CompensationLog").finish_non_exhaustive()
     }
 }

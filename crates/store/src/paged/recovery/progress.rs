@@ -34,39 +34,43 @@ pub struct RestartProgress {
 
 /// A function that hears how far restart has come.
 #[derive(Clone)]
-pub struct RestartCall(Arc<dyn Fn(RestartProgress) + Send + Sync>);
+pub struct RestartCallback(Arc<dyn Fn(RestartProgress) + Send + Sync>);
 
-impl RestartCall {
+impl RestartCallback {
     /// Calls `function` about once a mebibyte, and at the beginning and the end of each phase.
-    pub fn new(function: impl Fn(RestartProgress) + Send + Sync + 'static) -> RestartCall {
-        RestartCall(Arc::new(function))
+    pub fn new(function: impl Fn(RestartProgress) + Send + Sync + 'static) -> RestartCallback {
+        RestartCallback(Arc::new(function))
     }
 }
 
-impl fmt::Debug for RestartCall {
+impl fmt::Debug for RestartCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RestartCall")
+        f.write_str("RestartCallback")
     }
 }
 
 /// Counts the bytes of one phase.
 #[derive(Debug)]
-pub(super) struct Meter {
-    call: Option<RestartCall>,
+pub(super) struct PhaseMeter {
+    call: Option<RestartCallback>,
     phase: RestartPhase,
     total: u64,
     done: AtomicU64,
 }
 
-impl Meter {
-    pub(super) fn new(call: Option<&RestartCall>, phase: RestartPhase, total: u64) -> Meter {
-        let meter = Meter {
+impl PhaseMeter {
+    pub(super) fn new(
+        call: Option<&RestartCallback>,
+        phase: RestartPhase,
+        total: u64,
+    ) -> PhaseMeter {
+        let meter = PhaseMeter {
             call: call.cloned(),
             phase,
             total,
             done: AtomicU64::new(0),
         };
-        meter.tell(0);
+        meter.report(0);
         meter
     }
 
@@ -78,16 +82,16 @@ impl Meter {
         // Relaxed: a count.
         let before = self.done.fetch_add(bytes, Relaxed);
         if before / STEP != (before + bytes) / STEP {
-            self.tell(before + bytes);
+            self.report(before + bytes);
         }
     }
 
     /// Everything is done.
     pub(super) fn end(&self) {
-        self.tell(self.total);
+        self.report(self.total);
     }
 
-    fn tell(&self, done: u64) {
+    fn report(&self, done: u64) {
         let Some(call) = &self.call else {
             return;
         };

@@ -20,7 +20,7 @@
 //! the chain of a transaction's records ends where its name says. `prev` is where the transaction's record
 //! before this one begins; `undo next`, the record with which taking back goes on.
 //!
-//! `room` is how many bytes of log taking back everything that is left of the transaction, and ending it,
+//! `undo_space` is how many bytes of log taking back everything that is left of the transaction, and ending it,
 //! can take; `reserve`, how many of them are this record's. A `reserve` of 0 says that the change is not
 //! to be taken back. `space` says what they are for.
 //!
@@ -38,7 +38,7 @@ use foxton_log::{Log, LogError, Lsn, RecordView};
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
-use super::bytes::Bytes;
+use super::bytes::ByteReader;
 use super::tables::{PageId, Tables};
 
 /// The first kind of record that is explained here.
@@ -63,7 +63,7 @@ pub(super) const MARK_BYTES: u64 = framed_bytes(16);
 
 /// Where a record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPosition {
     /// Where it begins: its name, by which others point to it.
     pub begin: Lsn,
     /// Where it ends: the LSN of a page that has its change. Once the log is durable up to here, the page
@@ -86,10 +86,10 @@ pub struct Update<'a> {
     /// Whose, and after what.
     pub link: Link,
     /// Bytes of log that taking back all that the transaction has done up to here can take.
-    pub room: u64,
+    pub undo_space: u64,
     /// The page.
     pub page: PageId,
-    /// What of `room` is for this change; 0 if it is not to be taken back.
+    /// What of `undo_space` is for this change; 0 if it is not to be taken back.
     pub reserve: u32,
     /// What the page's owner needs to take it back.
     pub undo: &'a [u8],
@@ -103,7 +103,7 @@ pub struct Compensation<'a> {
     /// Whose, and after what.
     pub link: Link,
     /// As in [`Update`].
-    pub room: u64,
+    pub undo_space: u64,
     /// What is to be taken back after what this took back.
     pub undo_next: Lsn,
     /// The page.
@@ -118,14 +118,14 @@ pub struct Nested {
     /// Whose, and after what.
     pub link: Link,
     /// As in [`Update`].
-    pub room: u64,
+    pub undo_space: u64,
     /// The last record before the action.
     pub undo_next: Lsn,
 }
 
 /// A record of the kinds that are explained here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum RecoveryRecord<'a> {
     /// A transaction begins, with its first change.
     Begin,
     /// A page is changed.
@@ -171,15 +171,15 @@ pub const fn compensation_bytes(redo: usize) -> u64 {
 }
 
 /// The fixed part of a record. The largest, UPDATE's, has 40 bytes; tables of a checkpoint go on the heap.
-type Head = SmallVec<[u8; 40]>;
+type FixedPart = SmallVec<[u8; 40]>;
 
-impl<'a> Record<'a> {
+impl<'a> RecoveryRecord<'a> {
     /// The record that `view` holds, or `None` if its kind is not explained here.
     ///
     /// # Errors
     ///
     /// If its content makes no sense (I1, I2).
-    pub fn decode(view: &RecordView<'a>) -> Result<Option<Record<'a>>, Malformed> {
+    pub fn decode(view: &RecordView<'a>) -> Result<Option<RecoveryRecord<'a>>, Malformed> {
         let expected = match view.kind {
             BEGIN => "the beginning of a transaction",
             UPDATE => "a change of a page",
@@ -190,7 +190,7 @@ impl<'a> Record<'a> {
             CHECKPOINT_END => "the end of a checkpoint",
             _ => return Ok(None),
         };
-        let record = decode(view.lsn, view.kind, Bytes(view.payload));
+        let record = decode(view.lsn, view.kind, ByteReader(view.payload));
         let malformed = Malformed {
             lsn: view.lsn,
             expected,
@@ -201,26 +201,30 @@ impl<'a> Record<'a> {
     /// The kind of the record.
     pub fn kind(&self) -> u8 {
         match self {
-            Record::Begin => BEGIN,
-            Record::Update(_) => UPDATE,
-            Record::Compensation(_) => COMPENSATION,
-            Record::Nested(_) => NESTED,
-            Record::Commit(_) => COMMIT,
-            Record::Abort(_) => ABORT,
-            Record::End(_) => END,
-            Record::CheckpointBegin => CHECKPOINT_BEGIN,
-            Record::CheckpointEnd(..) => CHECKPOINT_END,
+            RecoveryRecord::Begin => BEGIN,
+            RecoveryRecord::Update(_) => UPDATE,
+            RecoveryRecord::Compensation(_) => COMPENSATION,
+            RecoveryRecord::Nested(_) => NESTED,
+            RecoveryRecord::Commit(_) => COMMIT,
+            RecoveryRecord::Abort(_) => ABORT,
+            RecoveryRecord::End(_) => END,
+            RecoveryRecord::CheckpointBegin => CHECKPOINT_BEGIN,
+            RecoveryRecord::CheckpointEnd(..) => CHECKPOINT_END,
         }
     }
 
     /// Whose record it is, and after what, if it is a transaction's and not its first.
     pub fn link(&self) -> Option<Link> {
         match self {
-            Record::Update(update) => Some(update.link),
-            Record::Compensation(compensation) => Some(compensation.link),
-            Record::Nested(nested) => Some(nested.link),
-            Record::Commit(link) | Record::Abort(link) | Record::End(link) => Some(*link),
-            Record::Begin | Record::CheckpointBegin | Record::CheckpointEnd(..) => None,
+            RecoveryRecord::Update(update) => Some(update.link),
+            RecoveryRecord::Compensation(compensation) => Some(compensation.link),
+            RecoveryRecord::Nested(nested) => Some(nested.link),
+            RecoveryRecord::Commit(link)
+            | RecoveryRecord::Abort(link)
+            | RecoveryRecord::End(link) => Some(*link),
+            RecoveryRecord::Begin
+            | RecoveryRecord::CheckpointBegin
+            | RecoveryRecord::CheckpointEnd(..) => None,
         }
     }
 
@@ -232,33 +236,38 @@ impl<'a> Record<'a> {
     pub fn encode(&self) -> (impl AsRef<[u8]> + use<>, [&'a [u8]; 2]) {
         const LIMIT: &str = "a record has at most 256 MiB";
         let count = |count: usize| u32::try_from(count).expect(LIMIT).to_le_bytes();
-        let mut head = Head::new();
+        let mut head = FixedPart::new();
         let link = self.link();
         if let Some(link) = link {
             put(&mut head, &[link.transaction.bytes(), link.prev.bytes()]);
         }
         let mut tail: [&'a [u8]; 2] = [&[], &[]];
         match self {
-            Record::Update(update) => {
-                put(&mut head, &[update.room, update.page.0]);
+            RecoveryRecord::Update(update) => {
+                put(&mut head, &[update.undo_space, update.page.0]);
                 head.extend_from_slice(&update.reserve.to_le_bytes());
                 head.extend_from_slice(&count(update.undo.len()));
                 tail = [update.undo, update.redo];
             }
-            Record::Compensation(compensation) => {
+            RecoveryRecord::Compensation(compensation) => {
                 let next = compensation.undo_next.bytes();
-                put(&mut head, &[compensation.room, next, compensation.page.0]);
+                put(
+                    &mut head,
+                    &[compensation.undo_space, next, compensation.page.0],
+                );
                 tail[0] = compensation.redo;
             }
-            Record::Nested(nested) => put(&mut head, &[nested.room, nested.undo_next.bytes()]),
-            Record::CheckpointEnd(begin, tables) => {
+            RecoveryRecord::Nested(nested) => {
+                put(&mut head, &[nested.undo_space, nested.undo_next.bytes()])
+            }
+            RecoveryRecord::CheckpointEnd(begin, tables) => {
                 put(&mut head, &[begin.bytes()]);
                 head.extend_from_slice(&count(tables.transactions.len()));
                 head.extend_from_slice(&count(tables.pages.len()));
                 tables.encode(&mut |number| head.extend_from_slice(&number.to_le_bytes()));
             }
-            Record::Begin | Record::CheckpointBegin => {}
-            Record::Commit(_) | Record::Abort(_) | Record::End(_) => {}
+            RecoveryRecord::Begin | RecoveryRecord::CheckpointBegin => {}
+            RecoveryRecord::Commit(_) | RecoveryRecord::Abort(_) | RecoveryRecord::End(_) => {}
         }
         (head, tail)
     }
@@ -274,64 +283,64 @@ impl<'a> Record<'a> {
     /// # Errors
     ///
     /// What the log answers.
-    pub fn insert(&self, log: &Log, worker: &Worker) -> Result<Place, LogError> {
+    pub fn insert(&self, log: &Log, worker: &Worker) -> Result<RecordPosition, LogError> {
         let (head, [first, second]) = self.encode();
         let parts = [head.as_ref(), first, second];
         let end = log.insert(worker, self.kind(), &parts)?;
         let bytes = framed_bytes(parts.iter().map(|part| part.len()).sum());
-        Ok(Place {
+        Ok(RecordPosition {
             begin: Lsn::new(end.bytes() - bytes),
             end,
         })
     }
 }
 
-fn put(head: &mut Head, numbers: &[u64]) {
+fn put(head: &mut FixedPart, numbers: &[u64]) {
     for number in numbers {
         head.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-fn decode(lsn: Lsn, kind: u8, mut bytes: Bytes<'_>) -> Option<Record<'_>> {
+fn decode(lsn: Lsn, kind: u8, mut bytes: ByteReader<'_>) -> Option<RecoveryRecord<'_>> {
     let bytes = &mut bytes;
     let record = match kind {
-        BEGIN => Record::Begin,
-        UPDATE => Record::Update(update(lsn, bytes)?),
+        BEGIN => RecoveryRecord::Begin,
+        UPDATE => RecoveryRecord::Update(update(lsn, bytes)?),
         COMPENSATION => {
-            let (link, room, undo_next) = taken_back(lsn, bytes)?;
-            Record::Compensation(Compensation {
+            let (link, undo_space, undo_next) = decode_backlink(lsn, bytes)?;
+            RecoveryRecord::Compensation(Compensation {
                 link,
-                room,
+                undo_space,
                 undo_next,
                 page: PageId(bytes.u64()?),
                 redo: std::mem::take(&mut bytes.0),
             })
         }
         NESTED => {
-            let (link, room, undo_next) = taken_back(lsn, bytes)?;
-            Record::Nested(Nested {
+            let (link, undo_space, undo_next) = decode_backlink(lsn, bytes)?;
+            RecoveryRecord::Nested(Nested {
                 link,
-                room,
+                undo_space,
                 undo_next,
             })
         }
-        COMMIT => Record::Commit(link(lsn, bytes)?),
-        ABORT => Record::Abort(link(lsn, bytes)?),
-        END => Record::End(link(lsn, bytes)?),
-        CHECKPOINT_BEGIN => Record::CheckpointBegin,
+        COMMIT => RecoveryRecord::Commit(link(lsn, bytes)?),
+        ABORT => RecoveryRecord::Abort(link(lsn, bytes)?),
+        END => RecoveryRecord::End(link(lsn, bytes)?),
+        CHECKPOINT_BEGIN => RecoveryRecord::CheckpointBegin,
         CHECKPOINT_END => {
             let begin = Lsn::new(bytes.u64()?);
             let (transactions, pages) = (bytes.u32()?, bytes.u32()?);
             let tables = Tables::decode(begin, transactions, pages, bytes)?;
-            (begin < lsn).then_some(Record::CheckpointEnd(begin, tables))?
+            (begin < lsn).then_some(RecoveryRecord::CheckpointEnd(begin, tables))?
         }
         _ => return None,
     };
     bytes.0.is_empty().then_some(record)
 }
 
-fn update<'a>(lsn: Lsn, bytes: &mut Bytes<'a>) -> Option<Update<'a>> {
-    let (link, room) = (link(lsn, bytes)?, bytes.u64()?);
+fn update<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<Update<'a>> {
+    let (link, undo_space) = (link(lsn, bytes)?, bytes.u64()?);
     let page = PageId(bytes.u64()?);
     let (reserve, undo_bytes) = (bytes.u32()?, bytes.u32()?);
     let undo = bytes.take(usize::try_from(undo_bytes).ok()?)?;
@@ -340,11 +349,11 @@ fn update<'a>(lsn: Lsn, bytes: &mut Bytes<'a>) -> Option<Update<'a>> {
         0 => 0,
         _ => compensation_bytes(undo.len()),
     };
-    let sound = u64::from(reserve) >= least && room >= u64::from(reserve);
+    let sound = u64::from(reserve) >= least && undo_space >= u64::from(reserve);
     let is_sound = sound && (reserve != 0 || undo.is_empty());
     is_sound.then_some(Update {
         link,
-        room,
+        undo_space,
         page,
         reserve,
         undo,
@@ -352,14 +361,14 @@ fn update<'a>(lsn: Lsn, bytes: &mut Bytes<'a>) -> Option<Update<'a>> {
     })
 }
 
-fn link(lsn: Lsn, bytes: &mut Bytes<'_>) -> Option<Link> {
+fn link(lsn: Lsn, bytes: &mut ByteReader<'_>) -> Option<Link> {
     let (transaction, prev) = (Lsn::new(bytes.u64()?), Lsn::new(bytes.u64()?));
     (transaction <= prev && prev < lsn).then_some(Link { transaction, prev })
 }
 
-fn taken_back(lsn: Lsn, bytes: &mut Bytes<'_>) -> Option<(Link, u64, Lsn)> {
-    let (link, room) = (link(lsn, bytes)?, bytes.u64()?);
+fn decode_backlink(lsn: Lsn, bytes: &mut ByteReader<'_>) -> Option<(Link, u64, Lsn)> {
+    let (link, undo_space) = (link(lsn, bytes)?, bytes.u64()?);
     let undo_next = Lsn::new(bytes.u64()?);
     let backwards = link.transaction <= undo_next && undo_next <= link.prev;
-    backwards.then_some((link, room, undo_next))
+    backwards.then_some((link, undo_space, undo_next))
 }

@@ -19,8 +19,8 @@ use foxton_log::read::durable_reader::DurableReader;
 
 use super::error::RecoveryError;
 use super::pages::Pages;
-use super::progress::Meter;
-use super::record::{Place, Record};
+use super::progress::PhaseMeter;
+use super::record::{RecordPosition, RecoveryRecord};
 use super::tables::{PageId, Tables};
 
 /// Bytes of changes that are made by whoever reads them; more is given to others.
@@ -32,127 +32,129 @@ const BATCHES: usize = 8;
 
 /// What redo did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Redone {
+pub(super) struct RedoStats {
     /// Changes that were made again.
-    pub(super) made: u64,
+    pub(super) applied: u64,
     /// Changes that the pages had already.
-    pub(super) had: u64,
+    pub(super) present: u64,
 }
 
-impl Redone {
-    fn add(&mut self, other: Redone) {
-        self.made += other.made;
-        self.had += other.had;
+impl RedoStats {
+    fn add(&mut self, worker: RedoStats) {
+        self.applied += worker.applied;
+        self.present += worker.present;
     }
 }
 
-/// Makes the changes that `follower` reads, as far as the tables say that pages may lack them.
+/// Makes the changes that `reader` reads, as far as the tables say that pages may lack them.
 pub(super) fn redo<P: Pages>(
-    mut follower: DurableReader<'_>,
+    mut reader: DurableReader<'_>,
     tables: &Tables,
     pages: &P,
     threads: usize,
-    meter: &Meter,
-) -> Result<Redone, RecoveryError<P::Error>> {
+    meter: &PhaseMeter,
+) -> Result<RedoStats, RecoveryError<P::Error>> {
     thread::scope(|scope| {
-        let mut makers = Makers::new(scope, pages, threads);
-        while let Some(view) = follower.next()? {
+        let mut workers = RedoWorkers::new(scope, pages, threads);
+        while let Some(view) = reader.next()? {
             meter.advance(view.end.since(view.lsn));
-            let (page, redo) = match Record::decode(&view)? {
-                Some(Record::Update(update)) => (update.page, update.redo),
-                Some(Record::Compensation(compensation)) => (compensation.page, compensation.redo),
+            let (page, redo) = match RecoveryRecord::decode(&view)? {
+                Some(RecoveryRecord::Update(update)) => (update.page, update.redo),
+                Some(RecoveryRecord::Compensation(compensation)) => {
+                    (compensation.page, compensation.redo)
+                }
                 _ => continue,
             };
-            let place = Place {
+            let place = RecordPosition {
                 begin: view.lsn,
                 end: view.end,
             };
             let behind = tables.pages.get(&page);
             if behind.is_some_and(|recovery| place.begin >= *recovery) {
-                makers.make(page, place, redo)?;
+                workers.apply(page, place, redo)?;
             }
         }
-        makers.finish()
+        workers.finish()
     })
 }
 
 /// Makes one change, unless the page has it (I1).
-fn make<P: Pages>(
+fn apply<P: Pages>(
     pages: &P,
     page: PageId,
-    place: Place,
+    place: RecordPosition,
     redo: &[u8],
-    done: &mut Redone,
+    done: &mut RedoStats,
 ) -> Result<(), P::Error> {
     if pages.page_lsn(page)? >= place.end {
-        done.had += 1;
+        done.present += 1;
         return Ok(());
     }
-    done.made += 1;
+    done.applied += 1;
     pages.redo(page, place, redo)
 }
 
 /// Whoever makes changes: this thread, or several.
-struct Makers<'scope, 'env, P: Pages> {
+struct RedoWorkers<'scope, 'env, P: Pages> {
     scope: &'scope Scope<'scope, 'env>,
     pages: &'env P,
     threads: usize,
     bytes: u64,
-    done: Redone,
-    others: Vec<Maker<'scope, P::Error>>,
+    done: RedoStats,
+    workers: Vec<RedoWorker<'scope, P::Error>>,
 }
 
 /// A thread that makes the changes of its pages.
-struct Maker<'scope, E> {
+struct RedoWorker<'scope, E> {
     batch: Batch,
     batches: SyncSender<Batch>,
-    thread: ScopedJoinHandle<'scope, Result<Redone, E>>,
+    thread: ScopedJoinHandle<'scope, Result<RedoStats, E>>,
 }
 
 /// Changes in the order of the log.
 #[derive(Default)]
 struct Batch {
     /// With where the bytes of each end in `bytes`.
-    changes: Vec<(PageId, Place, usize)>,
+    changes: Vec<(PageId, RecordPosition, usize)>,
     bytes: Vec<u8>,
 }
 
-impl<'scope, 'env, P: Pages> Makers<'scope, 'env, P> {
+impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
     fn new(scope: &'scope Scope<'scope, 'env>, pages: &'env P, threads: usize) -> Self {
-        Makers {
+        RedoWorkers {
             scope,
             pages,
             threads,
             bytes: 0,
-            done: Redone::default(),
-            others: Vec::new(),
+            done: RedoStats::default(),
+            workers: Vec::new(),
         }
     }
 
-    fn make(
+    fn apply(
         &mut self,
         page: PageId,
-        place: Place,
+        place: RecordPosition,
         redo: &[u8],
     ) -> Result<(), RecoveryError<P::Error>> {
         self.bytes += redo.len() as u64;
-        if self.threads > 1 && self.others.is_empty() && self.bytes > INLINE_BYTES {
+        if self.threads > 1 && self.workers.is_empty() && self.bytes > INLINE_BYTES {
             self.start();
         }
-        if self.others.is_empty() {
-            let made = make(self.pages, page, place, redo, &mut self.done);
-            return made.map_err(RecoveryError::Pages);
+        if self.workers.is_empty() {
+            let applied = apply(self.pages, page, place, redo, &mut self.done);
+            return applied.map_err(RecoveryError::Pages);
         }
         let hash = crc32c::crc32c(&page.0.to_le_bytes()) as usize;
-        let count = self.others.len();
-        let other = &mut self.others[hash % count];
-        other.batch.bytes.extend_from_slice(redo);
-        let end = other.batch.bytes.len();
-        other.batch.changes.push((page, place, end));
-        if end >= BATCH_BYTES && other.hand_over().is_err() {
+        let count = self.workers.len();
+        let worker = &mut self.workers[hash % count];
+        worker.batch.bytes.extend_from_slice(redo);
+        let end = worker.batch.bytes.len();
+        worker.batch.changes.push((page, place, end));
+        if end >= BATCH_BYTES && worker.send().is_err() {
             // It has ended, with an error that is more telling than any of ours.
-            let others = std::mem::take(&mut self.others);
-            return join(others).and(Ok(()));
+            let workers = std::mem::take(&mut self.workers);
+            return join(workers).and(Ok(()));
         }
         Ok(())
     }
@@ -164,12 +166,12 @@ impl<'scope, 'env, P: Pages> Makers<'scope, 'env, P> {
             let pages = self.pages;
             let spawned = thread::Builder::new()
                 .name("foxton-redo".to_owned())
-                .spawn_scoped(self.scope, move || make_all(&receiver, pages));
+                .spawn_scoped(self.scope, move || apply_all(&receiver, pages));
             // Without threads, whoever reads makes the changes.
             let Ok(thread) = spawned else {
                 return;
             };
-            self.others.push(Maker {
+            self.workers.push(RedoWorker {
                 batch: Batch::default(),
                 batches,
                 thread,
@@ -178,30 +180,30 @@ impl<'scope, 'env, P: Pages> Makers<'scope, 'env, P> {
     }
 
     /// Waits until everything is made.
-    fn finish(mut self) -> Result<Redone, RecoveryError<P::Error>> {
-        for other in &mut self.others {
+    fn finish(mut self) -> Result<RedoStats, RecoveryError<P::Error>> {
+        for worker in &mut self.workers {
             // If nobody takes it, the thread has ended, and `join` says why.
-            let _ = other.hand_over();
+            let _ = worker.send();
         }
-        self.done.add(join(self.others)?);
+        self.done.add(join(self.workers)?);
         Ok(self.done)
     }
 }
 
-impl<E> Maker<'_, E> {
+impl<E> RedoWorker<'_, E> {
     /// Fails if nobody is there to take it.
-    fn hand_over(&mut self) -> Result<(), ()> {
+    fn send(&mut self) -> Result<(), ()> {
         let batch = std::mem::take(&mut self.batch);
         self.batches.send(batch).map_err(|_| ())
     }
 }
 
 /// Waits for all, and tells the first error.
-fn join<E>(others: Vec<Maker<'_, E>>) -> Result<Redone, RecoveryError<E>> {
-    let mut sum = Ok(Redone::default());
-    for other in others {
-        drop(other.batches);
-        let done = other.thread.join().expect("the owner's redo panicked");
+fn join<E>(workers: Vec<RedoWorker<'_, E>>) -> Result<RedoStats, RecoveryError<E>> {
+    let mut sum = Ok(RedoStats::default());
+    for worker in workers {
+        drop(worker.batches);
+        let done = worker.thread.join().expect("the owner's redo panicked");
         sum = match (sum, done) {
             (Ok(mut sum), Ok(done)) => {
                 sum.add(done);
@@ -214,12 +216,12 @@ fn join<E>(others: Vec<Maker<'_, E>>) -> Result<Redone, RecoveryError<E>> {
     sum
 }
 
-fn make_all<P: Pages>(batches: &Receiver<Batch>, pages: &P) -> Result<Redone, P::Error> {
-    let mut done = Redone::default();
+fn apply_all<P: Pages>(batches: &Receiver<Batch>, pages: &P) -> Result<RedoStats, P::Error> {
+    let mut done = RedoStats::default();
     for batch in batches {
         let mut begin = 0;
         for (page, place, end) in batch.changes {
-            make(pages, page, place, &batch.bytes[begin..end], &mut done)?;
+            apply(pages, page, place, &batch.bytes[begin..end], &mut done)?;
             begin = end;
         }
     }

@@ -24,14 +24,14 @@ use foxton_log::{Log, Lsn};
 use foxton_sync::worker::Worker;
 
 use super::analysis::Analysis;
-use super::checkpoint::{Checkpointed, Checkpointer};
+use super::checkpoint::{CheckpointSummary, PageCheckpointer};
 use super::error::RecoveryError;
 use super::pages::Pages;
-use super::progress::{Meter, RestartCall, RestartPhase};
-use super::redo::{Redone, redo};
-use super::space::Space;
-use super::tables::{Entry, State, Tables};
-use super::transaction::{Chain, Recovery};
+use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
+use super::redo::{RedoStats, redo};
+use super::space::UndoSpace;
+use super::tables::{Tables, TransactionEntry, TransactionState};
+use super::transaction::{RecordChain, Recovery};
 
 /// How a restart goes about it.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct RestartOptions {
     /// Where the log may grow to (`space`). Default: anywhere.
     pub limit: Lsn,
     /// Who hears how far it is. Default: nobody.
-    pub progress: Option<RestartCall>,
+    pub progress: Option<RestartCallback>,
 }
 
 impl Default for RestartOptions {
@@ -58,7 +58,7 @@ impl Default for RestartOptions {
 /// What a restart found and did.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Restarted {
+pub struct RestartSummary {
     /// Records of transactions that analysis read.
     pub analysed: u64,
     /// Where redo began.
@@ -68,7 +68,7 @@ pub struct Restarted {
     /// Changes that it made again.
     pub redone: u64,
     /// Changes that pages had, of those it looked at.
-    pub had: u64,
+    pub present: u64,
     /// How long it took.
     pub redo_time: Duration,
     /// Transactions that were taken back.
@@ -78,29 +78,29 @@ pub struct Restarted {
     /// How long that took.
     pub undo_time: Duration,
     /// The checkpoint at the end, if there was reason and room for one.
-    pub checkpoint: Option<Checkpointed>,
+    pub checkpoint: Option<CheckpointSummary>,
 }
 
-impl fmt::Display for Restarted {
+impl fmt::Display for RestartSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} records analysed; {} changes made again, {} found made, in {} bytes of log; {} transactions \
+            "{} records analysed; {} changes applied again, {} chain_of applied, in {} bytes of log; {} transactions \
              taken back, {} changes",
-            self.analysed, self.redone, self.had, self.redo_bytes, self.losers, self.undone
+            self.analysed, self.redone, self.present, self.redo_bytes, self.losers, self.undone
         )
     }
 }
 
 /// What a restart hands out.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RestartResult {
     /// For transactions.
     pub recovery: Recovery,
     /// For checkpoints.
-    pub checkpointer: Checkpointer,
+    pub checkpointer: PageCheckpointer,
     /// What was done.
-    pub restarted: Restarted,
+    pub summary: RestartSummary,
 }
 
 /// Brings pages to what was committed, once `analysis` has seen the log, which is open and takes records of nobody else
@@ -117,7 +117,7 @@ pub fn restart<P: Pages>(
     analysis: Analysis,
     pages: &P,
     options: &RestartOptions,
-) -> Result<Recovered, RecoveryError<P::Error>> {
+) -> Result<RestartResult, RecoveryError<P::Error>> {
     analysis.end();
     let Analysis {
         tables,
@@ -125,105 +125,107 @@ pub fn restart<P: Pages>(
         records,
         ..
     } = analysis;
-    let credit = tables.transactions.values().map(|entry| entry.room);
+    let credit = tables.transactions.values().map(|entry| entry.undo_space);
     let credit = credit.fold(0, u64::saturating_add);
-    let space = Space::new(log.end(worker), credit, options.limit);
+    let space = UndoSpace::new(log.end(worker), credit, options.limit);
     let recovery = Recovery {
         device,
         identity,
         log,
         space,
     };
-    let mut restarted = Restarted {
+    let mut summary = RestartSummary {
         analysed: records,
-        ..Restarted::default()
+        ..RestartSummary::default()
     };
-    recovery.repeat(&tables, at, pages, options, &mut restarted)?;
-    recovery.take_back(worker, &tables, at, pages, options, &mut restarted)?;
+    recovery.redo_history(&tables, at, pages, options, &mut summary)?;
+    recovery.undo_losers(worker, &tables, at, pages, options, &mut summary)?;
     let is_needed = records > 0 || !tables.transactions.is_empty();
-    let mut checkpointer = Checkpointer { tables, at };
+    let mut checkpointer = PageCheckpointer { tables, at };
     if is_needed {
-        restarted.checkpoint = match checkpointer.checkpoint(&recovery, worker, pages) {
+        summary.checkpoint = match checkpointer.checkpoint(&recovery, worker, pages) {
             Ok(checkpoint) => Some(checkpoint),
-            Err(RecoveryError::NoRoom(_)) => None, // I2
+            Err(RecoveryError::NoLogSpace(_)) => None, // I2
             Err(error) => return Err(error),
         };
     }
-    Ok(Recovered {
+    Ok(RestartResult {
         recovery,
         checkpointer,
-        restarted,
+        summary,
     })
 }
 
 impl Recovery {
     /// Redo.
-    fn repeat<P: Pages>(
+    fn redo_history<P: Pages>(
         &self,
         tables: &Tables,
         at: Lsn,
         pages: &P,
         options: &RestartOptions,
-        restarted: &mut Restarted,
+        summary: &mut RestartSummary,
     ) -> Result<(), RecoveryError<P::Error>> {
         let begun = Instant::now();
         let from = tables.redo_from(at);
         let bytes = at.since(from);
-        let meter = Meter::new(options.progress.as_ref(), RestartPhase::Redo, bytes);
+        let meter = PhaseMeter::new(options.progress.as_ref(), RestartPhase::Redo, bytes);
         if bytes > 0 {
-            let follower = DurableReader::open(&*self.device, &self.identity, from, at)?;
-            let Redone { made, had } = redo(follower, tables, pages, options.threads, &meter)?;
-            (restarted.redone, restarted.had) = (made, had);
+            let reader = DurableReader::open(&*self.device, &self.identity, from, at)?;
+            let RedoStats { applied, present } =
+                redo(reader, tables, pages, options.threads, &meter)?;
+            (summary.redone, summary.present) = (applied, present);
         }
         meter.end();
-        (restarted.redo_from, restarted.redo_bytes) = (from, bytes);
-        restarted.redo_time = begun.elapsed();
+        (summary.redo_from, summary.redo_bytes) = (from, bytes);
+        summary.redo_time = begun.elapsed();
         Ok(())
     }
 
     /// Undo; and END for winners that lack it.
-    fn take_back<P: Pages>(
+    fn undo_losers<P: Pages>(
         &self,
         worker: &Worker,
         tables: &Tables,
         at: Lsn,
         pages: &P,
         options: &RestartOptions,
-        restarted: &mut Restarted,
+        summary: &mut RestartSummary,
     ) -> Result<(), RecoveryError<P::Error>> {
         let begun = Instant::now();
-        let is_loser = |entry: &Entry| entry.state != State::Committed;
-        let found = |(begin, entry): (&Lsn, &Entry)| Chain::found(*begin, *entry);
+        let is_loser = |entry: &TransactionEntry| entry.state != TransactionState::Committed;
+        let chain_of =
+            |(begin, entry): (&Lsn, &TransactionEntry)| RecordChain::from_entry(*begin, *entry);
         for entry in tables.transactions.iter().filter(|(_, e)| !is_loser(e)) {
-            self.end(worker, &mut found(entry))?;
+            self.end(worker, &mut chain_of(entry))?;
         }
         let losers = tables.transactions.iter().filter(|(_, e)| is_loser(e));
-        let mut losers: Vec<Chain> = losers.map(found).collect();
-        let room = losers.iter().map(|loser| loser.room);
-        let room = room.fold(0, u64::saturating_add);
-        let meter = Meter::new(options.progress.as_ref(), RestartPhase::Undo, room);
+        let mut losers: Vec<RecordChain> = losers.map(chain_of).collect();
+        let undo_space = losers.iter().map(|loser| loser.undo_space);
+        let undo_space = undo_space.fold(0, u64::saturating_add);
+        let meter = PhaseMeter::new(options.progress.as_ref(), RestartPhase::Undo, undo_space);
         if let Some(oldest) = losers.first().map(|loser| loser.begin) {
-            let mut fetcher = RecordReader::open(&*self.device, &self.identity, oldest, at)?;
+            let mut reader = RecordReader::open(&*self.device, &self.identity, oldest, at)?;
             // The last record of all that are left, and whose it is.
-            let next = |index: usize, losers: &[Chain]| (losers[index].undo_next, index);
+            let next = |index: usize, losers: &[RecordChain]| (losers[index].undo_next, index);
             let mut heap: BinaryHeap<_> = (0..losers.len()).map(|i| next(i, &losers)).collect();
             while let Some((undo_next, index)) = heap.pop() {
                 let loser = &mut losers[index];
-                let before = loser.room;
+                let before = loser.undo_space;
                 if undo_next <= loser.begin {
                     self.end(worker, loser)?;
                     meter.advance(before);
                     continue;
                 }
-                self.undo_one(worker, &mut fetcher, loser, pages)?;
-                restarted.undone += u64::from(loser.room < before);
-                meter.advance(before - loser.room);
+                self.undo_one(worker, &mut reader, loser, pages)?;
+                summary.undone += u64::from(loser.undo_space < before);
+                meter.advance(before - loser.undo_space);
                 heap.push(next(index, &losers));
             }
         }
         meter.end();
-        restarted.losers = losers.len();
-        restarted.undo_time = begun.elapsed();
+        summary.losers = losers.len();
+        summary.undo_time = begun.elapsed();
         Ok(())
     }
 }

@@ -17,12 +17,12 @@
 //!
 //! # Invariants
 //!
-//! * I1 A transaction's `credit`, the room that is its own, is at least its `room`, what taking it back and ending
+//! * I1 A transaction's `credit`, the room that is its own, is at least its `undo_space`, what taking it back and ending
 //!   it can take. Every change is admitted by this, and taking back keeps it: a compensation takes at most the
 //!   `reserve` of what it takes back, and both go down by it.
 //! * I2 The end of the log, the credit of all transactions, and what is free, come to the limit. So whoever
 //!   writes out of his credit stays within the limit.
-//! * I3 A restart finds, by the `room` in the last record of each loser, how much must be set aside again. No
+//! * I3 A restart finds, by the `undo_space` in the last record of each loser, how much must be set aside again. No
 //!   more than before the crash: what a crash takes away from the log, it takes from the end, where each
 //!   record lay in somebody's credit. A limit that was lowered meanwhile admits nobody, and hinders no undo.
 //!
@@ -44,35 +44,35 @@ const PIECE: u64 = 16 << 10;
 
 /// There is no room in the log for a change and for taking it back. Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoRoom {
+pub struct NoLogSpace {
     /// Bytes that are missing.
     pub bytes: u64,
 }
 
-impl fmt::Display for NoRoom {
+impl fmt::Display for NoLogSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the log has no room for the change and for taking it back: {} bytes are missing. Commit or roll \
-             back, for which there is room",
+            "the log has no undo_space for the change and for taking it back: {} bytes are missing. Commit or roll \
+             back, for which there is undo_space",
             self.bytes
         )
     }
 }
 
-impl std::error::Error for NoRoom {}
+impl std::error::Error for NoLogSpace {}
 
 /// What of the log's room nobody has set aside. See the [module](self).
 #[derive(Debug)]
-pub struct Space {
+pub struct UndoSpace {
     free: AtomicU64,
 }
 
-impl Space {
+impl UndoSpace {
     /// A log that ends at `end`, may grow to `limit`, and in which `credit` bytes are set aside (I3).
-    pub(super) fn new(end: Lsn, credit: u64, limit: Lsn) -> Space {
+    pub(super) fn new(end: Lsn, credit: u64, limit: Lsn) -> UndoSpace {
         let free = limit.since(end).saturating_sub(credit);
-        Space {
+        UndoSpace {
             free: AtomicU64::new(free),
         }
     }
@@ -84,20 +84,20 @@ impl Space {
 
     /// The limit rises by `bytes`: so much of the beginning of the log was removed, or the device has grown.
     pub fn raise(&self, bytes: u64) {
-        self.give(bytes);
+        self.release(bytes);
     }
 
     /// Takes `bytes` for whoever asks, and more if there is plenty; says how many.
-    pub(super) fn take(&self, bytes: u64) -> Result<u64, NoRoom> {
-        self.take_up_to(bytes, bytes.max(PIECE))
+    pub(super) fn reserve(&self, bytes: u64) -> Result<u64, NoLogSpace> {
+        self.reserve_up_to(bytes, bytes.max(PIECE))
     }
 
     /// Takes exactly `bytes`.
-    pub(super) fn take_exactly(&self, bytes: u64) -> Result<u64, NoRoom> {
-        self.take_up_to(bytes, bytes)
+    pub(super) fn reserve_exactly(&self, bytes: u64) -> Result<u64, NoLogSpace> {
+        self.reserve_up_to(bytes, bytes)
     }
 
-    fn take_up_to(&self, least: u64, most: u64) -> Result<u64, NoRoom> {
+    fn reserve_up_to(&self, least: u64, most: u64) -> Result<u64, NoLogSpace> {
         let taken = |free: u64| {
             let wished = if free / 4 >= most { most } else { least };
             (free >= wished).then_some(wished)
@@ -107,13 +107,13 @@ impl Space {
             .fetch_update(Relaxed, Relaxed, |free| Some(free - taken(free)?));
         match before {
             Ok(before) => Ok(taken(before).expect("it was taken from this")),
-            Err(free) => Err(NoRoom {
+            Err(free) => Err(NoLogSpace {
                 bytes: least - free,
             }),
         }
     }
 
-    pub(super) fn give(&self, bytes: u64) {
+    pub(super) fn release(&self, bytes: u64) {
         // An unlimited log stays so.
         let _ = self
             .free
@@ -126,26 +126,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_taken_while_there_is_plenty_and_the_exact_number_when_there_is_not() {
-        let space = Space::new(Lsn::new(1000), 200, Lsn::new(1200 + 8 * PIECE));
-        assert_eq!(space.take(100), Ok(PIECE));
+    fn credit_is_reserved_in_pieces_while_space_is_plentiful() {
+        let space = UndoSpace::new(Lsn::new(1000), 200, Lsn::new(1200 + 8 * PIECE));
+        assert_eq!(space.reserve(100), Ok(PIECE));
         for _ in 0..4 {
-            assert_eq!(space.take(100), Ok(PIECE));
+            assert_eq!(space.reserve(100), Ok(PIECE));
         }
-        assert_eq!(space.take(100), Ok(100), "a quarter is left for others");
-        assert_eq!(space.take_exactly(3 * PIECE - 200), Ok(3 * PIECE - 200));
+        assert_eq!(space.reserve(100), Ok(100), "a quarter is left for others");
+        assert_eq!(space.reserve_exactly(3 * PIECE - 200), Ok(3 * PIECE - 200));
         assert_eq!(space.free(), 100);
-        assert_eq!(space.take(101), Err(NoRoom { bytes: 1 }));
-        assert_eq!(space.take(100), Ok(100));
-        space.give(7);
+        assert_eq!(space.reserve(101), Err(NoLogSpace { bytes: 1 }));
+        assert_eq!(space.reserve(100), Ok(100));
+        space.release(7);
         assert_eq!(space.free(), 7);
     }
 
     #[test]
     fn a_limit_below_what_is_set_aside_leaves_nothing() {
-        let space = Space::new(Lsn::new(1000), 500, Lsn::new(1200));
-        assert_eq!(space.take_exactly(1), Err(NoRoom { bytes: 1 }));
-        let unlimited = Space::new(Lsn::new(1000), 500, Lsn::MAX);
+        let space = UndoSpace::new(Lsn::new(1000), 500, Lsn::new(1200));
+        assert_eq!(space.reserve_exactly(1), Err(NoLogSpace { bytes: 1 }));
+        let unlimited = UndoSpace::new(Lsn::new(1000), 500, Lsn::MAX);
         unlimited.raise(u64::MAX);
         assert_eq!(unlimited.free(), u64::MAX);
     }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use foxton_log::Lsn;
 
-use super::bytes::Bytes;
+use super::bytes::ByteReader;
 
 /// What a page is called. What the bits mean is its owner's affair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +24,7 @@ impl fmt::Display for PageId {
 /// How far a transaction that has not ended has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum State {
+pub enum TransactionState {
     /// It may yet commit.
     Active = 0,
     /// It has begun to take back all that it did.
@@ -33,32 +33,36 @@ pub enum State {
     Committed = 2,
 }
 
-impl State {
-    fn of(number: u64) -> Option<State> {
-        [State::Active, State::Aborting, State::Committed]
-            .into_iter()
-            .find(|state| *state as u64 == number)
+impl TransactionState {
+    fn of(number: u64) -> Option<TransactionState> {
+        [
+            TransactionState::Active,
+            TransactionState::Aborting,
+            TransactionState::Committed,
+        ]
+        .into_iter()
+        .find(|state| *state as u64 == number)
     }
 }
 
 /// A transaction that has not ended, as its records tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct TransactionEntry {
     /// Where its last record begins.
     pub last: Lsn,
     /// Where the record begins with which taking back would go on.
     pub undo_next: Lsn,
     /// Bytes of log that taking back and ending it can take.
-    pub room: u64,
+    pub undo_space: u64,
     /// How far it has come.
-    pub state: State,
+    pub state: TransactionState,
 }
 
 /// Who is under way, and which pages differ from what the device has, at one place in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
     /// The transactions, by where they begin.
-    pub transactions: BTreeMap<Lsn, Entry>,
+    pub transactions: BTreeMap<Lsn, TransactionEntry>,
     /// The pages, and where the first record begins that may be missing from what is durable of each: its
     /// *recovery LSN*.
     pub pages: HashMap<PageId, Lsn>,
@@ -82,7 +86,7 @@ impl Tables {
             put(begin.bytes());
             put(entry.last.bytes());
             put(entry.undo_next.bytes());
-            put(entry.room);
+            put(entry.undo_space);
             put(entry.state as u64);
         }
         let mut pages: Vec<_> = self.pages.iter().collect();
@@ -98,7 +102,7 @@ impl Tables {
         at: Lsn,
         transactions: u32,
         pages: u32,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut ByteReader<'_>,
     ) -> Option<Tables> {
         let expected = u64::from(transactions) * 40 + u64::from(pages) * 16;
         if bytes.0.len() as u64 != expected {
@@ -107,11 +111,11 @@ impl Tables {
         let mut tables = Tables::default();
         for _ in 0..transactions {
             let begin = Lsn::new(bytes.u64()?);
-            let entry = Entry {
+            let entry = TransactionEntry {
                 last: Lsn::new(bytes.u64()?),
                 undo_next: Lsn::new(bytes.u64()?),
-                room: bytes.u64()?,
-                state: State::of(bytes.u64()?)?,
+                undo_space: bytes.u64()?,
+                state: TransactionState::of(bytes.u64()?)?,
             };
             let last_begin = tables.transactions.keys().next_back();
             let ascends = last_begin.is_none_or(|last| *last < begin);

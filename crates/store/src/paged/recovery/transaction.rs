@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! * I1 The records of one transaction are a chain: `prev` of each is where the one before begins.
-//! * I2 `credit >= room` (`space`, I1).
+//! * I2 `credit >= undo_space` (`space`, I1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use foxton_sync::worker::Worker;
 
 use super::analysis::ENDING_BYTES;
 use super::error::WriteError;
-use super::record::{Link, Nested, Place, Record, Update, compensation_bytes};
-use super::space::Space;
-use super::tables::{Entry, PageId, State};
+use super::record::{Link, Nested, RecordPosition, RecoveryRecord, Update, compensation_bytes};
+use super::space::UndoSpace;
+use super::tables::{PageId, TransactionEntry, TransactionState};
 
 /// Bytes of log that BEGIN takes.
 const BEGIN_BYTES: u64 = foxton_log::format::record::framed_bytes(0);
@@ -31,7 +31,7 @@ pub struct Recovery {
     pub(super) device: Arc<dyn Device>,
     pub(super) identity: [u8; 16],
     pub(super) log: Arc<Log>,
-    pub(super) space: Space,
+    pub(super) space: UndoSpace,
 }
 
 impl fmt::Debug for Recovery {
@@ -48,13 +48,13 @@ impl fmt::Debug for Recovery {
 /// Dropping one that has not ended leaves what it did, and the room set aside for taking it back, until the next
 /// restart, which takes it back.
 #[derive(Debug, Default)]
-pub struct Transaction {
-    pub(super) chain: Option<Chain>,
+pub struct PageTransaction {
+    pub(super) chain: Option<RecordChain>,
 }
 
 /// A transaction that has records.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chain {
+pub(super) struct RecordChain {
     /// Where its first record begins: its name.
     pub(super) begin: Lsn,
     /// Where its last record begins.
@@ -63,21 +63,21 @@ pub(super) struct Chain {
     pub(super) end: Lsn,
     /// The record with which taking back goes on.
     pub(super) undo_next: Lsn,
-    pub(super) room: u64,
+    pub(super) undo_space: u64,
     pub(super) credit: u64,
-    pub(super) state: State,
+    pub(super) state: TransactionState,
 }
 
-impl Chain {
+impl RecordChain {
     /// A transaction that restart found, with the room that was set aside for it.
-    pub(super) fn found(begin: Lsn, entry: Entry) -> Chain {
-        Chain {
+    pub(super) fn from_entry(begin: Lsn, entry: TransactionEntry) -> RecordChain {
+        RecordChain {
             begin,
             last: entry.last,
             end: entry.last,
             undo_next: entry.undo_next,
-            room: entry.room,
-            credit: entry.room,
+            undo_space: entry.undo_space,
+            credit: entry.undo_space,
             state: entry.state,
         }
     }
@@ -92,30 +92,30 @@ impl Chain {
 
 /// What is done to a page, as its owner will read it.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
+pub struct PageChange<'a> {
     /// What makes the change again.
     pub redo: &'a [u8],
     /// What takes it back; `None` if it is not to be taken back.
-    pub undo: Option<Undo<'a>>,
+    pub undo: Option<UndoData<'a>>,
 }
 
 /// What takes a change back.
 #[derive(Debug, Clone, Copy)]
-pub struct Undo<'a> {
+pub struct UndoData<'a> {
     bytes: &'a [u8],
     more: u32,
 }
 
-impl<'a> Undo<'a> {
+impl<'a> UndoData<'a> {
     /// `bytes` take it back, and the compensation has no more bytes of redo than these.
-    pub fn new(bytes: &'a [u8]) -> Undo<'a> {
-        Undo { bytes, more: 0 }
+    pub fn new(bytes: &'a [u8]) -> UndoData<'a> {
+        UndoData { bytes, more: 0 }
     }
 
     /// The compensation may have so many bytes of redo more.
     #[must_use]
-    pub fn with_more(self, bytes: u32) -> Undo<'a> {
-        Undo {
+    pub fn with_more(self, bytes: u32) -> UndoData<'a> {
+        UndoData {
             more: bytes,
             ..self
         }
@@ -124,7 +124,7 @@ impl<'a> Undo<'a> {
 
 /// A moment in a transaction, to which it can be taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Savepoint {
+pub struct PageSavepoint {
     transaction: Option<Lsn>,
     pub(super) last: Lsn,
 }
@@ -132,16 +132,16 @@ pub struct Savepoint {
 /// A nested top action that has begun: changes that stay, once it has ended, whatever becomes of the transaction.
 #[derive(Debug)]
 #[must_use = "until it has ended, its changes are taken back with the transaction"]
-pub struct Action {
+pub struct NestedAction {
     transaction: Lsn,
     undo_next: Lsn,
-    room: u64,
+    undo_space: u64,
 }
 
-impl Transaction {
+impl PageTransaction {
     /// A transaction that has done nothing.
-    pub fn new() -> Transaction {
-        Transaction::default()
+    pub fn new() -> PageTransaction {
+        PageTransaction::default()
     }
 
     /// Whether it has records in the log.
@@ -150,15 +150,15 @@ impl Transaction {
     }
 
     /// This moment.
-    pub fn savepoint(&self) -> Savepoint {
-        Savepoint {
+    pub fn savepoint(&self) -> PageSavepoint {
+        PageSavepoint {
             transaction: self.chain.map(|chain| chain.begin),
             last: self.chain.map_or(Lsn::ZERO, |chain| chain.last),
         }
     }
 
     /// The moment of `savepoint`, if that is one of this transaction.
-    pub(super) fn owns(&self, savepoint: Savepoint) -> bool {
+    pub(super) fn owns(&self, savepoint: PageSavepoint) -> bool {
         let begin = self.chain.map(|chain| chain.begin);
         savepoint.transaction.is_none() || savepoint.transaction == begin
     }
@@ -171,7 +171,7 @@ impl Recovery {
     }
 
     /// The room in the log.
-    pub fn space(&self) -> &Space {
+    pub fn space(&self) -> &UndoSpace {
         &self.space
     }
 
@@ -188,10 +188,10 @@ impl Recovery {
     pub fn update(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
         page: PageId,
-        change: Change<'_>,
-    ) -> Result<Place, WriteError> {
+        change: PageChange<'_>,
+    ) -> Result<RecordPosition, WriteError> {
         let undo = change.undo.map_or(&[][..], |undo| undo.bytes);
         let more = change.undo.map_or(0, |undo| undo.more as usize);
         let reserve = match change.undo {
@@ -205,17 +205,17 @@ impl Recovery {
                 transaction: Lsn::ZERO,
                 prev: Lsn::ZERO,
             },
-            room: 0,
+            undo_space: 0,
             page,
             reserve,
             undo,
             redo: change.redo,
         };
-        let needed = Record::Update(update).log_bytes() + u64::from(reserve);
+        let needed = RecoveryRecord::Update(update).log_bytes() + u64::from(reserve);
         let chain = self.chain(worker, transaction, needed)?;
-        (update.link, update.room) = (chain.link(), chain.room + u64::from(reserve));
-        let place = self.put(worker, chain, &Record::Update(update))?;
-        (chain.room, chain.undo_next) = (update.room, place.begin);
+        (update.link, update.undo_space) = (chain.link(), chain.undo_space + u64::from(reserve));
+        let place = self.append(worker, chain, &RecoveryRecord::Update(update))?;
+        (chain.undo_space, chain.undo_next) = (update.undo_space, place.begin);
         Ok(place)
     }
 
@@ -231,13 +231,13 @@ impl Recovery {
     pub fn begin_action(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
-    ) -> Result<Action, WriteError> {
+        transaction: &mut PageTransaction,
+    ) -> Result<NestedAction, WriteError> {
         let chain = self.chain(worker, transaction, nested_bytes())?;
-        Ok(Action {
+        Ok(NestedAction {
             transaction: chain.begin,
             undo_next: chain.last,
-            room: chain.room,
+            undo_space: chain.undo_space,
         })
     }
 
@@ -253,21 +253,21 @@ impl Recovery {
     pub fn end_action(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
-        action: Action,
+        transaction: &mut PageTransaction,
+        action: NestedAction,
     ) -> Result<(), WriteError> {
         let chain = self.chain(worker, transaction, nested_bytes())?;
         assert_eq!(chain.begin, action.transaction, "whose action it is");
         // What was taken back within the action may have gone to before it.
         let undo_next = action.undo_next.min(chain.undo_next);
-        let room = action.room.min(chain.room);
+        let undo_space = action.undo_space.min(chain.undo_space);
         let nested = Nested {
             link: chain.link(),
-            room,
+            undo_space,
             undo_next,
         };
-        self.put(worker, chain, &Record::Nested(nested))?;
-        (chain.room, chain.undo_next) = (room, undo_next);
+        self.append(worker, chain, &RecoveryRecord::Nested(nested))?;
+        (chain.undo_space, chain.undo_next) = (undo_space, undo_next);
         Ok(())
     }
 
@@ -285,22 +285,22 @@ impl Recovery {
     pub fn commit(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
     ) -> Result<Option<Lsn>, LogError> {
         let Some(chain) = &mut transaction.chain else {
             return Ok(None);
         };
-        assert_eq!(chain.state, State::Active, "{ROLLED_BACK}");
-        let place = self.put(worker, chain, &Record::Commit(chain.link()))?;
+        assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
+        let place = self.append(worker, chain, &RecoveryRecord::Commit(chain.link()))?;
         self.end(worker, chain)?;
         transaction.chain = None;
         Ok(Some(place.end))
     }
 
     /// Ends a transaction that is committed or taken back, and gives back what it had set aside.
-    pub(super) fn end(&self, worker: &Worker, chain: &mut Chain) -> Result<(), LogError> {
-        self.put(worker, chain, &Record::End(chain.link()))?;
-        self.space.give(chain.credit);
+    pub(super) fn end(&self, worker: &Worker, chain: &mut RecordChain) -> Result<(), LogError> {
+        self.append(worker, chain, &RecoveryRecord::End(chain.link()))?;
+        self.space.release(chain.credit);
         chain.credit = 0;
         Ok(())
     }
@@ -309,13 +309,13 @@ impl Recovery {
     fn chain<'t>(
         &self,
         worker: &Worker,
-        transaction: &'t mut Transaction,
+        transaction: &'t mut PageTransaction,
         bytes: u64,
-    ) -> Result<&'t mut Chain, WriteError> {
+    ) -> Result<&'t mut RecordChain, WriteError> {
         let fresh = match &mut transaction.chain {
             Some(chain) => {
-                assert_eq!(chain.state, State::Active, "{ROLLED_BACK}");
-                self.admit(chain, bytes)?;
+                assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
+                self.reserve_credit(chain, bytes)?;
                 None
             }
             None => Some(self.begin(worker, bytes)?),
@@ -327,42 +327,42 @@ impl Recovery {
         Ok(chain.as_mut().expect("it was there, or was begun"))
     }
 
-    fn begin(&self, worker: &Worker, bytes: u64) -> Result<Chain, WriteError> {
-        let credit = self.space.take(BEGIN_BYTES + ENDING_BYTES + bytes)?;
-        let place = match Record::Begin.insert(&self.log, worker) {
+    fn begin(&self, worker: &Worker, bytes: u64) -> Result<RecordChain, WriteError> {
+        let credit = self.space.reserve(BEGIN_BYTES + ENDING_BYTES + bytes)?;
+        let place = match RecoveryRecord::Begin.insert(&self.log, worker) {
             Ok(place) => place,
             Err(error) => {
-                self.space.give(credit);
+                self.space.release(credit);
                 return Err(error.into());
             }
         };
-        Ok(Chain {
+        Ok(RecordChain {
             begin: place.begin,
             last: place.begin,
             end: place.end,
             undo_next: place.begin,
-            room: ENDING_BYTES,
+            undo_space: ENDING_BYTES,
             credit: credit - BEGIN_BYTES,
-            state: State::Active,
+            state: TransactionState::Active,
         })
     }
 
     /// Sees to it that there is credit for `bytes` beyond what is set aside (I2).
-    fn admit(&self, chain: &mut Chain, bytes: u64) -> Result<(), WriteError> {
-        let missing = (chain.room + bytes).saturating_sub(chain.credit);
+    fn reserve_credit(&self, chain: &mut RecordChain, bytes: u64) -> Result<(), WriteError> {
+        let missing = (chain.undo_space + bytes).saturating_sub(chain.credit);
         if missing > 0 {
-            chain.credit += self.space.take(missing)?;
+            chain.credit += self.space.reserve(missing)?;
         }
         Ok(())
     }
 
     /// Adds a record to the chain, out of its credit.
-    pub(super) fn put(
+    pub(super) fn append(
         &self,
         worker: &Worker,
-        chain: &mut Chain,
-        record: &Record<'_>,
-    ) -> Result<Place, LogError> {
+        chain: &mut RecordChain,
+        record: &RecoveryRecord<'_>,
+    ) -> Result<RecordPosition, LogError> {
         let place = record.insert(&self.log, worker)?;
         (chain.last, chain.end) = (place.begin, place.end); // I1
         // A log that was forged may have set aside too little.

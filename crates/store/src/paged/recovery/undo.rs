@@ -15,12 +15,12 @@ use foxton_log::read::record_reader::RecordReader;
 use foxton_sync::worker::Worker;
 
 use super::error::RecoveryError;
-use super::pages::{Compensate, Pages};
+use super::pages::{CompensationLog, Pages};
 use super::record::{
-    Compensation, MARK_BYTES, Malformed, Place, Record, Update, compensation_bytes,
+    Compensation, MARK_BYTES, Malformed, RecordPosition, RecoveryRecord, Update, compensation_bytes,
 };
-use super::tables::{PageId, State};
-use super::transaction::{Chain, Recovery, Savepoint, Transaction};
+use super::tables::{PageId, TransactionState};
+use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery};
 
 impl Recovery {
     /// Takes back what the transaction did since `savepoint`. It may go on.
@@ -35,8 +35,8 @@ impl Recovery {
     pub fn rollback_to<P: Pages>(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
-        savepoint: Savepoint,
+        transaction: &mut PageTransaction,
+        savepoint: PageSavepoint,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
         assert!(transaction.owns(savepoint), "whose savepoint it is");
@@ -54,16 +54,16 @@ impl Recovery {
     pub fn rollback<P: Pages>(
         &self,
         worker: &Worker,
-        transaction: &mut Transaction,
+        transaction: &mut PageTransaction,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
         let Some(chain) = &mut transaction.chain else {
             return Ok(());
         };
-        if chain.state == State::Active {
-            self.put(worker, chain, &Record::Abort(chain.link()))?;
-            chain.room -= MARK_BYTES;
-            chain.state = State::Aborting;
+        if chain.state == TransactionState::Active {
+            self.append(worker, chain, &RecoveryRecord::Abort(chain.link()))?;
+            chain.undo_space -= MARK_BYTES;
+            chain.state = TransactionState::Aborting;
         }
         self.undo_to(worker, chain, chain.begin, pages)?;
         self.end(worker, chain)?;
@@ -75,7 +75,7 @@ impl Recovery {
     fn undo_to<P: Pages>(
         &self,
         worker: &Worker,
-        chain: &mut Chain,
+        chain: &mut RecordChain,
         until: Lsn,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
@@ -84,10 +84,9 @@ impl Recovery {
             return Ok(());
         }
         self.log.wait_written(worker, chain.end)?;
-        let mut fetcher =
-            RecordReader::open(&*self.device, &self.identity, chain.begin, chain.end)?;
+        let mut reader = RecordReader::open(&*self.device, &self.identity, chain.begin, chain.end)?;
         while chain.undo_next > until {
-            self.undo_one(worker, &mut fetcher, chain, pages)?;
+            self.undo_one(worker, &mut reader, chain, pages)?;
         }
         Ok(())
     }
@@ -96,25 +95,27 @@ impl Recovery {
     pub(super) fn undo_one<P: Pages>(
         &self,
         worker: &Worker,
-        fetcher: &mut RecordReader<'_>,
-        chain: &mut Chain,
+        reader: &mut RecordReader<'_>,
+        chain: &mut RecordChain,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
         let at = chain.undo_next;
-        let view = fetcher.record(at)?;
-        let record = Record::decode(&view)?;
-        let whose = record.as_ref().and_then(Record::link);
-        if whose.is_none_or(|link| link.transaction != chain.begin) {
+        let view = reader.record(at)?;
+        let record = RecoveryRecord::decode(&view)?;
+        let link = record.as_ref().and_then(RecoveryRecord::link);
+        if link.is_none_or(|link| link.transaction != chain.begin) {
             return Err(unexpected(at));
         }
         match record {
-            Some(Record::Update(update)) if update.reserve > 0 => {
+            Some(RecoveryRecord::Update(update)) if update.reserve > 0 => {
                 return self.compensate(worker, chain, &update, pages);
             }
-            Some(Record::Update(update)) => chain.undo_next = update.link.prev,
-            Some(Record::Compensation(compensation)) => chain.undo_next = compensation.undo_next,
-            Some(Record::Nested(nested)) => chain.undo_next = nested.undo_next,
-            Some(Record::Abort(link)) => chain.undo_next = link.prev,
+            Some(RecoveryRecord::Update(update)) => chain.undo_next = update.link.prev,
+            Some(RecoveryRecord::Compensation(compensation)) => {
+                chain.undo_next = compensation.undo_next
+            }
+            Some(RecoveryRecord::Nested(nested)) => chain.undo_next = nested.undo_next,
+            Some(RecoveryRecord::Abort(link)) => chain.undo_next = link.prev,
             _ => return Err(unexpected(at)),
         }
         Ok(())
@@ -124,37 +125,42 @@ impl Recovery {
     fn compensate<P: Pages>(
         &self,
         worker: &Worker,
-        chain: &mut Chain,
+        chain: &mut RecordChain,
         update: &Update<'_>,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
         let lsn = chain.undo_next;
         let reserve = u64::from(update.reserve);
         let (mut outcome, mut kept) = (None, true);
-        let mut log = |page: PageId, redo: &[u8]| -> Option<Place> {
+        let mut log = |page: PageId, redo: &[u8]| -> Option<RecordPosition> {
             kept &= outcome.is_none() && compensation_bytes(redo.len()) <= reserve;
             if !kept {
                 return None;
             }
             let compensation = Compensation {
                 link: chain.link(),
-                room: chain.room.saturating_sub(reserve),
+                undo_space: chain.undo_space.saturating_sub(reserve),
                 undo_next: update.link.prev,
                 page,
                 redo,
             };
-            let placed = self.put(worker, chain, &Record::Compensation(compensation));
+            let placed = self.append(worker, chain, &RecoveryRecord::Compensation(compensation));
             if placed.is_ok() {
-                (chain.room, chain.undo_next) = (compensation.room, compensation.undo_next); // I1
+                (chain.undo_space, chain.undo_next) =
+                    (compensation.undo_space, compensation.undo_next); // I1
             }
             outcome.insert(placed).as_ref().ok().copied()
         };
-        let undone = pages.undo(update.page, update.undo, &mut Compensate { log: &mut log });
+        let undone = pages.undo(
+            update.page,
+            update.undo,
+            &mut CompensationLog { log: &mut log },
+        );
         undone.map_err(RecoveryError::Pages)?;
         match outcome {
             Some(Err(error)) => Err(error.into()),
             Some(Ok(_)) if kept => Ok(()),
-            _ => Err(RecoveryError::Unkept {
+            _ => Err(RecoveryError::ContractBroken {
                 lsn,
                 page: update.page,
             }),
