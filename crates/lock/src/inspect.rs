@@ -6,7 +6,7 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::{owner_table::OwnerTable, wait_stats::Totals},
-    request::{CycleMember, OwnerId, OwnerLabel, RefusalReason},
+    request::{DeadlockMember, OwnerId, OwnerLabel, RefusalReason},
 };
 use foxton_sync::shim::{Ordering, lock};
 
@@ -20,7 +20,7 @@ use std::{
 #[non_exhaustive]
 pub struct LockSnapshot {
     /// Names that are held, in their order.
-    pub queues: Vec<LockQueue>,
+    pub queues: Vec<NameQueue>,
     /// True if the snapshot was limited and left out some queues.
     pub truncated: bool,
 }
@@ -28,20 +28,20 @@ pub struct LockSnapshot {
 /// Holders and waiters of one name.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct LockQueue {
+pub struct NameQueue {
     /// The name.
     pub name: Name,
     /// Holders, in no particular order.
-    pub holders: Vec<QueueEntry>,
+    pub holders: Vec<QueueRequest>,
     /// Waiters, first come first. A conversion is also among the holders, with the mode that it
     /// holds.
-    pub waiters: Vec<QueueEntry>,
+    pub waiters: Vec<QueueRequest>,
 }
 
 /// Holder or waiter of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct QueueEntry {
+pub struct QueueRequest {
     /// Id of the owner.
     pub owner: OwnerId,
     /// Label of its transaction.
@@ -54,7 +54,7 @@ pub struct QueueEntry {
     pub waited: Duration,
 }
 
-impl QueueEntry {
+impl QueueRequest {
     pub(crate) fn new(owners: &OwnerTable, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
         let (label, age) = owners.describe(owner);
         Self {
@@ -82,7 +82,7 @@ pub struct WaitForEdge {
 }
 
 impl LockSnapshot {
-    pub(crate) fn new(mut queues: Vec<LockQueue>) -> Self {
+    pub(crate) fn new(mut queues: Vec<NameQueue>) -> Self {
         queues.sort_by_key(|queue| queue.name);
         Self {
             queues,
@@ -93,7 +93,7 @@ impl LockSnapshot {
     /// Keeps the queues with waiters, the longest wait first, and as many others as have `most`
     /// holders and waiters together.
     pub(crate) fn shortened(mut self, most: usize) -> Self {
-        let longest = |queue: &LockQueue| queue.waiters.iter().map(|waiter| waiter.waited).max();
+        let longest = |queue: &NameQueue| queue.waiters.iter().map(|waiter| waiter.waited).max();
         self.queues
             .sort_by_key(|queue| (std::cmp::Reverse(longest(queue)), queue.name));
         let mut room = most;
@@ -114,7 +114,7 @@ impl LockSnapshot {
 
     /// Removes the holders for which `shown` returns false, and the names without any other holder
     /// or waiter.
-    pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &QueueEntry) -> bool) {
+    pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &QueueRequest) -> bool) {
         for queue in &mut self.queues {
             let name = queue.name;
             queue.holders.retain(|holder| shown(name, holder));
@@ -124,7 +124,7 @@ impl LockSnapshot {
     }
 
     /// Returns the queue of `name`, if it is held.
-    pub fn queue(&self, name: Name) -> Option<&LockQueue> {
+    pub fn queue(&self, name: Name) -> Option<&NameQueue> {
         let at = self
             .queues
             .binary_search_by_key(&name, |queue| queue.name)
@@ -135,12 +135,12 @@ impl LockSnapshot {
     /// Returns the edges of the wait-for graph: from each waiter to the holders of an incompatible
     /// mode, and to the earlier waiters of one.
     pub fn edges(&self) -> Vec<WaitForEdge> {
-        self.queues.iter().flat_map(LockQueue::edges).collect()
+        self.queues.iter().flat_map(NameQueue::edges).collect()
     }
 
     /// Returns the waiters of all queues, with the names they wait for, the longest wait first.
-    pub fn waits(&self) -> Vec<(Name, &QueueEntry)> {
-        let waiters = |queue: &'_ LockQueue| queue.waiters.len();
+    pub fn waits(&self) -> Vec<(Name, &QueueRequest)> {
+        let waiters = |queue: &'_ NameQueue| queue.waiters.len();
         let mut waits = Vec::with_capacity(self.queues.iter().map(waiters).sum());
         for queue in &self.queues {
             waits.extend(queue.waiters.iter().map(|waiter| (queue.name, waiter)));
@@ -150,7 +150,7 @@ impl LockSnapshot {
     }
 }
 
-impl LockQueue {
+impl NameQueue {
     /// Returns an empty queue.
     pub(crate) fn new(name: Name) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl fmt::Display for LockSnapshot {
             writeln!(f, "{}", queue.name)?;
             for (what, entries) in [("holds", &queue.holders), ("waits", &queue.waiters)] {
                 for entry in entries {
-                    let QueueEntry {
+                    let QueueRequest {
                         owner, label, mode, ..
                     } = entry;
                     write!(f, "  {what} {mode:<8} {owner} {label}")?;
@@ -212,7 +212,7 @@ pub struct DeadlockCycle {
     /// When it was found.
     pub at: SystemTime,
     /// Members of the cycle: each waits for the next, the last for the first.
-    pub cycle: Vec<CycleMember>,
+    pub cycle: Vec<DeadlockMember>,
 }
 
 impl fmt::Display for DeadlockCycle {

@@ -166,7 +166,7 @@ pub struct Refusal {
     /// Blocking requests at that moment: holders in an incompatible mode, then earlier waiters.
     pub blockers: Vec<Blocker>,
     /// The cycle, if this was a deadlock: each member waits for the next, the last for the first.
-    pub cycle: Vec<CycleMember>,
+    pub cycle: Vec<DeadlockMember>,
 }
 
 impl Refusal {
@@ -254,7 +254,7 @@ impl fmt::Display for Blocker {
 /// One transaction of a cycle of waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CycleMember {
+pub struct DeadlockMember {
     /// Id of the owner.
     pub owner: OwnerId,
     /// Label of its transaction.
@@ -273,13 +273,13 @@ pub struct CycleMember {
     pub victim: bool,
 }
 
-impl fmt::Display for CycleMember {
+impl fmt::Display for DeadlockMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, &|name| name.to_string())
     }
 }
 
-impl CycleMember {
+impl DeadlockMember {
     /// Returns the displayed text, with each name as `call` writes it.
     pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
         let mut text = String::new();

@@ -60,7 +60,7 @@ fn conflicting_requests_are_granted_in_the_order_of_arrival() {
 }
 
 /// An owner of the crowd, by its arrival.
-struct CycleMember {
+struct CrowdOwner {
     came: usize,
     writes: bool,
     owner: Owner,
@@ -70,12 +70,12 @@ fn arrivals(kind: ManagerKind, seed: u64) {
     let (table, chance) = (Table::new(kind), Workers::with_seed(seed));
     let chance = chance.worker();
     let hot = table.name(0);
-    let (mut holding, mut waiting): (Vec<CycleMember>, Vec<CycleMember>) = (Vec::new(), Vec::new());
+    let (mut holding, mut waiting): (Vec<CrowdOwner>, Vec<CrowdOwner>) = (Vec::new(), Vec::new());
     for came in 0..200 {
         let writes = chance.random_below(4) == 0;
         let mut owner = table.owner();
         let granted = table.asks(&mut owner, hot, if writes { WRITE } else { READ });
-        let member = CycleMember {
+        let member = CrowdOwner {
             came,
             writes,
             owner,
@@ -113,7 +113,7 @@ fn arrivals(kind: ManagerKind, seed: u64) {
     );
 }
 
-fn in_order(holding: &[CycleMember], waiting: &[CycleMember], kind: ManagerKind) {
+fn in_order(holding: &[CrowdOwner], waiting: &[CrowdOwner], kind: ManagerKind) {
     for waiter in waiting {
         let passed = holding
             .iter()

@@ -40,7 +40,7 @@ use followed::follow;
 const OWNERS: usize = 6;
 
 /// A manager: its kind, its inheritance, and its fences.
-type CycleMember = (ManagerKind, Inheritance, Fences);
+type Variant = (ManagerKind, Inheritance, Fences);
 
 /// One manager with its owners.
 struct World {
@@ -118,7 +118,7 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> 
 }
 
 impl World {
-    fn new((kind, inherit, fences): CycleMember, latch: latch::Kind, victim: VictimPolicy) -> Self {
+    fn new((kind, inherit, fences): Variant, latch: latch::Kind, victim: VictimPolicy) -> Self {
         let mut options = Options::tiny();
         (options.inherit, options.fences) = (inherit, fences);
         (options.kind, options.latch, options.victim) = (kind, latch, victim);
@@ -305,7 +305,7 @@ struct History {
     awake: bool,
 }
 
-fn history(played: History, steps: usize, kinds: &[CycleMember], victim: VictimPolicy) -> usize {
+fn history(played: History, steps: usize, kinds: &[Variant], victim: VictimPolicy) -> usize {
     let History {
         seed,
         with_scans,
@@ -356,7 +356,7 @@ fn seeds(count: u64) -> Vec<u64> {
 }
 
 /// Returns a manager without inheritance and with it, and with all fences.
-fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
+fn members(kind: ManagerKind) -> impl Iterator<Item = Variant> {
     let fenced = move |inherit| {
         let fences = fenced::fences(kind).iter();
         fences.map(move |&fences| (kind, inherit, fences))
@@ -367,7 +367,7 @@ fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
 }
 
 /// Returns every manager that grants in the order of arrival, the reference first.
-fn all() -> Vec<CycleMember> {
+fn all() -> Vec<Variant> {
     let kinds = ManagerKind::ALL.into_iter();
     let kinds = kinds.filter(|kind| kind.max_overtaken() == 0);
     kinds.flat_map(members).collect()
@@ -395,7 +395,7 @@ fn all_managers_agree_with_the_reference_at_every_step() {
 #[test]
 fn barging_changes_nothing_if_no_waiter_sleeps() {
     let reference = all().into_iter().take(1);
-    let kinds: Vec<CycleMember> = reference.chain(members(ManagerKind::Direct)).collect();
+    let kinds: Vec<Variant> = reference.chain(members(ManagerKind::Direct)).collect();
     for seed in seeds(20) {
         let played = History {
             seed,

@@ -11,7 +11,7 @@ use foxton_lock::{
     mode::Mode,
     name::{KeyHasher, Name},
     owner::{LockSavepoint, Owner},
-    request::{CycleMember, Outcome, Refusal, RefusalReason, Reply, WaitMode},
+    request::{DeadlockMember, Outcome, Refusal, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -277,7 +277,7 @@ impl Script {
         }
     }
 
-    fn member(&self, member: &CycleMember) -> String {
+    fn member(&self, member: &DeadlockMember) -> String {
         let (name, mode) = member.waits_for;
         let how = if member.blocked_by_holder {
             "held"
@@ -303,7 +303,7 @@ impl Script {
             return vec!["nobody".to_owned()];
         };
         let entry =
-            |entry: &foxton_lock::inspect::QueueEntry| format!("{} {}", entry.label, entry.mode);
+            |entry: &foxton_lock::inspect::QueueRequest| format!("{} {}", entry.label, entry.mode);
         let mut holders: Vec<String> = queue.holders.iter().map(entry).collect();
         holders.sort();
         let mut lines = vec![format!("held:    {}", holders.join(", "))];

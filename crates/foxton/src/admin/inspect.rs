@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use foxton_lock::inspect::{LockQueue, LockSnapshot, QueueEntry};
+use foxton_lock::inspect::{LockSnapshot, NameQueue, QueueRequest};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Class;
 
@@ -20,7 +20,7 @@ use crate::status::{Deadlock, Status};
 pub use foxton_lock::inspect::LockStats;
 pub use foxton_lock::mode::Mode;
 pub use foxton_lock::name::Name;
-pub use foxton_lock::request::{CycleMember, OwnerId, OwnerLabel as Label};
+pub use foxton_lock::request::{DeadlockMember, OwnerId, OwnerLabel as Label};
 pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::AccountSummary as Account;
@@ -77,7 +77,7 @@ pub struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    fn new(entry: &QueueEntry) -> OpenTransaction {
+    fn new(entry: &QueueRequest) -> OpenTransaction {
         OpenTransaction {
             owner: entry.owner,
             label: entry.label.clone(),
@@ -148,7 +148,7 @@ pub struct DeadlockReport {
     /// Time of detection.
     pub at: SystemTime,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<CycleMember>,
+    pub cycle: Vec<DeadlockMember>,
     tables: TableNames,
 }
 
@@ -271,8 +271,8 @@ impl Database {
     /// ```
     pub fn locks(&self) -> Vec<HeldLock> {
         let snapshot = self.snapshot();
-        let held = |queue: &LockQueue| {
-            let describe = |entry: &QueueEntry| self.describe(queue.name, entry);
+        let held = |queue: &NameQueue| {
+            let describe = |entry: &QueueRequest| self.describe(queue.name, entry);
             queue.holders.iter().map(describe).collect::<Vec<_>>()
         };
         snapshot.queues.iter().flat_map(held).collect()
@@ -367,7 +367,7 @@ impl Database {
                 labels.get(owner).copied().cloned().unwrap_or_default(),
             )
         };
-        let wait = |(name, waiter): (Name, &QueueEntry)| WaitingLock {
+        let wait = |(name, waiter): (Name, &QueueRequest)| WaitingLock {
             lock: self.describe(name, waiter),
             waited: waiter.waited,
             blockers: blockers
@@ -464,12 +464,12 @@ impl Database {
         engine.locks.inspect(&engine.workers.background_worker())
     }
 
-    fn describe(&self, name: Name, entry: &QueueEntry) -> HeldLock {
+    fn describe(&self, name: Name, entry: &QueueRequest) -> HeldLock {
         let table = match name.class() {
             Class::Advisory => String::new(),
             _ => self.engine().catalog.name_of(name.space()),
         };
-        let QueueEntry {
+        let QueueRequest {
             owner,
             label,
             mode,

@@ -134,10 +134,10 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
 
 /// Converts the members of a deadlock; `call` returns readable names.
 pub(crate) fn cycle(
-    members: &[foxton_lock::request::CycleMember],
+    members: &[foxton_lock::request::DeadlockMember],
     mut call: impl FnMut(Name) -> String,
 ) -> Vec<CycleMember> {
-    let member = |member: &foxton_lock::request::CycleMember| CycleMember {
+    let member = |member: &foxton_lock::request::DeadlockMember| CycleMember {
         owner: member.owner.to_string(),
         label: member.label.to_string(),
         age: member.age,
@@ -176,7 +176,7 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
         let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
         std::cmp::Reverse(longest)
     });
-    let queue = |queue: &inspect::LockQueue| LockQueue {
+    let queue = |queue: &inspect::NameQueue| LockQueue {
         name: names.call(queue.name),
         holders: queue
             .holders
@@ -190,7 +190,7 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
     queues.iter().map(queue).collect()
 }
 
-fn entry(told: &inspect::QueueEntry, behind: Vec<ConflictingOwner>) -> QueueEntry {
+fn entry(told: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> QueueEntry {
     QueueEntry {
         owner: told.owner.to_string(),
         label: told.label.to_string(),
@@ -204,7 +204,7 @@ fn entry(told: &inspect::QueueEntry, behind: Vec<ConflictingOwner>) -> QueueEntr
 
 /// Returns the owners that the waiter at `at` waits for: holders, then the waiters ahead of it,
 /// nearest first.
-fn behind(queue: &inspect::LockQueue, at: usize) -> Vec<ConflictingOwner> {
+fn behind(queue: &inspect::NameQueue, at: usize) -> Vec<ConflictingOwner> {
     let waiter = &queue.waiters[at];
     let holders = queue.holders.iter().map(|holder| (holder, true));
     let ahead = queue.waiters[..at].iter().rev();

@@ -34,7 +34,7 @@ use crate::{
     inspect::DeadlockCycle,
     mode::Mode,
     owner::owner_table::{OwnerTable, WaitInfo, WaitTicket},
-    request::CycleMember,
+    request::DeadlockMember,
 };
 use foxton_sync::{
     shim::{Mutex, lock},
@@ -114,7 +114,8 @@ pub(crate) trait Graph {
     ) -> Option<BlockingMode>;
 
     /// Ends the wait of a victim, and returns true if this call ended it.
-    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool;
+    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<DeadlockMember>)
+    -> bool;
 
     /// Forbids barging past `waiting`, which is about to get what the victim releases. Otherwise
     /// the victim might be the first to request it again, and close the same cycle once more.
@@ -157,7 +158,7 @@ impl Detector {
         lock(&self.recent).iter().cloned().collect()
     }
 
-    pub(crate) fn record(&self, cycle: Vec<CycleMember>) {
+    pub(crate) fn record(&self, cycle: Vec<DeadlockMember>) {
         let mut recent = lock(&self.recent);
         if recent.len() == RECENT {
             recent.pop_front();
@@ -375,11 +376,11 @@ pub(crate) fn describe_cycle(
     cycle: &[WaitInfo],
     blocking_modes: &[BlockingMode],
     victim: usize,
-) -> Vec<CycleMember> {
+) -> Vec<DeadlockMember> {
     let now = owners.now();
     let members = cycle.iter().zip(blocking_modes).enumerate();
     members
-        .map(|(at, (waiting, blocking))| CycleMember {
+        .map(|(at, (waiting, blocking))| DeadlockMember {
             owner: waiting.id,
             label: owners.record(waiting.id.index()).label_of(waiting.id),
             age: now.saturating_sub(waiting.begun),
@@ -498,7 +499,7 @@ mod tests {
             Some(BlockingMode { mode, holds: true })
         }
 
-        fn abort_victim(&self, _: &Worker, _: WaitTicket, _: Vec<CycleMember>) -> bool {
+        fn abort_victim(&self, _: &Worker, _: WaitTicket, _: Vec<DeadlockMember>) -> bool {
             self.aborted.fetch_add(1, Ordering::Relaxed) == 0
         }
     }

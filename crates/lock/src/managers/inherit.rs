@@ -532,7 +532,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
                 let held = held.get_or_insert_with(|| self.inner.inspect(worker));
                 let name = inherited.entry.name;
                 let holders = held.queue(name).map_or(&[][..], |queue| &queue.holders);
-                let is_it = |holder: &inspect::QueueEntry| {
+                let is_it = |holder: &inspect::QueueRequest| {
                     holder.owner.index() == record.id().index()
                         && holder.mode == inherited.entry.mode
                 };

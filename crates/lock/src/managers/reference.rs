@@ -6,7 +6,7 @@
 
 use crate::{
     deadlock::{BlockingMode, Detector, VictimPolicy, describe_cycle},
-    inspect::{DeadlockCycle, LockQueue, LockSnapshot, LockStats, QueueEntry},
+    inspect::{DeadlockCycle, LockSnapshot, LockStats, NameQueue, QueueRequest},
     manager::LockManager,
     mode::Mode,
     name::Name,
@@ -14,7 +14,7 @@ use crate::{
         LockSavepoint, Owner, PendingWait,
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Blocker, CycleMember, RefusalReason, Reply, WaitMode},
+    request::{Blocker, DeadlockMember, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     park::Ticket,
@@ -28,7 +28,7 @@ static MAP: Site = Site::new(Component::Lock, Pattern::Unbounded, "reference loc
 
 /// Holders and waiters of one name.
 #[derive(Debug, Default)]
-struct NameQueue {
+struct ReferenceQueue {
     holders: Vec<(u32, Mode)>,
     /// Waiters, first come first, but conversions before new requests.
     waiters: Vec<QueuedWaiter>,
@@ -44,7 +44,7 @@ struct QueuedWaiter {
 /// Conflicting request: owner index, mode, and whether it only waits.
 type ReferenceConflict = (u32, Mode, bool);
 
-impl NameQueue {
+impl ReferenceQueue {
     fn held_by(&self, owner_index: u32) -> Option<Mode> {
         self.holders
             .iter()
@@ -110,7 +110,7 @@ impl NameQueue {
     }
 }
 
-type Map = BTreeMap<Name, NameQueue>;
+type Map = BTreeMap<Name, ReferenceQueue>;
 
 /// The plainest lock manager.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ impl Reference {
         map: &mut Map,
         wait: WaitTicket,
         reason: RefusalReason,
-        cycle: Vec<CycleMember>,
+        cycle: Vec<DeadlockMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let record = self.owners.record(wait.owner_index);
@@ -420,7 +420,7 @@ impl LockManager for Reference {
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.locked(worker, |map| {
             let entry = |owner_index: u32, mode: Mode, waited: Duration| {
-                QueueEntry::new(
+                QueueRequest::new(
                     &self.owners,
                     self.owners.record(owner_index).id(),
                     mode,
@@ -434,7 +434,7 @@ impl LockManager for Reference {
             let queues = map.iter().map(|(&name, queue)| {
                 let holders = queue.holders.iter();
                 let waiters = queue.waiters.iter();
-                LockQueue {
+                NameQueue {
                     name,
                     holders: holders
                         .map(|&(p, mode)| entry(p, mode, Duration::ZERO))
@@ -454,8 +454,8 @@ impl LockManager for Reference {
 
     fn stats(&self, worker: &Worker) -> LockStats {
         let bytes = self.locked(worker, |map| {
-            let bytes_of = |queue: &NameQueue| {
-                size_of::<(Name, NameQueue)>()
+            let bytes_of = |queue: &ReferenceQueue| {
+                size_of::<(Name, ReferenceQueue)>()
                     + queue.holders.capacity() * size_of::<(u32, Mode)>()
                     + queue.waiters.capacity() * size_of::<QueuedWaiter>()
             };

@@ -25,7 +25,7 @@ use crate::{
         remembered::RememberedLocks,
         wait_stats::WaitStats,
     },
-    request::{Blocker, CycleMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
+    request::{Blocker, DeadlockMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -84,7 +84,7 @@ impl WaitInfo {
         &self,
         reason: RefusalReason,
         blockers: Vec<Blocker>,
-        cycle: Vec<CycleMember>,
+        cycle: Vec<DeadlockMember>,
     ) -> Box<Refusal> {
         let mut refusal = Refusal::new(reason, self.name, self.mode);
         refusal.waited = self.since.elapsed();

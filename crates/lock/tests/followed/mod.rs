@@ -26,7 +26,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(member: CycleMember, latch: latch::Kind, policy: VictimPolicy) -> Self {
+    fn new(member: DeadlockMember, latch: latch::Kind, policy: VictimPolicy) -> Self {
         let reference = (ManagerKind::Reference, Inheritance::Off, Fences::Found);
         Self {
             world: World::new(member, latch, policy),
@@ -130,7 +130,7 @@ impl Followed {
         assert!(!waits, "L6: somebody waits for nobody");
         for world in [&self.world, &self.reference] {
             let left = world.locks.inspect(worker);
-            let of_nobody = |queue: &foxton_lock::inspect::LockQueue| queue.holders.is_empty();
+            let of_nobody = |queue: &foxton_lock::inspect::NameQueue| queue.holders.is_empty();
             assert!(left.queues.iter().all(of_nobody), "L7: left behind\n{left}");
         }
     }
@@ -140,7 +140,7 @@ impl Followed {
 pub(crate) fn follow(
     played: History,
     steps: usize,
-    member: CycleMember,
+    member: DeadlockMember,
     policy: VictimPolicy,
 ) -> usize {
     let workers = Workers::with_seed(played.seed);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use foxton_lock::{
     mode::Mode,
     name::Name,
-    request::{CycleMember, OwnerId},
+    request::{DeadlockMember, OwnerId},
 };
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
@@ -35,7 +35,7 @@ pub(super) struct Wait {
     /// The time that the thread slept.
     pub(super) slept: Duration,
     /// The cycle, if it was the victim.
-    pub(super) cycle: Option<Vec<CycleMember>>,
+    pub(super) cycle: Option<Vec<DeadlockMember>>,
 }
 
 /// One attempt of one transaction.
@@ -113,7 +113,7 @@ impl Begun {
     }
 
     /// It has ended, granted or not.
-    pub(super) fn ended(self, ended: u64, cycle: Option<Vec<CycleMember>>) -> Wait {
+    pub(super) fn ended(self, ended: u64, cycle: Option<Vec<DeadlockMember>>) -> Wait {
         Wait {
             ended,
             slept: self.since.elapsed(),

@@ -21,7 +21,7 @@ use std::{
 };
 
 use foxton::VictimPolicy;
-use foxton_lock::request::{CycleMember, OwnerId};
+use foxton_lock::request::{DeadlockMember, OwnerId};
 
 use super::{
     Wrong,
@@ -81,12 +81,12 @@ pub(super) fn judge(
 
 /// Returns the waits of a right report, or what is wrong.
 fn report(
-    cycle: &[CycleMember],
+    cycle: &[DeadlockMember],
     (victim, wait): (&Attempt, &Wait),
     by_owner: &HashMap<OwnerId, &Attempt>,
     (policy, in_order): (VictimPolicy, bool),
 ) -> Result<Vec<WaitId>, String> {
-    let chosen: Vec<&CycleMember> = cycle.iter().filter(|member| member.victim).collect();
+    let chosen: Vec<&DeadlockMember> = cycle.iter().filter(|member| member.victim).collect();
     let [chosen] = chosen[..] else {
         return Err(format!("{} members are victims", chosen.len()));
     };
@@ -119,7 +119,7 @@ fn report(
 
 /// The recorded wait of a member (J2).
 fn known<'a>(
-    member: &CycleMember,
+    member: &DeadlockMember,
     by_owner: &HashMap<OwnerId, &'a Attempt>,
 ) -> Result<(&'a Attempt, &'a Wait), String> {
     let attempt = by_owner.get(&member.owner).copied();
@@ -135,7 +135,7 @@ fn known<'a>(
 
 /// One edge (J3).
 fn edge(
-    member: &CycleMember,
+    member: &DeadlockMember,
     (_, wait): (&Attempt, &Wait),
     (next, next_wait): (&Attempt, &Wait),
     in_order: bool,
@@ -164,14 +164,14 @@ fn edge(
 /// Checks that the victim is that of the policy (J5).
 fn by_policy(
     policy: VictimPolicy,
-    cycle: &[CycleMember],
+    cycle: &[DeadlockMember],
     members: &[(&Attempt, &Wait)],
 ) -> Result<(), String> {
     let all = || cycle.iter().zip(members);
     let chosen = all().find(|(member, _)| member.victim);
     let (victim, (attempt, wait)) = chosen.expect("there is one, checked before");
     // The lost work, as `VictimPolicy` defines it: doubled for each time it was a victim.
-    let worth = |member: &CycleMember, attempt: &Attempt| {
+    let worth = |member: &DeadlockMember, attempt: &Attempt| {
         let factor = 1u64 << attempt.defeats.min(63);
         (member.lock_count as u64 + 1).saturating_mul(factor)
     };
@@ -272,7 +272,7 @@ mod tests {
             let words = judged(&attempts).unwrap_err().to_string();
             assert!(words.contains(what), "{words}\nbut not: {what}");
         };
-        fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<CycleMember> {
+        fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<DeadlockMember> {
             attempts[0].waits[0]
                 .cycle
                 .as_mut()

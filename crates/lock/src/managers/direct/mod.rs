@@ -167,7 +167,7 @@ mod snapshot;
 use super::latched::bucket::Bucket;
 use crate::{
     deadlock::VictimPolicy,
-    inspect::{LockQueue, LockSnapshot, LockStats},
+    inspect::{LockSnapshot, LockStats, NameQueue},
     manager::{LockManager, forward},
     mode::Mode,
     name::{Class, Name},
@@ -594,7 +594,7 @@ impl LockManager for Direct {
     fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mut remembered = self.remembered(worker, most);
         let mut snapshot = self.real.inspect_limited(worker, most);
-        let size = |queue: &LockQueue| queue.holders.len() + queue.waiters.len();
+        let size = |queue: &NameQueue| queue.holders.len() + queue.waiters.len();
         let shown: usize = snapshot.queues.iter().map(size).sum();
         remembered.truncate(most.saturating_sub(shown));
         snapshot.truncated |= shown + remembered.len() >= most;

@@ -11,7 +11,7 @@
 use super::granule::Granule;
 use super::{Direct, LIST};
 use crate::{
-    inspect::{LockQueue, LockSnapshot, QueueEntry},
+    inspect::{LockSnapshot, NameQueue, QueueRequest},
     manager::LockManager,
     name::Name,
 };
@@ -23,7 +23,7 @@ use std::{
 
 impl Direct {
     /// Returns remembered locks with their owners: all, or at least `most`.
-    pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueEntry)> {
+    pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueRequest)> {
         let mut all = Vec::new();
         let owners = &self.real.owners;
         self.revoking.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Direct {
             for (name, mode) in entries {
                 // In a real granule an entry is being removed (I2).
                 if !self.granule(&name, name.hash() as u32).is_real() {
-                    all.push((name, QueueEntry::new(owners, owner, mode, Duration::ZERO)));
+                    all.push((name, QueueRequest::new(owners, owner, mode, Duration::ZERO)));
                 }
             }
         }
@@ -55,10 +55,10 @@ impl Direct {
         // collected is counted as well.
         let mut counts = HashMap::<*const Granule, (u64, &Granule)>::new();
         for queue in self.real.queues(worker) {
-            let strong = |entry: &&QueueEntry| !entry.mode.is_weak(queue.name.class());
+            let strong = |entry: &&QueueRequest| !entry.mode.is_weak(queue.name.class());
             let holders: Vec<_> = queue.holders.iter().filter(strong).collect();
             let converts =
-                |entry: &&QueueEntry| holders.iter().any(|held| held.owner == entry.owner);
+                |entry: &&QueueRequest| holders.iter().any(|held| held.owner == entry.owner);
             let new = queue
                 .waiters
                 .iter()
@@ -82,8 +82,8 @@ impl Direct {
 }
 
 /// Adds the remembered locks to the real ones.
-pub(super) fn merge(snapshot: &mut LockSnapshot, remembered: Vec<(Name, QueueEntry)>) {
-    let mut further = BTreeMap::<Name, LockQueue>::new();
+pub(super) fn merge(snapshot: &mut LockSnapshot, remembered: Vec<(Name, QueueRequest)>) {
+    let mut further = BTreeMap::<Name, NameQueue>::new();
     for (name, entry) in remembered {
         let real = snapshot
             .queues
@@ -93,7 +93,7 @@ pub(super) fn merge(snapshot: &mut LockSnapshot, remembered: Vec<(Name, QueueEnt
             Err(_) => {
                 &mut further
                     .entry(name)
-                    .or_insert_with(|| LockQueue::new(name))
+                    .or_insert_with(|| NameQueue::new(name))
                     .holders
             }
         };

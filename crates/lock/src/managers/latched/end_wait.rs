@@ -5,7 +5,7 @@ use crate::{
     deadlock::{BlockingMode, Graph, WaitEdges},
     managers::latched::{bucket_entries::BucketEntries, head::LockHead},
     owner::owner_table::{OwnerTable, WaitInfo, WaitTicket, Wakes},
-    request::{CycleMember, RefusalReason},
+    request::{DeadlockMember, RefusalReason},
 };
 use foxton_sync::worker::Worker;
 
@@ -18,7 +18,7 @@ impl<B: Buckets> LatchedQueues<B> {
         worker: &Worker,
         wait: WaitTicket,
         reason: RefusalReason,
-        cycle: Vec<CycleMember>,
+        cycle: Vec<DeadlockMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
         let Some(waiting) = self.owners.waiting(wait) else {
@@ -38,7 +38,7 @@ impl<B: Buckets> LatchedQueues<B> {
         entries: &mut BucketEntries,
         waiting: &WaitInfo,
         reason: RefusalReason,
-        cycle: Vec<CycleMember>,
+        cycle: Vec<DeadlockMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let wait = waiting.wait_ticket();
@@ -100,7 +100,12 @@ impl<B: Buckets> Graph for LatchedQueues<B> {
         )
     }
 
-    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+    fn abort_victim(
+        &self,
+        worker: &Worker,
+        victim: WaitTicket,
+        cycle: Vec<DeadlockMember>,
+    ) -> bool {
         self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 

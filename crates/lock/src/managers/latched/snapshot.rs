@@ -2,7 +2,7 @@
 
 use super::{Buckets, LatchedQueues};
 use crate::{
-    inspect::{LockQueue, LockSnapshot, QueueEntry},
+    inspect::{LockSnapshot, NameQueue, QueueRequest},
     managers::latched::head::{ConflictingRequest, LockHead},
     name::Name,
     request::OwnerId,
@@ -20,7 +20,7 @@ struct RawQueue {
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
     /// Returns every queue, in no particular order.
-    pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<LockQueue> {
+    pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<NameQueue> {
         let mut queues = Vec::new();
         for index in 0..self.buckets.count() {
             self.snapshot_bucket(worker, index, usize::MAX, &mut queues);
@@ -30,7 +30,7 @@ impl<B: Buckets> LatchedQueues<B> {
 
     /// Returns the snapshot for [`inspect_limited`](crate::manager::LockManager::inspect_limited).
     pub(super) fn snapshot_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
-        let mut queues: Vec<LockQueue> = Vec::new();
+        let mut queues: Vec<NameQueue> = Vec::new();
         let mut entries = 0;
         let waited_for = self.owners.waits().into_iter().map(|waiting| waiting.name);
         let mut seen = HashSet::new();
@@ -71,7 +71,7 @@ impl<B: Buckets> LatchedQueues<B> {
         worker: &Worker,
         index: usize,
         most: usize,
-        into: &mut Vec<LockQueue>,
+        into: &mut Vec<NameQueue>,
     ) {
         let raw: Vec<RawQueue> = self.buckets.with(worker, index, |entries| {
             let mut room = most;
@@ -86,7 +86,7 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     /// Returns the queue of one name.
-    fn snapshot_name(&self, worker: &Worker, name: Name) -> Option<LockQueue> {
+    fn snapshot_name(&self, worker: &Worker, name: Name) -> Option<NameQueue> {
         let raw = self.with(worker, &name, name.hash() as u32, |entries| {
             entries.head_ref(&name).map(|head| self.copy_queue(&head))
         });
@@ -107,14 +107,14 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    fn describe_queue(&self, raw: RawQueue) -> LockQueue {
+    fn describe_queue(&self, raw: RawQueue) -> NameQueue {
         let entry = |(owner, (owner_index, mode, waits)): (OwnerId, ConflictingRequest)| {
             let waiting = self.owners.record(owner_index).waiting().filter(|_| waits);
             let waited = waiting.filter(|waiting| waiting.id == owner);
             let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-            QueueEntry::new(&self.owners, owner, mode, waited)
+            QueueRequest::new(&self.owners, owner, mode, waited)
         };
-        LockQueue {
+        NameQueue {
             name: raw.name,
             holders: raw.holders.into_iter().map(entry).collect(),
             waiters: raw.queue.into_iter().map(entry).collect(),

@@ -16,7 +16,7 @@ use crate::{
         LockSavepoint, Owner,
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{CycleMember, RefusalReason, Reply, WaitMode},
+    request::{DeadlockMember, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::Worker;
 use std::{collections::HashSet, time::Duration};
@@ -241,7 +241,12 @@ impl<C: Chains> Graph for Staged<C> {
         })
     }
 
-    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+    fn abort_victim(
+        &self,
+        worker: &Worker,
+        victim: WaitTicket,
+        cycle: Vec<DeadlockMember>,
+    ) -> bool {
         self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 }

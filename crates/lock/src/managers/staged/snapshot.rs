@@ -2,7 +2,7 @@
 
 use super::{chain::Chains, manager::Staged, wait_queue::ChainConflict};
 use crate::{
-    inspect::{LockQueue, LockSnapshot, QueueEntry},
+    inspect::{LockSnapshot, NameQueue, QueueRequest},
     name::Name,
 };
 use foxton_sync::worker::Worker;
@@ -21,7 +21,7 @@ impl<C: Chains> Staged<C> {
         chains: impl Iterator<Item = usize>,
         most: usize,
     ) -> LockSnapshot {
-        let (mut queues, mut entries, mut truncated): (Vec<LockQueue>, _, _) =
+        let (mut queues, mut entries, mut truncated): (Vec<NameQueue>, _, _) =
             (Vec::new(), 0, false);
         for at in chains.filter(|&at| !self.chains.is_empty(at)) {
             truncated = entries >= most;
@@ -36,10 +36,10 @@ impl<C: Chains> Staged<C> {
                     let waiting = record.waiting().filter(|_| waits);
                     let waited = waiting.filter(|waiting| waiting.id == owner);
                     let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-                    QueueEntry::new(&self.owners, owner, mode, waited)
+                    QueueRequest::new(&self.owners, owner, mode, waited)
                 };
                 let (holders, waiters) = (holders.into_iter(), waiters.into_iter());
-                let queue = LockQueue {
+                let queue = NameQueue {
                     name,
                     holders: holders.map(entry).collect(),
                     waiters: waiters.map(entry).collect(),

@@ -17,7 +17,7 @@ use crate::{
         lock_list::LockEntry,
         owner_table::{GRANTED, WaitTicket, Wakes},
     },
-    request::{CycleMember, RefusalReason},
+    request::{DeadlockMember, RefusalReason},
 };
 use foxton_sync::worker::Worker;
 
@@ -134,7 +134,7 @@ impl<C: Chains> Staged<C> {
         worker: &Worker,
         wait: WaitTicket,
         reason: RefusalReason,
-        cycle: Vec<CycleMember>,
+        cycle: Vec<DeadlockMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
         let Some(waiting) = self.owners.waiting(wait) else {
