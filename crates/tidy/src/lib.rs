@@ -74,7 +74,7 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 14] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 16] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
@@ -88,7 +88,9 @@ pub fn check(tree: &tree::Tree) -> Vec<Finding> {
         litter::references,
         litter::machine_paths,
         ratchets::hold,
+        ratchets::documents,
         ratchets::folders,
+        ratchets::retired_names,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -31,7 +31,6 @@ const RETIRED: [(&str, &[&str]); 5] = [
             "Until",
             "Canceller",
             "Door",
-            "State",
             "Tenure",
             "Membership",
             "Hand",

@@ -8,10 +8,10 @@ use std::fmt;
 
 /// How many places each ratchet allows.
 const LIMITS: Limits = Limits {
-    duplicates: 110,
-    wide_lines: 4_731,
-    long_sentences: 683,
-    riddles: 1_999,
+    duplicates: 15,
+    wide_lines: 702,
+    long_sentences: 73,
+    riddles: 425,
 };
 
 /// Bytes that a document may have.

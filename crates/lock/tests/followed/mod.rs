@@ -26,7 +26,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(member: DeadlockMember, latch: latch::Kind, policy: VictimPolicy) -> Self {
+    fn new(member: Variant, latch: latch::Kind, policy: VictimPolicy) -> Self {
         let reference = (ManagerKind::Reference, Inheritance::Off, Fences::Found);
         Self {
             world: World::new(member, latch, policy),
@@ -140,7 +140,7 @@ impl Followed {
 pub(crate) fn follow(
     played: History,
     steps: usize,
-    member: DeadlockMember,
+    member: Variant,
     policy: VictimPolicy,
 ) -> usize {
     let workers = Workers::with_seed(played.seed);
