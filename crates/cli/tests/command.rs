@@ -107,7 +107,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
         (
             &["bench", "txbench", "--stalled", "--updates", "20"],
             1,
-            "Leave --updates out",
+            "leave --updates out",
         ),
         (
             &["bench", "txbench", "--dir", "/no/such/place"],

@@ -94,7 +94,7 @@ fn a_conflict_in_one_process_is_seen_from_another_as_table_json_graph_and_frame(
     assert!(text.contains("a holds X"), "{text}");
     let waits = text.find("b (owner").unwrap();
     assert!(
-        waits < text.find("holds  ").unwrap(),
+        waits < text.find("holder  ").unwrap(),
         "waits come first:\n{text}"
     );
 

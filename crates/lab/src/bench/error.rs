@@ -67,7 +67,7 @@ impl fmt::Display for BenchError {
                 free,
             } => write!(
                 f,
-                "{databases} databases of {} each need more memory than is free, {}; compare fewer at once \
+                "{databases} databases of {} each do not fit into the free memory, {}; compare fewer at once \
                  with --locks, or use fewer rows with --rows",
                 bytes(*each),
                 bytes(*free)

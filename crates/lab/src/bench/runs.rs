@@ -86,7 +86,9 @@ impl Runs {
         let refuse = |what: &str| Err(BenchError::Settings(what.to_owned()));
         let all_lock = runs.systems.iter().all(System::is_locking);
         if !all_lock && runs.mpls.first().is_none_or(|&least| least > 1) {
-            return refuse("--locks none runs one client only; add 1 to --mpl, or leave none out");
+            return refuse(
+                "--locks none runs one client only; add 1 to --mpl, or remove `none` from --locks",
+            );
         }
         if runs.window.is_zero() {
             return refuse("--seconds 0 measures nothing; give 0.1 or more");

@@ -157,8 +157,8 @@ fn check(settings: &Settings) -> Result<(), BenchError> {
     }
     if settings.stalled && !settings.runs.systems.iter().all(System::is_locking) {
         return refuse(
-            "--stalled needs locking, because without it only one transaction can be open; leave none \
-             out of --locks",
+            "--stalled needs locking, because without it only one transaction can be open; remove \
+             `none` from --locks",
         );
     }
     Ok(())

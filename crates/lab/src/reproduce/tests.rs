@@ -26,7 +26,7 @@ fn sheet(id: &'static str, shape: Shape) -> Sheet {
     Sheet {
         id,
         title: "A figure".to_owned(),
-        source: "nobody".to_owned(),
+        source: "a document".to_owned(),
         expect: "Nothing.".to_owned(),
         shape,
         notes: Vec::new(),

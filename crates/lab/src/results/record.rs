@@ -140,7 +140,7 @@ impl ResultRecord {
         {
             return broken(
                 "command",
-                "is empty: say null if no command measures it".to_owned(),
+                "is empty; give null if no command measures it".to_owned(),
             );
         }
         if let Some(commit) = &self.commit
@@ -154,7 +154,7 @@ impl ResultRecord {
         if let Some(date) = &self.date
             && !is_date(date)
         {
-            return broken("date", format!("{date:?} is no day such as 2026-01-31"));
+            return broken("date", format!("{date:?} is not a day such as 2026-01-31"));
         }
         self.check_values()?;
         self.check_readme()

@@ -71,8 +71,8 @@ pub fn check(
         true => Ok(()),
         false => Err(format!(
             "savings and checking add up to {all} cents, not {expected}: {loaded} were loaded, and {} \
-             deposits, {} payments to savings, {} checks and {} penalties were acknowledged, though each balance \
-             is what its transactions made of it: what they did is not what the benchmark says",
+             deposits, {} payments to savings, {} checks and {} penalties were acknowledged. Each balance is \
+             the result of its transactions, so these do not follow the benchmark",
             moved.deposits, moved.saved, moved.checks, moved.penalised
         )),
     }

@@ -69,9 +69,9 @@ impl Workload for Smallbank {
                 "{customers} customers with savings and checking, {chosen}. A transaction finds one or \
                  two of them by name and reads or moves money."
             ),
-            checked: "afterwards every customer is there and is found by name, each balance is what its \
-                      transactions made of it, and all money together is what was loaded, paid in and paid \
-                      out, to the cent."
+            checked: "afterwards every customer is there and is found by name, each balance is the result of its \
+                      transactions, and all money adds up to the amounts loaded, paid in and paid out, to \
+                      the cent."
                 .to_owned(),
             settings: vec![
                 ("customers", json!(customers)),

@@ -67,7 +67,7 @@ impl Booked {
         each_row(db, &HISTORY, |key, row| {
             booked.rows += 1;
             let name = HISTORY.name();
-            let wrong = || format!("row {key:?} of {name} makes no sense: {row:?}");
+            let wrong = || format!("row {key:?} of {name} cannot be decoded: {row:?}");
             booked.add(row).ok_or_else(wrong)
         })?;
         Ok(booked)

@@ -62,7 +62,7 @@ where
     match H::read(&bytes) {
         Some(head) => Ok(Found { head, bytes }),
         None => Err(Failure::Wrong(format!(
-            "row {key:?} of {} makes no sense",
+            "row {key:?} of {} cannot be decoded",
             table.name()
         ))),
     }

@@ -67,8 +67,8 @@ impl Workload for Transfers {
                 auditor::EVERY.as_millis()
             ),
             checked: format!(
-                "every audit finds {} cents, as loaded, and afterwards each account is the result of its transfers \
-                 made of it.",
+                "every audit finds {} cents, as loaded, and afterwards each account is the result of its \
+                 transfers.",
                 self.sum()
             ),
             settings: vec![

@@ -91,7 +91,7 @@ impl Workload for Wisconsin {
             description: format!(
                 "One table of {rows} tuples of {} bytes and an index kept beside it. A transaction is one operation of \
                  document 003: T1 scans the table, T2 scans it for a tenth, T3 scans the index and fetches every \
-                 tuple, T4 a tenth of it, T5 fetches, inserts or deletes one tuple. Of 100, so many are T1 to T5: \
+                 tuple, T4 a tenth of it, T5 fetches, inserts or deletes one tuple. Percentages of T1 to T5: \
                  {mix}.",
                 tuple::TUPLE_BYTES
             ),

@@ -76,10 +76,9 @@ impl Workload for Ycsb {
                 self.mix.description()
             ),
             checked:
-                "every record read is whole while clients run, and a scan comes by every record \
-                      loaded; afterwards the records are \
-                      those loaded and those inserted, each field of each has 100 bytes, and where \
-                      nothing is updated they are the bytes that were written."
+                "while clients run, every record read is complete, and a scan finds every record loaded. \
+                 Afterwards the records are those loaded and inserted, and each field has 100 bytes; \
+                 without updates these are the bytes that were written."
                     .to_owned(),
             settings: vec![
                 ("mix", json!(self.mix.to_string())),

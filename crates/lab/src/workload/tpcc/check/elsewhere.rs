@@ -44,7 +44,7 @@ where
                 "{} is of no district or customer that exists",
                 named(table, key)
             ),
-            None => format!("a key of {name} makes no sense"),
+            None => format!("a key of {name} cannot be decoded"),
         });
     });
     read.map_err(|error| format!("{name} cannot be read: {error}"))

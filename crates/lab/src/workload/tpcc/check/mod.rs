@@ -169,7 +169,7 @@ where
                 (key, _) => {
                     wrong.get_or_insert_with(|| {
                         let key = key.map_or_else(|_| "?".to_owned(), |key| format!("{key:?}"));
-                        format!("row {key} of {} makes no sense: {row:?}", table.name())
+                        format!("row {key} of {} cannot be decoded: {row:?}", table.name())
                     });
                 }
             });
