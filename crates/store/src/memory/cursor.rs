@@ -1,13 +1,13 @@
-//! Going through the records of a table in order.
+//! Cursors: the records of a table in order.
 //!
-//! A cursor reads a few entries of a leaf at one version, asks the processor to fetch their records,
-//! and hands them out one by one with a token each. Fetching early is what makes a scan fast: in a
+//! A cursor reads a few entries of a leaf at one version, asks the processor to fetch their
+//! records, and returns them one by one with a token each. Fetching early makes a scan fast: in a
 //! table larger than the caches every record is a miss, and several misses at once take hardly
-//! longer than one. A value that was updated lies elsewhere and is a miss of its own, behind that of its record:
-//! so it is asked for when its record may be near, two steps later.
+//! longer than one. A value that was updated is elsewhere and is a miss of its own, behind that of
+//! its record. So it is fetched when its record may have arrived, two steps later.
 //!
-//! When the leaf changed in the meantime, the cursor goes down again from the record it handed out
-//! last. So each token says what lies between two records handed out, whatever happened between.
+//! If the leaf changed in the meantime, the cursor descends again from the record it returned last.
+//! So each token tells what is between two returned records, whatever happened between.
 
 use super::index::descend::{self, Target};
 use super::index::walk::{self, Direction, Token, WalkPosition};
@@ -19,12 +19,13 @@ use foxton_sync::latch::Version;
 use std::fmt;
 use std::ops::Bound;
 
-/// Entries read from a leaf at a time.
+/// Number of entries read from a leaf at a time.
 const BATCH: usize = 16;
 
-/// Records fetched ahead of the one handed out.
+/// Number of records fetched ahead of the returned one.
 const RECORDS_AHEAD: usize = 4;
-/// How far ahead is the record whose value is fetched, if it lies elsewhere: less far, for the record says where.
+/// Distance ahead of the record whose value is fetched, if it is elsewhere: shorter, because the
+/// record says where.
 const VALUE_AHEAD: usize = 2;
 
 /// A position between two records, moving one way.
@@ -60,17 +61,18 @@ pub struct RecordCursor<'g, 'k, const N: usize> {
     batch: [Option<RecordPointer<'g>>; BATCH],
     used: usize,
     filled: usize,
-    /// Whether the value of one of those that began a batch lay elsewhere. If not, others are not asked for.
+    /// True if the value of one of the records that began a batch was elsewhere. If not, the values
+    /// of others are not fetched.
     values_elsewhere: bool,
-    /// Whether the last step found no record.
+    /// True if the last step found no record.
     ended: bool,
-    /// Where to stop, and whether what is there belongs to it.
+    /// The end, and whether a record there belongs to the range.
     end: Option<(SearchKey<'k>, bool)>,
-    /// Whether what follows the batch lies past the end.
+    /// True if everything behind the batch is past the end.
     is_last: bool,
 }
 
-/// A leaf at a version, and which of its entries come next.
+/// A leaf at a version, and its next entries.
 #[derive(Clone, Copy)]
 struct LeafPosition<'g, const N: usize> {
     node: &'g IndexNode<N>,
@@ -109,8 +111,8 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// Stops at `end`, in the direction of the cursor, without a look at the record past it. For
-    /// [`RecordCursor::next_record`] alone: nothing proves what lies past the last record.
+    /// Stops at `end`, in the direction of the cursor, without reading the record past it. For
+    /// [`RecordCursor::next_record`] alone: nothing proves what is past the last record.
     #[inline]
     #[must_use]
     pub fn until(mut self, end: Bound<&'k [u8]>) -> Self {
@@ -122,8 +124,9 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         self
     }
 
-    /// The next record, and no proof: for whoever knows that nothing comes or goes between the ends
-    /// of the cursor meanwhile, and has less than half the work. At the end `None`, for good.
+    /// Returns the next record, without proof: for a caller that knows that no record between the
+    /// ends of the cursor is inserted or removed meanwhile. Takes less than half the work. At the
+    /// end returns `None`, for good.
     #[inline]
     pub fn next_record(&mut self) -> Option<&'g Record> {
         if self.used == self.filled && (self.is_last || !self.refill()) {
@@ -137,8 +140,8 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         Some(record)
     }
 
-    /// The next record, and the proof that nothing lies between it and the record before (or the
-    /// place where the cursor began). At the end there is no record, but a token all the same; asked
+    /// Returns the next record, and the proof that nothing is between it and the record before (or
+    /// the start of the cursor). At the end there is no record, but a token all the same; called
     /// again, the cursor looks again.
     #[inline]
     pub fn advance(&mut self) -> WalkPosition<'g> {
@@ -163,9 +166,9 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// Asks for what is handed out a few steps later. Past the filled ones lie old ones, which do no harm: whatever was
-    /// found in a leaf is there as long as the guard, though it was never handed out ("Why every pointer found may be
-    /// followed" in `node.rs`).
+    /// Fetches the record that is returned a few steps later. Past the filled entries are old ones,
+    /// which do no harm. A record found in a leaf is there as long as the guard, even if it was
+    /// never returned ("Why every pointer found may be followed" in `node.rs`).
     #[inline(always)]
     fn fetch_ahead(&self) {
         if let Some(Some(ahead)) = self.batch.get(self.used + RECORDS_AHEAD) {
@@ -178,9 +181,9 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// Takes the last step back: the record handed out last does not count, and the next call of
-    /// [`RecordCursor::advance`] looks anew after the one before it. For a token that was not unchanged.
-    /// One step can be taken back, not two.
+    /// Takes the last step back: the record returned last does not count, and the next call of
+    /// [`RecordCursor::advance`] looks anew after the one before it. For a token that was not
+    /// unchanged. One step can be taken back, not two.
     pub fn step_back(&mut self) {
         if !self.ended {
             self.last = self.before_last;
@@ -204,14 +207,14 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// Reads the next entries, or finds that there are none.
+    /// Reads the next entries; returns false if there are none.
     #[inline(never)]
     fn refill(&mut self) -> bool {
         let mut backoff = Backoff::new();
         loop {
             match self.try_refill() {
                 Some(found) => return found,
-                // Somebody changed the leaf: begin again after what was handed out.
+                // Another thread changed the leaf: begin again after the last returned record.
                 None => {
                     self.leaf = None;
                     backoff.snooze();
@@ -220,7 +223,7 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// `None` if somebody was in the way.
+    /// `None` if another thread interfered.
     fn try_refill(&mut self) -> Option<bool> {
         let mut at = match self.leaf {
             Some(at) => at,
@@ -263,7 +266,7 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// The leaf and slot to go on from.
+    /// Returns the leaf and slot to continue from.
     fn seek(&self) -> LeafPosition<'g, N> {
         let from = match self.last {
             Some(record) => Bound::Excluded(record.key()),
@@ -299,7 +302,7 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// The slots of a leaf that lie before the end, and whether it lies in this leaf.
+    /// Returns the slots of a leaf that are before the end, and whether the end is in this leaf.
     #[inline]
     fn slots_until_end(&self, leaf: &IndexNode<N>, count: usize) -> (usize, usize, bool) {
         let Some((search_key, included)) = self.end else {
@@ -316,7 +319,7 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
     }
 
-    /// Fills the batch from one leaf. Returns whether there was anything.
+    /// Fills the batch from one leaf. Returns whether there was any entry.
     fn read(&mut self, at: &mut LeafPosition<'g, N>) -> bool {
         let count = at.node.count();
         let (low, high, ends) = self.slots_until_end(at.node, count);
@@ -345,7 +348,7 @@ impl<'g, 'k, const N: usize> RecordCursor<'g, 'k, N> {
         }
         let first = batch.iter().take(RECORDS_AHEAD).flatten();
         first.for_each(|pointer| pointer.prefetch());
-        // Touched before the version is looked at, as keys are in a search: see `fetch_ahead`.
+        // Touched before the version is checked, as keys are in a search: see `fetch_ahead`.
         let nearest = batch.iter().take(VALUE_AHEAD).flatten();
         nearest.for_each(|pointer| self.values_elsewhere |= pointer.prefetch_value());
         let neighbour = match self.direction {

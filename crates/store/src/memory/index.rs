@@ -1,10 +1,10 @@
-//! The tree over the nodes: finding leaves, and changing them.
+//! The index: finding leaves of the tree, and changing them.
 //!
-//! Readers go down by versions: they read the latch of a child, then ask whether the parent is still
-//! as it was, and only then believe that this was the child to go to. Whoever changes something does
-//! the same, and latches only what is changed, by a `try_lock` at the version that was read. If that
-//! fails, somebody else was here, and the descent begins again: nobody waits while holding anything,
-//! so nothing can deadlock.
+//! Readers descend by versions: they read the latch of a child, then check whether the parent is
+//! unchanged, and only then believe that this was the right child. A writer does the same, and
+//! latches only the nodes it changes, by a `try_lock` at the version that was read. If that fails,
+//! another thread was here, and the descent begins again. No thread waits while holding a latch, so
+//! there can be no deadlock.
 //!
 //! The order of the modules below is the ladder.
 
@@ -14,14 +14,14 @@ pub(super) mod descend;
 /// From a leaf to its neighbours, and proof that nothing was missed.
 pub(super) mod walk;
 
-/// Making room.
+/// Splits of full nodes.
 pub(super) mod split;
 
-/// New records.
+/// Insertion of records.
 pub(super) mod insert;
 
-/// Taking empty leaves out.
+/// Unlinking of empty leaves.
 pub(super) mod shrink;
 
-/// Records that go.
+/// Removal of records.
 pub(super) mod remove;

@@ -1,51 +1,64 @@
-//! The room behind a record's key: who may put a value there.
+//! Inline slot: the space behind a record's key for its value.
 //!
-//! A record that is made with a value has that behind its key. A value is never changed, since somebody may be reading it; so the next
-//! one is made elsewhere, and the room is empty. It was left empty for good once, and then every row that had
-//! ever been updated was two places in memory to fetch, and every update a block to be found and freed. Now the next update but one goes
-//! back into the room, if by then nobody can be reading there any more: of rows that are updated now and then, a
-//! half has its value behind its key.
+//! A record that is made with a value has it behind its key. A value is never changed, because a
+//! thread may be reading it; so the next value is made elsewhere, and the slot is vacant. If it
+//! stayed vacant, every row that was ever updated would be two places in memory to fetch, and every
+//! update would allocate and free a block. So a later update writes into the slot again, if by then
+//! no thread can be reading there any more. Of rows that are updated now and then, half have their
+//! value behind their key.
 //!
 //! # State
 //!
-//! One word: 0 while the room is in use, else twice the epoch at which its value was taken out, and one, cut to 32 bits.
+//! One word: 0 while the slot is in use. Otherwise it is twice the epoch at which its value was
+//! taken out, plus one, cut to 32 bits.
 //!
 //! # Invariants
 //!
-//! * I6  While the word is 0 the room belongs to somebody: to the record whose pointer leads there, or to a thread that is about
-//!   to make it lead there, or that has just taken it out. While it is not 0 nothing leads there.
-//! * I7  The word leaves 0 by a store of whoever took the value out, and comes back to it by an exchange, which one of all that try succeeds in.
-//! * I8  The room is written by whoever claimed it, which wants two epochs to have passed since its value was taken out; until somebody
-//!   claims it, that value stays as it was and can be put back.
+//! * I6  While the word is 0 the slot has an owner. That is the record whose pointer leads there,
+//!   or a thread that is about to make it lead there, or that has just taken its value out. While
+//!   the word is not 0 no pointer leads there.
+//! * I7  The thread that took the value out stores the word that is not 0. The word becomes 0 again
+//!   by an exchange, in which one of all that try succeeds.
+//! * I8  Only a claimer writes the slot, and a claim requires that two epochs have passed since its
+//!   value was taken out. Until a claim, that value stays as it was and can be restored.
 //!
-//! # Why nobody reads what is written
+//! # Why no thread reads what is written
 //!
-//! Who reads a value in the room borrows the record, and so is pinned since before it found the pointer (I2 of `record.rs`), for as long as it
-//! reads. Taking the value out, a fence, and reading the epoch e (`Participant::stamp`) is what retiring it would be, and claiming at e + 2 is
-//! what freeing it would be (I3 and I4 of `foxton_sync::epoch`): by the argument there all who found it are gone.
+//! A reader of a value in the slot borrows the record, and so is pinned since before it found the
+//! pointer (I2 of `record.rs`), for as long as it reads. Taking the value out, a fence, and reading
+//! the epoch e (`Participant::stamp`) correspond to retiring it, and claiming at e + 2 corresponds
+//! to freeing it (I3 and I4 of `foxton_sync::epoch`). By the argument there all that found it are
+//! gone.
 //!
-//! *The epoch is cut.* Of epochs the word has 31 bits. The age of what was taken out at e, seen at epoch n, is n - e, never less than
-//! 0 (O3). Cut to 31 bits it is that or less, so what looks two epochs old is two epochs old or more. Room whose age is a little more than a multiple of two
-//! thousand million looks too young for a moment, and is left alone.
+//! *The epoch is cut.* The word has 31 bits of the epoch. The age of a value taken out at e, seen
+//! at epoch n, is n - e, never less than 0 (O3). Cut to 31 bits it is that or less, so a value that
+//! looks two epochs old is two epochs old or more. A slot whose age is a little more than a
+//! multiple of two thousand million looks too young for a moment, and is left alone.
 //!
-//! *Two claims of the same word.* Between the look at the word and the exchange, the value may have been put back and taken out anew, at an
-//! epoch that looks the same. Whoever took it out is pinned meanwhile. If the claimer saw epoch e + 2, that pin began at e + 1 or later, so what is noted is
-//! another epoch than e.
+//! *Two claims of the same word.* Between reading the word and the exchange, the value may have
+//! been restored and taken out anew, at an epoch that looks the same. The thread that took it out
+//! is pinned meanwhile. If the claimer saw epoch e + 2, that pin began at e + 1 or later, so the
+//! recorded epoch is another than e.
 //!
-//! # Why a value that is to be put back is not lost
+//! # Why a value that may be restored is not lost
 //!
-//! A transaction that replaced a value may want it back. Nobody else writes the row until it has ended, if rows are locked; it may itself,
-//! and by then the epochs have passed. So whoever claims says since when it keeps what it replaces, an epoch
-//! of before its first change: what was taken out then or later is not claimed. (Its own were, and their age is not more than what has passed since that first
-//! epoch. If that is more than 31 bits hold, no age is above it, and nothing is claimed.) Without locks a value can be lost so, and putting it
-//! back fails; memory is safe all the same (I8).
+//! A transaction that replaced a value may restore it. If rows are locked, no other writes the row
+//! until it has ended; it may itself, and by then the epochs have passed. So a claimer gives the
+//! epoch since when it keeps what it replaces, an epoch before its first change: a value taken out
+//! then or later is not claimed. Its own values were taken out later, and their age is not more
+//! than what has passed since that first epoch. If that is more than 31 bits hold, no age is above
+//! it, and nothing is claimed. Without locks a value can be lost so, and restoring it fails; memory
+//! is safe all the same (I8).
+//! safe all the same (I8).
 //!
 //! # Orderings
 //!
-//! * O3  `leave` (Release) to the look in `claim` (Acquire): whoever sees an epoch noted sees no older one itself, and so no age below 0.
-//!   The fence in `Participant::stamp` comes before the epoch is read, so the store needs its own order; to the checker
-//!   the fence would do, and no model shows the difference.
-//! * O4  the exchanges in `claim` and `take_back` (Acquire), to `leave` (Release): who has the room comes after all that was done in it.
+//! * O3  `vacate` (Release) to the load in `claim` (Acquire): a thread that sees a recorded epoch
+//!   sees no older one itself, and so no age below 0. The fence in `Participant::stamp` comes
+//!   before the epoch is read, so the store needs its own order. To the checker the fence would do,
+//!   and no model shows the difference.
+//! * O4  the exchanges in `claim` and `restore` (Acquire), to `vacate` (Release): the new owner of
+//!   the slot comes after all that was done in it.
 
 use foxton_sync::epoch::{Participant, Stamp};
 use foxton_sync::shim::{AtomicU32, Ordering};
@@ -56,13 +69,13 @@ const VACATED: u32 = 1;
 /// Bits of an epoch that the word has.
 const EPOCH_MASK: u32 = u32::MAX >> 1;
 
-/// Epochs after which nobody can be reading.
+/// Number of epochs after which no thread can be reading.
 const SAFE_AGE: u32 = 2;
 
 /// See the [module](self).
 pub(super) struct InlineSlot(AtomicU32);
 
-/// How the room was left, by whoever took its value out.
+/// The word of a vacated slot, as stored by the thread that took its value out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VacateStamp(u32);
 
@@ -71,7 +84,7 @@ impl InlineSlot {
         Self(AtomicU32::new(IN_USE))
     }
 
-    /// Notes that the value was taken out. For whoever did so, and still has the room.
+    /// Records that the value was taken out. For the thread that did so, and still owns the slot.
     #[inline]
     pub(super) fn vacate(&self, participant: &Participant) -> VacateStamp {
         let epoch = participant.stamp().epoch() as u32; // Cut on purpose.
@@ -80,13 +93,13 @@ impl InlineSlot {
         VacateStamp(vacated)
     }
 
-    /// Whether it is as it was left: nobody has used it since.
+    /// True if it is as it was vacated: no thread has used it since.
     pub(super) fn is_as_left(&self, vacated: VacateStamp) -> bool {
         // Relaxed: a hint; the exchange decides.
         self.0.load(Ordering::Relaxed) == vacated.0
     }
 
-    /// Takes the room to have it lead to the value that was left there. Says whether that is still there.
+    /// Takes the slot for the value that was left there. Returns whether that is still there.
     pub(super) fn restore(&self, vacated: VacateStamp) -> bool {
         // Site: "record value".
         let taken = self.0.compare_exchange(
@@ -98,8 +111,8 @@ impl InlineSlot {
         taken.is_ok()
     }
 
-    /// Takes the room to write into it. Says whether it may be written: nobody has it, nobody can be reading what was
-    /// left there, and that was left before `kept_since`.
+    /// Takes the slot to write into it. Returns whether it may be written: it is vacant, no thread
+    /// can be reading the value left there, and that was taken out before `kept_since`.
     #[inline]
     pub(super) fn claim(&self, participant: &Participant, kept_since: Stamp) -> bool {
         let vacated = self.0.load(Ordering::Acquire); // O3
@@ -119,15 +132,15 @@ impl InlineSlot {
         taken.is_ok()
     }
 
-    /// Whether somebody has it.
+    /// True if it has an owner.
     pub(super) fn is_in_use(&self) -> bool {
-        // Relaxed: for when nobody else is here.
+        // Relaxed: for callers without concurrent writers.
         self.0.load(Ordering::Relaxed) == IN_USE
     }
 }
 
-/// Whether what was taken out at an epoch of which the last bits are `vacated` may be overwritten at `now` by somebody who keeps what was
-/// there at `kept_since`.
+/// True if a value taken out at an epoch with the last bits `left` may be overwritten at `now` by a
+/// thread that keeps the values since `kept_since`.
 #[inline]
 fn may_claim(vacated: u32, now: Stamp, kept_since: Stamp) -> bool {
     let age = (now.epoch() as u32).wrapping_sub(vacated) & EPOCH_MASK; // Cut on purpose.
@@ -139,13 +152,14 @@ fn may_claim(vacated: u32, now: Stamp, kept_since: Stamp) -> bool {
 mod tests {
     use super::*;
 
-    /// Of what was taken out at `vacated` whoever keeps what was there at `kept_since` may overwrite it at `now`.
+    /// True if a value taken out at `left` may be overwritten at `now` by a thread that keeps the
+    /// values since `kept_since`.
     fn may(vacated: u64, now: u64, kept_since: u64) -> bool {
         let cut = (vacated as u32) << 1 >> 1;
         may_claim(cut, Stamp::from_epoch(now), Stamp::from_epoch(kept_since))
     }
 
-    /// Epochs about every place where bits are carried.
+    /// Epochs around every place where bits are carried.
     fn epochs() -> impl Iterator<Item = u64> {
         let edges = [0, 1_u64 << 30, 1 << 31, 1 << 32, 3 << 31, 1 << 33, 1 << 40];
         edges.into_iter().flat_map(|edge| {

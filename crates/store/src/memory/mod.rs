@@ -1,18 +1,19 @@
-//! Tables that live in memory.
+//! Tables in memory.
 //!
-//! A `RecordTable` is an ordered map from byte-string keys to `Record`s. A record stays at its address
-//! for as long as it is in the table, and carries an anchor, a word for whoever uses the table: `foxton` keeps there up to
-//! where the log must be durable before somebody who has read the record may be told that they committed. Its
-//! value is a pointer to immutable bytes, exchanged as a whole; a record without a value is a *ghost*.
-//! The index over the records is a B+tree whose readers write no shared memory.
+//! A `RecordTable` is an ordered map from byte-string keys to `Record`s. A record stays at its
+//! address for as long as it is in the table. It carries a commit stamp, a word for the table's
+//! user: `foxton` keeps there the log position that must be durable before a reader of the record
+//! may report a commit. Its value is a pointer to immutable bytes, exchanged as a whole; a record
+//! without a value is a *ghost*. The index over the records is a B+tree whose readers write no
+//! shared memory.
 //!
-//! | file | what is argued there |
+//! | file | argument |
 //! | --- | --- |
-//! | `value`, `record` | why no value is freed while somebody reads it, whatever callers do |
-//! | `inline_slot` | nor overwritten, and how none is lost that is wanted back |
-//! | `node` | why every pointer found may be followed |
-//! | `index/descend` | why the leaf found is the right one |
-//! | `index/walk` | what a token proves, and why nothing slips into a locked gap |
+//! | `value`, `record` | no value is freed while a thread reads it, whatever callers do |
+//! | `inline_slot` | nor overwritten, and no value is lost that may be restored |
+//! | `node` | every pointer found may be followed |
+//! | `index/descend` | the leaf found is the right one |
+//! | `index/walk` | the meaning of a token; no insert slips into a locked gap |
 //!
 //! The order of the modules below is the ladder.
 

@@ -1,4 +1,4 @@
-//! Nodes of the index, and everything that could go wrong with their memory.
+//! Index nodes, and the safety of their memory.
 //!
 //! # State
 //!
@@ -8,45 +8,46 @@
 //!   latch | count | level | low key | next | prev | prefix | N heads | N tagged pointers
 //! ```
 //!
-//! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`search_key.rs`) behind the node's
-//! prefix (`prefix.rs`), and
-//! its address; the tag lies in the low four bits of the address. Slot i of a branch stands for a
-//! child: head and tag of the child's *low key*, and its address. Keys of the child are not below its
-//! low key, and keys of its left neighbour are. Slot 0 stands for everything below slot 1, has head 0,
-//! and its tag is never looked at. So a branch with c slots has c children and c - 1 separators.
+//! Slot i < count of a leaf (level 0) stands for a record. It has the head and the tag of the
+//! record's key (`search_key.rs`) behind the node's prefix (`prefix.rs`), and the record's address;
+//! the tag is in the low four bits of the address. Slot i of a branch stands for a child: head and
+//! tag of the child's *low key*, and its address. Keys of the child are not below its low key, and
+//! keys of its left neighbour are. Slot 0 stands for everything below slot 1, has head 0, and its
+//! tag is never read. So a branch with c slots has c children and c - 1 separators.
 //!
 //! Leaves are linked both ways; `next` and `prev` of a branch are null.
 //!
 //! # Invariants
 //!
 //! * I1  Level and low key never change. A child is one level below its parent.
-//! * I2  Everything else in a node that others can reach changes only while its latch is held, and
-//!   the latch is given back with a new version.
-//! * I3  While no latch is held: a record is in at most one slot of the tree; a node is in exactly one
-//!   slot, or is the root; and for leaves, `a.next` is `b` exactly if `b.prev` is `a`. Slots at or
-//!   above the count are null, with the largest head.
-//! * I4  A record is retired by whoever took it out of its slot; a node by whoever took it out of its
-//!   slot and its neighbours' links, empty, while holding its latch. So once something is retired, no
-//!   node that can still be reached points to it.
-//! * I5  What a node that was taken out points to (its neighbours) may be retired later than the node,
-//!   never earlier.
-//! * I6  A `&'g IndexNode` is borrowed from a guard that pins the domain in which nodes and records of its
-//!   tree are retired.
+//! * I2  Everything else in a node that other threads can reach changes only while its latch is
+//!   held, and the latch is released with a new version.
+//! * I3  While no latch is held, three things hold. A record is in at most one slot of the tree. A
+//!   node is in exactly one slot, or is the root. For leaves, `a.next` is `b` exactly if `b.prev`
+//!   is `a`. Slots at or above the count are null, with the largest head.
+//! * I4  The thread that took a record out of its slot retires it. The thread that took a node out
+//!   of its slot and its neighbours' links, empty, retires it while holding its latch. So once an
+//!   object is retired, no node that can still be reached points to it.
+//! * I5  The neighbours that an unlinked node points to may be retired later than the node, never
+//!   earlier.
+//! * I6  A `&'g IndexNode` is borrowed from a guard that pins the domain in which nodes and records
+//!   of its tree are retired.
 //!
 //! # Why every pointer found may be followed
 //!
-//! A reader found pointer p in node n, perhaps half-way through somebody's change, and has not
-//! validated anything yet. It is pinned (I6) since before it found n. If what p points to was retired
-//! after the reader pinned, it is not freed while the reader is pinned. If it was retired before, then n
-//! did not point to it any more when the reader pinned, provided n itself could still be reached then
-//! (I4); and if n had been taken out before, the reader would not have found n. A node taken out after
-//! the reader pinned points to what was retired later than it (I5). So p is good. What p says may be
-//! outdated, and only the version tells.
+//! A reader found pointer p in node n, perhaps half-way through another thread's change, and has
+//! not validated anything yet. It is pinned (I6) since before it found n. If p's target was retired
+//! after the reader pinned, it is not freed while the reader is pinned. If it was retired before,
+//! then n did not point to it any more when the reader pinned, provided n itself could still be
+//! reached then (I4). And if n had been taken out before, the reader would not have found n. A node
+//! taken out after the reader pinned points to objects retired later than it (I5). So p is good.
+//! The content that p leads to may be outdated, and only the version tells.
 //!
 //! # Orderings
 //!
-//! * O1  `publish` (Release) to `follow` (Acquire): who finds a pointer sees the record or node as it
-//!   was made. The latch alone would not do: pointers are followed before the version is validated.
+//! * O1  `publish` (Release) to `follow` (Acquire): a thread that finds a pointer sees the record
+//!   or node as it was made. The latch alone would not do: pointers are followed before the version
+//!   is validated.
 
 use super::record::{self, RecordPointer};
 use super::search_key::{self, LONG, SearchKey};
@@ -68,7 +69,7 @@ const TAG_BITS: usize = record::ALIGN - 1;
 
 const _: () = assert!(LONG <= TAG_BITS);
 
-/// A leaf or a branch with room for `N` records or children.
+/// A leaf or a branch with space for `N` records or children.
 #[repr(C, align(64))]
 pub(super) struct IndexNode<const N: usize> {
     latch: VersionLatch,
@@ -91,23 +92,22 @@ const _: () = assert!(std::mem::offset_of!(IndexNode<64>, heads) == 64);
 #[repr(C, align(64))]
 struct AlignedLines<T>(T);
 
-/// The head of a slot that is not in use: above all others, so that searches need not know the
-/// count.
+/// The head of an unused slot: above all others, so that searches need not know the count.
 const UNUSED: u64 = u64::MAX;
 
-/// Makes what `pointer` points to visible together with it.
+/// Makes the target of `pointer` visible together with it.
 #[inline]
 fn publish<T>(place: &AtomicPtr<T>, pointer: *mut T) {
     place.store(pointer, Ordering::Release); // O1
 }
 
-/// The pointer at `place`, good to be followed.
+/// Returns the pointer at `place`, good to be followed.
 #[inline]
 fn follow<T>(place: &AtomicPtr<T>) -> *mut T {
     place.load(Ordering::Acquire) // O1
 }
 
-/// The address without its tag.
+/// Returns the address without its tag.
 #[inline]
 fn untagged(slot: *mut u8) -> *mut u8 {
     slot.map_addr(|address| address & !TAG_BITS)
@@ -152,7 +152,7 @@ impl<const N: usize> IndexNode<N> {
         })
     }
 
-    /// The latch, for whoever wants to wait for it or to validate later.
+    /// The latch, for callers that wait for it or validate later.
     #[inline]
     pub(super) fn latch(&self) -> &VersionLatch {
         &self.latch
@@ -164,12 +164,12 @@ impl<const N: usize> IndexNode<N> {
         self.level
     }
 
-    /// The key that separates this node from its left neighbour; empty for the leftmost.
+    /// Returns the key that separates this node from its left neighbour; empty for the leftmost.
     pub(super) fn low(&self) -> &[u8] {
         &self.low
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     #[inline]
     pub(super) fn count(&self) -> usize {
         // Relaxed: validated by the version, like everything read here.
@@ -181,20 +181,20 @@ impl<const N: usize> IndexNode<N> {
         self.count() == N
     }
 
-    /// The head in slot `index`.
+    /// Returns the head in slot `index`.
     #[inline]
     pub(super) fn head(&self, index: usize) -> u64 {
         // Relaxed: validated by the version.
         self.heads.0[index].load(Ordering::Relaxed)
     }
 
-    /// The tag in slot `index`.
+    /// Returns the tag in slot `index`.
     pub(super) fn tag(&self, index: usize) -> usize {
         tag_of(follow(&self.slots[index]))
     }
 
-    /// How the key in slot `index` stands to one of the same head, of which `rest` is what comes behind a prefix of so
-    /// many bytes.
+    /// Compares the key in slot `index` with one of the same head, of which `rest` is the part
+    /// behind a prefix of so many bytes.
     #[inline]
     pub(super) fn compare_tie(
         &self,
@@ -207,12 +207,12 @@ impl<const N: usize> IndexNode<N> {
         if tag != LONG || rest.tag != LONG {
             return tag.cmp(&rest.tag);
         }
-        // While the prefix changes, what is found here may be a key that is shorter.
+        // While the prefix changes, the key found here may be shorter.
         let there = self.long_key(slot).get(prefix + search_key::HEAD_BYTES..);
         there.unwrap_or_default().cmp(rest.rest())
     }
 
-    /// The key behind a slot whose tag is [`LONG`].
+    /// Returns the key of a slot whose tag is [`LONG`].
     fn long_key(&self, slot: *mut u8) -> &[u8] {
         let address = NonNull::new(untagged(slot)).expect("a tag stands beside an address");
         if self.level == 0 {
@@ -224,8 +224,8 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// The record in slot `index` of a leaf. `None` if there is none, which a reader sees only
-    /// while the node changes.
+    /// Returns the record in slot `index` of a leaf. `None` if there is none, which a reader sees
+    /// only while the node changes.
     #[inline]
     pub(super) fn pointer(&self, index: usize) -> Option<RecordPointer<'_>> {
         debug_assert_eq!(self.level, 0, "records are in leaves");
@@ -235,7 +235,7 @@ impl<const N: usize> IndexNode<N> {
         Some(unsafe { RecordPointer::new(address) })
     }
 
-    /// The child in slot `index` of a branch. `None` as for [`IndexNode::pointer`].
+    /// Returns the child in slot `index` of a branch. `None` as for [`IndexNode::pointer`].
     #[inline]
     pub(super) fn child(&self, index: usize) -> Option<&Self> {
         debug_assert_ne!(self.level, 0, "children are in branches");
@@ -244,19 +244,19 @@ impl<const N: usize> IndexNode<N> {
         Some(unsafe { address.cast::<Self>().as_ref() })
     }
 
-    /// The children of a branch that were found.
+    /// Returns the children of a branch that were found.
     pub(super) fn children(&self) -> impl Iterator<Item = &Self> {
         (0..self.count()).filter_map(|slot| self.child(slot))
     }
 
-    /// The leaf to the right.
+    /// Returns the leaf to the right.
     #[inline]
     pub(super) fn next(&self) -> Option<&Self> {
         // SAFETY: links point to nodes, good for as long as we are borrowed.
         NonNull::new(follow(&self.next)).map(|node| unsafe { node.as_ref() })
     }
 
-    /// The leaf to the left.
+    /// Returns the leaf to the left.
     #[inline]
     pub(super) fn prev(&self) -> Option<&Self> {
         // SAFETY: links point to nodes, good for as long as we are borrowed.
@@ -278,7 +278,8 @@ impl<const N: usize> IndexNode<N> {
     }
 }
 
-/// Writing: by whoever holds the latch, or made the node and has not shown it yet.
+/// Writing: by the holder of the latch, or by the thread that made the node and has not published
+/// it yet.
 impl<const N: usize> IndexNode<N> {
     fn set_count(&self, count: usize) {
         let count = u32::try_from(count).expect("N is small");
@@ -292,7 +293,7 @@ impl<const N: usize> IndexNode<N> {
         publish(&self.slots[index], slot);
     }
 
-    /// The same for one whose address stays.
+    /// The same for a slot whose address stays.
     fn set_key(&self, index: usize, head: u64, tag: usize) {
         let address = untagged(follow(&self.slots[index]));
         self.set_slot(index, head, tagged(address, tag));
@@ -313,7 +314,7 @@ impl<const N: usize> IndexNode<N> {
             index <= count && count < N,
             "a slot is inserted where there is room"
         );
-        // The first child of a branch has no key that is looked at.
+        // The key of a branch's first child is never read.
         if self.level == 0 || index > 0 {
             self.fit_prefix(key);
         }
@@ -348,7 +349,7 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// The pointer as it was made, good for freeing, too: `IndexNode::share` exposed it.
+    /// Returns the pointer as it was made, also good for freeing: `IndexNode::share` exposed it.
     fn address(&self) -> *mut Self {
         ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr())
     }
@@ -363,7 +364,8 @@ impl<const N: usize> IndexNode<N> {
 
 #[cfg(all(test, loom))]
 mod models {
-    //! The ordering O1, on nodes alone: pointers are followed without asking any version.
+    //! Models of the ordering O1, on nodes alone: pointers are followed without checking any
+    //! version.
 
     use super::*;
     use crate::memory::record::NewRecord;

@@ -5,58 +5,64 @@
 //! One allocation, aligned to 16 so that the index has four bits of each pointer for a tag:
 //!
 //! ```text
-//!    0        8        16       24           28          30       31       32
-//!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
-//!   | anchor | value  | domain room | tail bytes | key bytes | linked | inside | key  | pad4 | block   |
-//!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
-//!                |                                                                      ^
-//!                +---- first here, if the record was made with a value -----------------+
-//!                      null: a ghost; lowest bit set: a block somewhere else
+//!   0              8       16       20            24           28          30       31
+//!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
+//!   | commit stamp | value | domain | inline slot | tail bytes | key bytes | linked | has slot |
+//!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
+//!                      |
+//!   32                 |
+//!   +-----+------+-------+
+//!   | key | pad4 | block | <-- first here, if the record was made with a value
+//!   +-----+------+-------+     null: a ghost; lowest bit set: a block elsewhere
 //! ```
 //!
-//! The first value lies behind the key, so that reading a loaded row touches adjacent cache lines
-//! and costs one allocation. The next one lies elsewhere, since readers may still be there; then the room behind the
-//! key is used again (`inline_slot.rs`). It goes when the record goes.
+//! The first value is behind the key, so that reading a loaded row touches adjacent cache lines and
+//! costs one allocation. The next one is elsewhere, because readers may still be there; then the
+//! space behind the key is used again (`inline_slot.rs`). It is freed with the record.
 //!
 //! # Invariants
 //!
 //! * I1  Key, domain and the length of the tail never change once the record is in a table.
 //! * I2  A `&Record` is only ever borrowed from a pinned guard of the domain in which the record
-//!   will be retired, and from the table. So while it lives, the record is not freed.
+//!   will be retired, and from the table. So while it exists, the record is not freed.
 //! * I3  `value` owns the block it points to (I2 of `value.rs`): putting one in takes the
 //!   `ValueBlock`, taking one out makes a `ValueBlock`, both by one exchange.
 //! * I4  A block that came out of a record goes back into that record or nowhere.
-//! * I5  A record is freed once: by `NewRecord` if it never came into a table, else by whoever took
-//!   it out of its slot, through the epoch, or by the table's drop.
+//! * I5  A record is freed once: by `NewRecord` if it never was in a table, otherwise by the thread
+//!   that took it out of its slot, through the epoch, or by the table's drop.
 //!
 //! # Why nothing is freed too early, whatever callers do
 //!
-//! A reader finds the pointer `value` to block B by a hazard of the domain, which protects B from then on, and is pinned
-//! meanwhile (I2). B leaves the record only into a `ValueBlock` that knows it was `Taken` (I3), and from there:
+//! A reader finds the pointer `value` to block B by a hazard of the domain, which protects B from
+//! then on, and is pinned meanwhile (I2). B leaves the record only into a `ValueBlock` that knows
+//! it was `Taken` (I3), and from there:
 //!
-//! * dropped: leaked. Retired: behind hazards of the same domain, so freed when our reader has let go.
+//! * dropped: leaked. Retired: hazard-protected in the same domain, so freed after our reader has
+//!   released its hazard.
 //! * put back into the record (I4): as before.
-//! * put into another record: cannot be; the addresses differ, and `swap` panics. If they are
-//!   equal, since the record was freed and another made in its place: it was freed after every
+//! * put into another record: cannot be; the addresses differ, and `swap` panics. They may be
+//!   equal, if the record was freed and another made in its place. But it was freed after every
 //!   reader of it was gone, and so was every reader of B, which left it earlier.
 //!
 //! If B is freed together with the record, the record was retired (or the table dropped), and our
 //! reader still borrows it, so neither has happened (I2).
 //!
-//! The block inside is named by the address of the record and how its room was left. It is put back only into a record at
-//! that address whose room was left so; its memory is that record's own, so the pointer is good even
-//! if it is another record than the one the handle came from.
+//! The inline block is named by the address of the record and the stamp with which its slot was
+//! vacated. It is put back only into a record at that address whose slot was vacated with that
+//! stamp. Its memory is that record's own, so the pointer is good even if it is another record than
+//! the one the handle came from.
 //!
-//! Two writers that do not lock lose updates. They cannot lose memory: each block that went in comes
-//! out into exactly one pair of hands (I3).
+//! Two writers that do not lock lose updates. They cannot lose memory: each block that went in
+//! comes out into exactly one `ValueBlock` (I3).
 //!
 //! # Orderings
 //!
-//! * O1  exchange in `swap` (Release) to the second look of `Hazard::protect` (Acquire): who finds a block sees its
-//!   bytes.
-//! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): who takes a block
-//!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
-//!   every change after the first is an exchange, and exchanges continue each other's release.)
+//! * O1  exchange in `swap` (Release) to the second load of `Hazard::protect` (Acquire): a thread
+//!   that finds a block sees its bytes.
+//! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): a thread that
+//!   takes a block out comes after its making, and so knows what it frees. (Putting it back would
+//!   not need that: every change after the first is an exchange, and exchanges continue each
+//!   other's release.)
 
 use super::inline_slot::InlineSlot;
 use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, mark_outside};
@@ -75,8 +81,8 @@ mod new;
 
 pub use new::NewRecord;
 
-/// A value exchanged for another: whoever writes a row meets there whoever wrote it before. A record knows
-/// no worker, so whoever calls [`Record::swap`] or [`Record::put`] counts it.
+/// Site: exchange of a value. A writer of a row meets the previous writer there. A record knows no
+/// worker, so the caller of [`Record::swap`] or [`Record::put`] counts it.
 ///
 /// ```
 /// use foxton_sync::worker::Workers;
@@ -86,7 +92,7 @@ pub use new::NewRecord;
 /// ```
 pub static VALUE: Site = Site::new(Component::Latch, Pattern::Unbounded, "record value");
 
-/// What stands before the key.
+/// The header of a record, before its key.
 #[repr(C)]
 struct MemoryRecordHeader {
     commit_stamp: AtomicU64,
@@ -108,15 +114,17 @@ pub(super) const ALIGN: usize = 16;
 
 /// A key with its value, at an address that does not change while it is in its table.
 ///
-/// What is found in a [`RecordTable`](super::RecordTable) is borrowed from the guard that was pinned.
+/// References found in a [`RecordTable`](super::RecordTable) are borrowed from the guard that was
+/// pinned.
 #[repr(C, align(16))]
 pub struct Record {
     header: MemoryRecordHeader,
-    /// The key, which never changes, and the block, which does while nobody looks.
+    /// The key, which never changes, and the block, which changes only while no thread looks.
     tail: UnsafeCell<[u8]>,
 }
 
-// SAFETY: of its tail the key never changes (I1), and the block only while nobody else can look (`inline_slot.rs`); all else is `Sync`.
+// SAFETY: the key in its tail never changes (I1), and the block only while no other thread can look
+// (`inline_slot.rs`); all else is `Sync`.
 unsafe impl Sync for Record {}
 
 const _: () = assert!(align_of::<MemoryRecordHeader>() <= ALIGN);
@@ -131,7 +139,7 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
-    /// The key.
+    /// Returns the key.
     #[inline]
     pub fn key(&self) -> &[u8] {
         let start = self.tail.get().cast::<u8>();
@@ -139,11 +147,10 @@ impl Record {
         unsafe { slice::from_raw_parts(start, self.header.key_bytes.into()) }
     }
 
-    /// The value, or `None` for a ghost: a record whose key counts as absent, and which is only
-    /// there so that it can be locked, or until it is removed.
+    /// Returns the value, or `None` for a ghost: a record whose key counts as absent, and which
+    /// exists only so that it can be locked, or until it is removed.
     ///
-    /// The bytes stay as they are for as long as the hazard is borrowed, whatever is put in their
-    /// place.
+    /// The bytes stay as they are for as long as the hazard is borrowed, whatever replaces them.
     ///
     /// # Panics
     ///
@@ -158,7 +165,7 @@ impl Record {
         Some(unsafe { value::bytes(found) })
     }
 
-    /// The value, which was outside of the record a moment ago.
+    /// Returns the value, which was outside of the record a moment ago.
     fn value_outside<'a>(&'a self, hazard: &'a mut Hazard<'_>) -> Option<&'a [u8]> {
         assert_eq!(
             hazard.domain(),
@@ -166,27 +173,27 @@ impl Record {
             "a value is read by a hazard of its table's domain"
         );
         let found = NonNull::new(hazard.protect(&self.header.value))?; // O1
-        // SAFETY: the record is borrowed, and the hazard protects what was its block under it, so that is whole and
-        // stays (see "Why nothing is freed too early").
+        // SAFETY: the record is borrowed, and the hazard protects its former block under it, so
+        // that is whole and stays (see "Why nothing is freed too early").
         Some(unsafe { value::bytes(block_of(found)) })
     }
 
-    /// Whether there is no value, as [`Record::value`] says, without looking at one.
+    /// True if there is no value, as [`Record::value`] says, without reading one.
     #[inline]
     pub fn is_ghost(&self) -> bool {
         // Relaxed: nothing is read through it.
         self.header.value.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts `new` in the place of the value, and hands out what was there. `None` is a ghost.
+    /// Replaces the value by `new`, and returns the previous one. `None` is a ghost.
     ///
-    /// Meant for whoever holds the record locked exclusively. Without, updates can be lost, but
-    /// never memory.
+    /// Meant for a caller that holds the record locked exclusively. Without, updates can be lost,
+    /// but never memory.
     ///
     /// # Panics
     ///
-    /// If `new` came out of another record, or its memory was used since, which wants somebody else who writes; and if
-    /// the guard is of another epoch domain than the table.
+    /// If `new` came out of another record, or its memory was used since, which requires another
+    /// writer; and if the guard is of another epoch domain than the table.
     #[inline]
     pub fn swap(&self, new: Option<ValueBlock>, guard: &Guard<'_>) -> Option<ValueBlock> {
         self.assert_pinned(guard);
@@ -194,9 +201,10 @@ impl Record {
         self.exchange(new, guard)
     }
 
-    /// Puts a copy of `bytes` in the place of the value, and hands out what was there. The copy is made behind the key, if there is
-    /// room and no reader, or in memory of its own. What was in the record at `kept_since` and what came later may be wanted back,
-    /// and is left alone: whoever undoes its changes gives a stamp of before the first.
+    /// Replaces the value by a copy of `bytes`, and returns the previous one. The copy is made
+    /// behind the key, if it fits there and no thread can be reading, or in memory of its own.
+    /// Values in the record at `kept_since` or later may be restored, and are not overwritten: a
+    /// caller that undoes its changes gives a stamp from before the first.
     ///
     /// Otherwise as [`Record::swap`].
     ///
@@ -244,7 +252,8 @@ impl Record {
             });
         let new = match inline_slot {
             Some(block) => {
-                // SAFETY: the room is ours (I6 of `inline_slot.rs`) and nobody looks (I8); there is a block, and it has room.
+                // SAFETY: the slot is ours (I6 of `inline_slot.rs`) and no thread looks (I8); there
+                // is a block, and it has space.
                 unsafe { value::overwrite(block, bytes) };
                 block.as_ptr()
             }
@@ -261,7 +270,7 @@ impl Record {
         );
     }
 
-    /// Puts `new`, which is the record's, in the place of the value.
+    /// Replaces the value by `new`, which belongs to the record.
     #[inline]
     fn exchange(&self, new: *mut value::BlockHeader, guard: &Guard<'_>) -> Option<ValueBlock> {
         // Site: "record value".
@@ -282,23 +291,23 @@ impl Record {
         Some(unsafe { ValueBlock::from_parts(block_of(old), origin) })
     }
 
-    /// Whether the record is in its table. Once it is not, it never is again; its key may be in the
+    /// True if the record is in its table. Once it is not, it never is again; its key may be in the
     /// table as another record.
     #[inline]
     pub fn is_linked(&self) -> bool {
-        // Relaxed: who decides by it holds a lock on the key, as does who removes it; the lock
-        // orders the two.
+        // Relaxed: a thread that relies on it holds a lock on the key, as does one that removes it;
+        // the lock orders the two.
         self.header.linked.load(Ordering::Relaxed)
     }
 
-    /// A word for whoever uses the table: `foxton` keeps a position of the log there. Starts at 0; the table
+    /// A word for the table's user: `foxton` keeps a log position there. Starts at 0; the table
     /// leaves it alone.
     #[inline]
     pub fn commit_stamp(&self) -> &AtomicU64 {
         &self.header.commit_stamp
     }
 
-    /// The address, which no other record has while this one lives.
+    /// Returns the address, which no other record has while this one exists.
     #[inline]
     pub(super) fn address(&self) -> usize {
         ptr::from_ref(self).addr()
@@ -309,7 +318,8 @@ impl Record {
         self.header.linked.store(false, Ordering::Relaxed);
     }
 
-    /// Whether `block` may go into this record: it is new, or came from here, and its memory was not used since.
+    /// True if `block` may go into this record: it is new, or came from here, and its memory was
+    /// not used since.
     pub fn may_take(&self, block: &ValueBlock) -> bool {
         let here = self.address();
         match block.origin() {
@@ -321,7 +331,7 @@ impl Record {
         }
     }
 
-    /// The pointer that becomes the value, if the block may go into this record.
+    /// Returns the pointer that becomes the value, if the block may go into this record.
     fn adopt(&self, block: ValueBlock) -> *mut value::BlockHeader {
         let (block, origin) = block.into_parts();
         let own = match origin {
@@ -337,7 +347,7 @@ impl Record {
             .as_ptr()
     }
 
-    /// The block behind the key, if the record was made with a value.
+    /// Returns the block behind the key, if the record was made with a value.
     #[inline]
     fn inline_block(&self) -> Option<Block> {
         if !self.header.has_inline_slot {
@@ -347,16 +357,16 @@ impl Record {
         NonNull::new(self.tail.get().cast::<u8>().wrapping_add(offset).cast())
     }
 
-    /// Bytes that a value behind the key may have, if there is a block.
+    /// Maximum bytes of a value behind the key, if there is a block.
     #[inline]
     fn inline_bytes(&self) -> usize {
         let end = size_of::<MemoryRecordHeader>() + self.header.tail_bytes as usize;
         end - inline_offset(self.header.key_bytes.into()) - value::HEADER_BYTES
     }
 
-    /// Panics if pointer and room do not agree. Nobody may change the record meanwhile.
+    /// Panics if pointer and slot do not agree. No thread may change the record meanwhile.
     pub(super) fn verify(&self) {
-        // Relaxed: nobody else is here.
+        // Relaxed: no other thread is here.
         let value = NonNull::new(self.header.value.load(Ordering::Relaxed));
         let is_inside = value.is_some_and(|value| !is_outside(value));
         let in_use = self.header.inline_slot.is_in_use();
@@ -368,19 +378,20 @@ impl Record {
     }
 }
 
-/// Where the block behind a key of `key_bytes` begins.
+/// Returns the offset of the block behind a key of `key_bytes`.
 #[inline]
 const fn inline_offset(key_bytes: usize) -> usize {
     (size_of::<MemoryRecordHeader>() + key_bytes).next_multiple_of(align_of::<value::BlockHeader>())
 }
 
-/// The layout of a record with `tail_bytes` behind its header.
+/// Returns the layout of a record with `tail_bytes` behind its header.
 fn layout(tail_bytes: usize) -> Layout {
     let size = (size_of::<MemoryRecordHeader>() + tail_bytes).next_multiple_of(ALIGN);
     Layout::from_size_align(size, ALIGN).expect("keys and values have a maximum")
 }
 
-/// What a record takes, in bytes, without a value outside of it: who takes a record out has mostly taken that out before.
+/// Returns the bytes that a record takes, without a value outside of it: that was mostly taken out
+/// before the record is removed.
 pub(super) fn bytes(record: &Record) -> usize {
     layout(record.header.tail_bytes as usize).size()
 }
@@ -389,50 +400,50 @@ pub(super) fn bytes(record: &Record) -> usize {
 ///
 /// # Safety
 ///
-/// `address` is a record that the caller may free (I5), and nobody looks at it any more.
+/// `address` is a record that the caller may free (I5), and no thread looks at it any more.
 pub(super) unsafe fn free(address: *mut ()) {
     let raw = NonNull::new(address.cast::<u8>()).expect("only records are freed");
-    // SAFETY: a record that lives until the end of this function.
+    // SAFETY: a record that exists until the end of this function.
     let record = unsafe { as_record(raw) };
-    // Relaxed: whoever frees comes after everyone who used it.
+    // Relaxed: freeing comes after all uses.
     let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
     let outside = value.filter(|&found| is_outside(found)).map(block_of);
     let has_inline_slot = record.inline_block();
     let layout = layout(record.header.tail_bytes as usize);
     if let Some(block) = outside {
-        // SAFETY: the record owns it (I3), and whoever could read it borrowed the record.
+        // SAFETY: the record owns it (I3), and a thread that could read it borrowed the record.
         unsafe { value::free(block) };
     }
     if let Some(block) = has_inline_slot {
         // SAFETY: made in `NewRecord::new`; its memory is the record's.
         unsafe { block.drop_in_place() };
     }
-    // SAFETY: nobody looks, says the caller.
+    // SAFETY: no thread looks, says the caller.
     unsafe { raw.cast::<MemoryRecordHeader>().drop_in_place() };
     if cfg!(debug_assertions) {
-        // A reader that comes too late finds this instead of what it expects.
-        // SAFETY: nobody looks, says the caller.
+        // A reader that comes too late finds this instead of the bytes it expects.
+        // SAFETY: no thread looks, says the caller.
         unsafe { raw.write_bytes(0xDD, layout.size()) };
     }
     // SAFETY: allocated with this layout in `NewRecord::new`.
     unsafe { dealloc(raw.as_ptr(), layout) };
 }
 
-/// The record at `raw`.
+/// Returns the record at `raw`.
 ///
 /// # Safety
 ///
 /// There is a record, and it stays for as long as `'a`.
 #[inline]
 unsafe fn as_record<'a>(raw: NonNull<u8>) -> &'a Record {
-    // SAFETY: a record begins with its header, which lives, says the caller.
+    // SAFETY: a record begins with its header, which exists, says the caller.
     let tail_bytes = unsafe { raw.cast::<MemoryRecordHeader>().as_ref() }.tail_bytes as usize;
     let whole = ptr::slice_from_raw_parts(raw.as_ptr(), tail_bytes) as *const Record;
     // SAFETY: the allocation has a header and `tail_bytes` behind it, rounded up to the alignment.
     unsafe { &*whole }
 }
 
-/// A record that was found, and not looked at yet.
+/// A record that was found, and not touched yet.
 #[derive(Clone, Copy)]
 pub(super) struct RecordPointer<'g> {
     raw: NonNull<u8>,
@@ -451,14 +462,14 @@ impl<'g> RecordPointer<'g> {
         }
     }
 
-    /// The record. The first touch of its memory.
+    /// Returns the record. The first access to its memory.
     #[inline]
     pub(super) fn record(self) -> &'g Record {
         // SAFETY: by the contract of `new`.
         unsafe { as_record(self.raw) }
     }
 
-    /// Whether it is `record`, without touching it.
+    /// True if it is `record`, without touching it.
     #[inline]
     pub(super) fn is(self, record: &Record) -> bool {
         self.raw.addr().get() == record.address()
@@ -474,8 +485,8 @@ impl<'g> RecordPointer<'g> {
         cache_line::prefetch(self.raw.as_ptr());
     }
 
-    /// Asks for the first cache lines of its value, if that does not lie behind its key, and says whether. Touches the
-    /// record.
+    /// Asks for the first cache lines of its value, if that is not behind its key, and returns
+    /// whether it did. Touches the record.
     #[inline]
     pub(super) fn prefetch_value(self) -> bool {
         if cfg!(loom) {

@@ -1,11 +1,11 @@
-//! Finding a key inside one node.
+//! Search for a key inside one node.
 //!
-//! Heads are compared first, without branches to mispredict. Only slots whose head is
-//! that of the key looked for are compared further, and only between keys longer than eight bytes
-//! behind what all keys of the node begin with does that touch other memory.
+//! Heads are compared first, without branches to mispredict. Only slots with the head of the
+//! searched key are compared further. That touches other memory only for keys that are longer than
+//! eight bytes behind the prefix of the node.
 //!
-//! What is found in a node that somebody changes at the same time may be nonsense; it is always
-//! inside the node, and the version tells.
+//! A search in a node that another thread changes at the same time may find nonsense. The result is
+//! always inside the node, and the version tells.
 
 use super::node::IndexNode;
 use super::search_key::SearchKey;
@@ -14,17 +14,17 @@ use std::cmp::Ordering::{Equal, Less};
 /// Heads in a cache line.
 const GROUP: usize = 8;
 
-/// Where a key is in a leaf, or would be.
+/// Position of a key in a leaf, or where it would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     /// The first slot whose key is not below the key.
     pub(super) index: usize,
-    /// Whether that slot has the key.
+    /// True if that slot has the key.
     pub(super) found: bool,
 }
 
 impl<const N: usize> IndexNode<N> {
-    /// Where `search_key` is in this leaf.
+    /// Returns the position of `search_key` in this leaf.
     #[inline]
     pub(super) fn position(&self, search_key: &SearchKey<'_>) -> Position {
         match self.has_prefix() {
@@ -47,7 +47,7 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// The same for what a key has behind a prefix of so many bytes.
+    /// The same for the bytes of a key behind a prefix of so many bytes.
     #[inline(always)]
     fn position_behind(&self, prefix: usize, rest: &SearchKey<'_>) -> Position {
         let count = self.count();
@@ -62,7 +62,7 @@ impl<const N: usize> IndexNode<N> {
         self.lower_tie(index, end, prefix, rest)
     }
 
-    /// The slot of the child whose keys may include `search_key`.
+    /// Returns the slot of the child whose keys may include `search_key`.
     #[inline]
     pub(super) fn child_for(&self, search_key: &SearchKey<'_>) -> usize {
         match self.has_prefix() {
@@ -99,9 +99,9 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// The first slot whose head is not below `head`; the count if there is none.
+    /// Returns the first slot whose head is not below `head`; the count if there is none.
     ///
-    /// Counts the heads that are below, first of the groups by their last ones, then in one group. A
+    /// Counts the heads that are below, first by the last head of each group, then in one group. A
     /// binary search would wait for each comparison before it knows the next address; here all
     /// addresses of a step are known at once. Slots at or above the count have the largest head.
     #[inline]
@@ -113,7 +113,7 @@ impl<const N: usize> IndexNode<N> {
         index.min(count)
     }
 
-    /// Past the last slot with the same head as slot `index`.
+    /// Returns the end of the slots with the same head as slot `index`.
     #[inline]
     fn ties_end(&self, index: usize, count: usize, head: u64) -> usize {
         // Mostly there is one.
@@ -124,7 +124,8 @@ impl<const N: usize> IndexNode<N> {
             .map_or(count, |above| self.lower_head(count, above))
     }
 
-    /// The first slot of `start..end`, which all have the head of `rest`, that is not below it.
+    /// Returns the first slot of `start..end`, which all have the head of `rest`, that is not below
+    /// it.
     #[inline]
     fn lower_tie(&self, start: usize, end: usize, prefix: usize, rest: &SearchKey<'_>) -> Position {
         let (mut start, mut end) = (start, end);

@@ -1,26 +1,26 @@
-//! Keys as the index compares them.
+//! Search keys: keys as the index compares them.
 //!
 //! Keys are byte strings in the order of `Ord for [u8]`. A slot of the index holds the first eight
 //! bytes of its key as a big-endian number, the *head*, and a *tag*: the length of the key, or 9
 //! for everything longer than eight bytes. Shorter keys are padded with zeros in the head, and the
 //! tag tells `"a"` from `"a\0"`. So (head, tag) orders all keys but those longer than eight bytes
-//! that share their first eight: only then the rest of both keys must be looked at.
+//! that share their first eight: only for these the rest of both keys must be compared.
 //!
-//! Why the tag is enough: let two keys have equal heads. If both are at most eight bytes long, the
-//! shorter is a prefix of the longer (the padding says that the rest of the longer is zeros), so
-//! the shorter goes first. If only one is longer than eight, the other is a prefix of it by the
-//! same argument, and its tag is smaller. If both are longer, their rests decide.
+//! The tag is enough, as this shows. Let two keys have equal heads. If both are at most eight bytes
+//! long, the shorter is a prefix of the longer (the padding says that the rest of the longer is
+//! zeros), so the shorter goes first. If only one is longer than eight, the other is a prefix of it
+//! by the same argument, and its tag is smaller. If both are longer, their rests decide.
 //!
-//! A node knows what all its keys begin with (`node/prefix.rs`), and heads and tags of its slots are those of what comes
-//! behind that.
+//! A node has a prefix that all its keys begin with (`node/prefix.rs`), and heads and tags of its
+//! slots are those of the bytes behind it.
 
 /// The tag of every key longer than its head.
 pub(super) const LONG: usize = 9;
 
-/// Bytes of a key that its head holds.
+/// Number of bytes of a key in its head.
 pub(super) const HEAD_BYTES: usize = 8;
 
-/// A key looked for.
+/// A key to search for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SearchKey<'k> {
     pub(super) head: u64,
@@ -38,14 +38,14 @@ impl<'k> SearchKey<'k> {
         }
     }
 
-    /// What follows the head. Empty for short keys.
+    /// Returns the bytes behind the head. Empty for short keys.
     #[inline]
     pub(super) fn rest(&self) -> &'k [u8] {
         self.bytes.get(HEAD_BYTES..).unwrap_or_default()
     }
 }
 
-/// The first eight bytes of a key, padded with zeros, as a big-endian number.
+/// Returns the first eight bytes of a key, padded with zeros, as a big-endian number.
 #[inline]
 pub(super) fn head(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk::<HEAD_BYTES>() {
@@ -63,13 +63,13 @@ pub(super) fn head(bytes: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// The length of a key, or [`LONG`].
+/// Returns the length of a key, or [`LONG`].
 #[inline]
 pub(super) fn tag(bytes: &[u8]) -> usize {
     bytes.len().min(LONG)
 }
 
-/// The shortest key that is above `left` and not above `right`, a prefix of `right`.
+/// Returns the shortest key that is above `left` and not above `right`, a prefix of `right`.
 ///
 /// `left` must be below `right`.
 pub(super) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {

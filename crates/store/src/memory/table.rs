@@ -15,23 +15,23 @@ use foxton_sync::latch::{Version, VersionLatch};
 use std::fmt;
 use std::ops::Bound;
 
-/// Slots of a node. Measured with `cargo bench -p foxton-store`: with 128, gets and inserts at random
-/// take a third longer; with 32, gets are as fast and long scans, crossing more leaves, take a third
-/// longer.
+/// Slots of a node. Measured with `cargo bench -p foxton-store`: with 128, gets and inserts at
+/// random take a third longer; with 32, gets are as fast and long scans, crossing more leaves, take
+/// a third longer.
 pub const NODE_SLOTS: usize = 64;
 
-/// Nodes looked at on each level to estimate how many there are.
+/// Nodes read on each level to estimate their number.
 const SAMPLE: usize = 256;
 
 /// An ordered map from keys to records, for many threads at once.
 ///
-/// Readers write no shared memory. What they find is borrowed from the table and from the guard
-/// that pins its epoch domain; a guard of another domain is refused by a panic.
+/// Readers write no shared memory. References are borrowed from the table and from the guard that
+/// pins its epoch domain; a guard of another domain causes a panic.
 ///
-/// The table knows nothing of locks, and keeps its own structure whole whatever its callers do. What
-/// a caller needs to lock keys and gaps safely is here: every way to a record yields a [`Token`] that
-/// later says whether something came between, and inserting and removing check the record after
-/// the place under the latch. The argument is in `index/walk.rs`.
+/// The table knows nothing of locks, and keeps its own structure whole whatever its callers do. It
+/// gives a caller what is needed to lock keys and gaps safely. Every way to a record yields a
+/// [`Token`] that later tells whether a key came between, and inserting and removing check the
+/// record behind the position under the latch. The argument is in `index/walk.rs`.
 ///
 /// ```
 /// use foxton_store::memory::{NewRecord, Next, RecordTable, ValueBlock};
@@ -45,7 +45,7 @@ const SAMPLE: usize = 256;
 /// let place = table.successor(&guard, b"boat", true);
 /// assert!(place.record.is_none());
 /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
-/// let record = table.insert(&guard, record, place.record.into()).expect("nobody else is here");
+/// let record = table.insert(&guard, record, place.record.into()).expect("no concurrent writer");
 /// assert!(!table.unchanged(&place.token));
 ///
 /// let undo = record.swap(Some(ValueBlock::new(b"wide")?), &guard);
@@ -89,7 +89,7 @@ pub struct RecordTable<const N: usize = NODE_SLOTS> {
     root: TreeRoot<N>,
 }
 
-/// Where the record of a key was found to be, before it is known that it may be looked at.
+/// The position of a key's record, before the caller may look at it.
 #[derive(Debug)]
 pub struct Located<'g> {
     pointer: Option<RecordPointer<'g>>,
@@ -98,7 +98,8 @@ pub struct Located<'g> {
 }
 
 impl<'g> Located<'g> {
-    /// Asks for the value's memory, which waits for the record's. For whoever has found several and looks at none yet.
+    /// Fetches the value's memory, after waiting for the record's. For a caller that has found
+    /// several records and reads none yet.
     #[inline]
     pub fn fetch_value(&self) {
         if let Some(pointer) = self.pointer {
@@ -106,9 +107,10 @@ impl<'g> Located<'g> {
         }
     }
 
-    /// The record of `key`, which may be a ghost, as [`RecordTable::get`] finds it now. The key and the table are those that
-    /// were asked for. For whoever holds a lock on the key by now, so that nobody adds or removes it: what was found
-    /// before is looked at, and looked for again only if it is not what is there now.
+    /// Returns the record of `key`, which may be a ghost, as [`RecordTable::get`] finds it now. The
+    /// key and the table are those of the search. For a caller that holds a lock on the key by now,
+    /// so that no other inserts or removes it: the search is repeated only if its result is
+    /// outdated.
     #[inline]
     pub fn record<const N: usize>(
         self,
@@ -133,7 +135,7 @@ impl<const N: usize> fmt::Debug for RecordTable<N> {
 }
 
 impl RecordTable {
-    /// An empty table, whose memory is reclaimed in `domain`.
+    /// Returns an empty table, whose memory is reclaimed in `domain`.
     pub fn new(domain: &Domain) -> Self {
         Self::with_slots(domain)
     }
@@ -147,15 +149,16 @@ impl<const N: usize> RecordTable<N> {
         }
     }
 
-    /// The record of `key`, which may be a ghost.
+    /// Returns the record of `key`, which may be a ghost.
     #[inline]
     pub fn get<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Option<&'g Record> {
         let located = self.locate(guard, key);
         located.pointer.map(|pointer| pointer.record())
     }
 
-    /// Where the record of `key` is, or would be. Its memory is asked for and not touched: whoever has something else to do
-    /// first, such as to lock the key, does not wait for it. What is found is to be looked at by [`Located::record`].
+    /// Returns the position of the record of `key`, or where it would be. Its memory is fetched and
+    /// not touched, so that a caller that has other work first, such as locking the key, does not
+    /// wait for it. [`Located::record`] reads the result.
     ///
     /// ```
     /// use foxton_store::memory::{NewRecord, Next, RecordTable};
@@ -167,7 +170,7 @@ impl<const N: usize> RecordTable<N> {
     /// let guard = worker.pin();
     ///
     /// let located = table.locate(&guard, b"boat");
-    /// // Meanwhile somebody puts it there; then it is locked, and stays as it is.
+    /// // Meanwhile another thread inserts it; then it is locked, and stays as it is.
     /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
     /// table.insert(&guard, record, Next::Any).expect("a new key");
     /// let record = located.record(&table, &guard, b"boat").expect("it is there now");
@@ -201,7 +204,7 @@ impl<const N: usize> RecordTable<N> {
         }
     }
 
-    /// The first record whose key is `key` or above, or only above if not `inclusive`.
+    /// Returns the first record whose key is `key` or above, or only above if not `inclusive`.
     #[inline]
     pub fn successor<'g>(
         &'g self,
@@ -212,7 +215,7 @@ impl<const N: usize> RecordTable<N> {
         walk::successor(self.root.pin(guard), &SearchKey::new(key), inclusive)
     }
 
-    /// A cursor that goes up from `start`.
+    /// Returns a cursor that ascends from `start`.
     #[inline]
     pub fn forward<'g, 'k>(
         &'g self,
@@ -222,7 +225,7 @@ impl<const N: usize> RecordTable<N> {
         RecordCursor::new(self.root.pin(guard), Direction::Forward, start)
     }
 
-    /// A cursor that goes down from `start`.
+    /// Returns a cursor that descends from `start`.
     #[inline]
     pub fn backward<'g, 'k>(
         &'g self,
@@ -232,23 +235,23 @@ impl<const N: usize> RecordTable<N> {
         RecordCursor::new(self.root.pin(guard), Direction::Backward, start)
     }
 
-    /// Whether, just now, no key lies between the record of the [`WalkPosition`] that `token` came with and
-    /// the place where the search for it began: neither added nor removed since.
+    /// True if, just now, no key is between the record of the [`WalkPosition`] that `token` came
+    /// with and the start of its search: neither inserted nor removed since.
     ///
-    /// `false` says nothing: something changed in a leaf, perhaps elsewhere in it, or is changing.
+    /// `false` means nothing: a leaf changed, perhaps elsewhere in it, or is changing.
     #[inline]
     pub fn unchanged(&self, token: &Token<'_>) -> bool {
         token.is_unchanged()
     }
 
-    /// Puts `record` into the table, if its key is not there and the record after it is `next`.
+    /// Inserts `record`, if its key is not in the table and the record behind it is `next`.
     ///
-    /// That is checked under the latch of the leaf, so that who locked the gap before `next` can be
-    /// sure that the key goes into that gap.
+    /// That is checked under the latch of the leaf, so that a caller that locked the gap before
+    /// `next` can be sure that the key goes into that gap.
     ///
     /// # Errors
     ///
-    /// [`InsertRefused`] gives the record back.
+    /// [`InsertRefused`] returns the record.
     pub fn insert<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -258,10 +261,10 @@ impl<const N: usize> RecordTable<N> {
         insert::insert(self.root.pin(guard), record, next)
     }
 
-    /// Takes a ghost out of the table, if the record after it is `next`. Its memory is freed once
-    /// nobody can look at it any more.
+    /// Removes a ghost, if the record behind it is `next`. Its memory is freed once no thread can
+    /// look at it any more.
     ///
-    /// Meant for whoever holds exclusive locks on its key and on the gaps on both sides.
+    /// Meant for a caller that holds exclusive locks on its key and on the gaps on both sides.
     ///
     /// # Errors
     ///
@@ -275,8 +278,8 @@ impl<const N: usize> RecordTable<N> {
         remove::remove(self.root.pin(guard), record, next)
     }
 
-    /// About how many records there are, ghosts included: exact for small tables that nobody
-    /// changes, from a sample of the nodes for others. Costs microseconds.
+    /// About the number of records, ghosts included: exact for small tables that no thread changes,
+    /// from a sample of the nodes for others. Costs microseconds.
     pub fn len_estimate(&self, guard: &Guard<'_>) -> u64 {
         let tree = self.root.pin(guard);
         let mut nodes = vec![tree.root()];
@@ -291,8 +294,8 @@ impl<const N: usize> RecordTable<N> {
         (seen as f64 / share) as u64
     }
 
-    /// Panics if an invariant of the table is broken. Slow, and only while nobody changes the table;
-    /// for tests and simulation. Returns the number of records, ghosts included.
+    /// Panics if an invariant of the table is broken. Slow, and only while no thread changes the
+    /// table; for tests and simulation. Returns the number of records, ghosts included.
     pub fn verify(&self, guard: &Guard<'_>) -> usize {
         let tree: Pinned<'_, N> = self.root.pin(guard);
         verify::verify(tree)

@@ -8,22 +8,24 @@
 //!            +-------------+----------------------+
 //! ```
 //!
-//! A block lies in an allocation of its own, or inside its record (see `record.rs`), where it may be written anew once nobody looks
-//! (`inline_slot.rs`).
+//! A block is an allocation of its own, or inside its record (see `record.rs`), where it may be
+//! rewritten once no thread looks (`inline_slot.rs`).
 //!
 //! # Invariants
 //!
-//! * I1  A block is written before anyone else can reach it, and not changed while anyone can.
+//! * I1  A block is written before any other thread can reach it, and not changed while one can.
 //! * I2  At any time a block has exactly one owner: a [`ValueBlock`], the pointer of one record, or
-//!   the epoch domain that will free it. Ownership moves by value and by atomic exchange, never by copy.
-//! * I3  A block that readers could reach is freed only when no hazard of the domain in which they read names it, or together
-//!   with a record that is freed by the epoch. One that they could not reach is freed at once.
+//!   the epoch domain that will free it. Ownership moves by value and by atomic exchange, never by
+//!   copy.
+//! * I3  A block that readers could reach is freed only when no hazard of their domain names it, or
+//!   together with a record that is freed by the epoch. One that they could not reach is freed at
+//!   once.
 //!
-//! I3 is why a [`ValueBlock`] remembers where it comes from. One that was made by its holder and
-//! never put into a record may be dropped. One that came out of a record may still be read, so it
-//! must be put back or [retired](ValueBlock::retire); dropped, it is leaked, which is safe, if
-//! wasteful. The block inside a record is not memory of its own: its `ValueBlock` owns nothing but
-//! the right to put it back, for as long as the record lets it be, and may be dropped.
+//! I3 is why a [`ValueBlock`] remembers its origin. One that its holder made and never put into a
+//! record may be dropped. One that came out of a record may still be read, so it must be put back
+//! or [retired](ValueBlock::retire); dropped, it is leaked, which is safe, if wasteful. The block
+//! inside a record is not memory of its own: its `ValueBlock` owns only the right to put it back,
+//! for as long as the record allows it, and may be dropped.
 
 use super::inline_slot::VacateStamp;
 use crate::{MAX_VALUE_BYTES, TooLong};
@@ -34,10 +36,11 @@ use std::fmt;
 use std::num::NonZero;
 use std::ptr::NonNull;
 
-/// What stands before the bytes of a block.
+/// The header of a block, before its bytes.
 ///
 /// The length is atomic only for the model checker: a plain number would look published to it
-/// whether it is or not. It is written after its making and read relaxed, which costs nothing.
+/// whether it is or not. It is written after the block is made and read relaxed, which costs
+/// nothing.
 #[repr(C)]
 pub(super) struct BlockHeader {
     length: AtomicU32,
@@ -45,34 +48,34 @@ pub(super) struct BlockHeader {
 
 pub(super) type Block = NonNull<BlockHeader>;
 
-/// What stands before the bytes, in bytes.
+/// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = size_of::<BlockHeader>();
 
-/// Set in how a record points to a block, if that is an allocation of its own.
+/// Set in a record's pointer to a block that is an allocation of its own.
 const OUTSIDE: usize = 1;
 const _: () = assert!(align_of::<BlockHeader>() > OUTSIDE);
 
-/// How a record points to a block that is not behind its key: with the lowest bit of the address, so that readers of
-/// loaded rows see by that bit that they need no hazard.
+/// Returns a record's pointer to a block that is not behind its key. The lowest bit of the address
+/// is set, so that readers of loaded rows see by that bit that they need no hazard.
 #[inline]
 pub(super) fn mark_outside(block: Block) -> Block {
     block.map_addr(|address| address | OUTSIDE)
 }
 
-/// Whether a record that points so means a block that is not behind its key.
+/// True if a record's pointer leads to a block that is not behind its key.
 #[inline]
 pub(super) fn is_outside(found: Block) -> bool {
     found.addr().get() & OUTSIDE != 0
 }
 
-/// The block that a record means that points so.
+/// Returns the block that a record's pointer leads to.
 #[inline]
 pub(super) fn block_of(found: Block) -> Block {
     let address = found.addr().get() & !OUTSIDE;
     found.with_addr(NonZero::new(address).expect("blocks are aligned"))
 }
 
-/// The layout of a block of `length` bytes in an allocation of its own.
+/// Returns the layout of a block of `length` bytes in an allocation of its own.
 pub(super) fn layout(length: usize) -> Layout {
     let size = size_of::<BlockHeader>() + length;
     Layout::from_size_align(size, align_of::<BlockHeader>()).expect("values have a maximum")
@@ -82,38 +85,40 @@ pub(super) fn layout(length: usize) -> Layout {
 ///
 /// # Safety
 ///
-/// `place` is aligned for [`BlockHeader`], with room for [`layout`]`(length)`, and nobody else looks.
+/// `place` is aligned for [`BlockHeader`], with space for [`layout`]`(length)`, and no other thread
+/// looks.
 pub(super) unsafe fn make_block(place: NonNull<u8>, length: usize) -> Block {
     let block = place.cast::<BlockHeader>();
     let header = BlockHeader {
         length: AtomicU32::new(0),
     };
     let length_field = u32::try_from(length).expect("values have a maximum");
-    // Relaxed: whoever publishes the block publishes this with it.
+    // Relaxed: publishing the block publishes this with it.
     header.length.store(length_field, Ordering::Relaxed);
-    // SAFETY: aligned and with room, says the caller.
+    // SAFETY: aligned and large enough, says the caller.
     unsafe { block.write(header) };
     block
 }
 
-/// Writes a block anew.
+/// Rewrites a block.
 ///
 /// # Safety
 ///
-/// There is a block whose memory has room for as many bytes, and nobody else looks at it. `bytes` lie elsewhere.
+/// There is a block whose memory has space for as many bytes, and no other thread looks at it.
+/// `bytes` are elsewhere.
 pub(super) unsafe fn overwrite(block: Block, bytes: &[u8]) {
     // SAFETY: the caller says that there is a block.
     let header = unsafe { block.as_ref() };
     let length = u32::try_from(bytes.len()).expect("values have a maximum");
-    // Relaxed: as in `make`.
+    // Relaxed: as in `make_block`.
     header.length.store(length, Ordering::Relaxed);
     // SAFETY: there is a block.
     let content = unsafe { content(block) };
-    // SAFETY: there is room, nobody looks, and the two do not overlap, says the caller.
+    // SAFETY: there is space, no thread looks, and the two do not overlap, says the caller.
     unsafe { content.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
-/// Where the bytes of a block are.
+/// Returns the address of a block's bytes.
 ///
 /// # Safety
 ///
@@ -124,7 +129,7 @@ pub(super) unsafe fn content(block: Block) -> NonNull<u8> {
     unsafe { block.add(1) }.cast()
 }
 
-/// The bytes of a block.
+/// Returns the bytes of a block.
 ///
 /// # Safety
 ///
@@ -133,7 +138,7 @@ pub(super) unsafe fn content(block: Block) -> NonNull<u8> {
 pub(super) unsafe fn bytes<'a>(block: Block) -> &'a [u8] {
     // SAFETY: the caller says that the block is whole.
     let header = unsafe { block.as_ref() };
-    // Relaxed: see `BlockHeader`; whoever reached the block came after its making.
+    // Relaxed: see `BlockHeader`; a thread that reached the block came after its making.
     let length = header.length.load(Ordering::Relaxed) as usize;
     // SAFETY: the block is whole.
     let content = unsafe { content(block) };
@@ -141,19 +146,20 @@ pub(super) unsafe fn bytes<'a>(block: Block) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(content.as_ptr(), length) }
 }
 
-/// Frees a block that lies in an allocation of its own.
+/// Frees a block in an allocation of its own.
 ///
 /// # Safety
 ///
-/// The caller owns the block (I2), it was made by [`ValueBlock`], and nobody looks at it any more.
+/// The caller owns the block (I2), it was made by [`ValueBlock`], and no thread looks at it any
+/// more.
 pub(super) unsafe fn free(block: Block) {
     // SAFETY: whole until now.
     let length = unsafe { bytes(block) }.len();
     if cfg!(debug_assertions) {
-        // A reader that comes too late finds this instead of what it expects.
+        // A reader that comes too late finds this instead of the bytes it expects.
         // SAFETY: the block is whole.
         let content = unsafe { content(block) };
-        // SAFETY: nobody looks, says the caller.
+        // SAFETY: no thread looks, says the caller.
         unsafe { content.write_bytes(0xDD, length) };
     }
     // SAFETY: owned, and used once.
@@ -166,32 +172,32 @@ pub(super) unsafe fn free(block: Block) {
 ///
 /// # Safety
 ///
-/// That of [`free`]; `address` is the block, as a record points to it.
+/// That of [`free`]; `address` is a record's pointer to the block.
 unsafe fn free_retired(address: *mut ()) {
     let found = NonNull::new(address.cast::<BlockHeader>()).expect("only blocks are retired");
     // SAFETY: passed on.
     unsafe { free(block_of(found)) };
 }
 
-/// Where a block comes from, and so what may be done with it.
+/// The origin of a block, which decides what may be done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Made by its holder; no reader ever saw it.
     Fresh,
     /// Taken out of the record at address `home`, in the epoch domain `domain`.
     Taken { home: usize, domain: u32 },
-    /// The block inside the record at address `home`, whose room was left so.
+    /// The block inside the record at address `home`, whose slot was vacated with this stamp.
     Inline { home: usize, vacated: VacateStamp },
 }
 
-/// A value outside of any record: one that will be put into a record, or one that was there and is
-/// kept so that it can be put back.
+/// A value outside of any record: one that will be put into a record, or one that was there and may
+/// be put back.
 ///
 /// ```
 /// use foxton_store::memory::ValueBlock;
 ///
 /// let block = ValueBlock::new(b"forty-two")?;
-/// drop(block); // Nobody saw it: its memory is free again.
+/// drop(block); // No thread saw it: its memory is free again.
 /// # Ok::<(), foxton_store::TooLong>(())
 /// ```
 #[must_use = "a block that came out of a record is put back or retired"]
@@ -200,9 +206,10 @@ pub struct ValueBlock {
     origin: Origin,
 }
 
-// SAFETY: a block is bytes that nobody changes (I1), with one owner (I2): it may go anywhere.
+// SAFETY: a block is bytes that no thread changes (I1), with one owner (I2): it may move to any
+// thread.
 unsafe impl Send for ValueBlock {}
-// SAFETY: a shared `ValueBlock` gives no access but to bytes that nobody changes (I1).
+// SAFETY: a shared `ValueBlock` gives access only to bytes that no thread changes (I1).
 unsafe impl Sync for ValueBlock {}
 
 impl fmt::Debug for ValueBlock {
@@ -214,7 +221,7 @@ impl fmt::Debug for ValueBlock {
 }
 
 impl ValueBlock {
-    /// A block holding a copy of `bytes`.
+    /// Returns a block with a copy of `bytes`.
     ///
     /// # Errors
     ///
@@ -234,7 +241,7 @@ impl ValueBlock {
         let block = unsafe { make_block(place, length) };
         // SAFETY: just made.
         let content = unsafe { content(block) };
-        // SAFETY: the block has room for as many, and was just allocated: the two do not overlap.
+        // SAFETY: the block has space for them, and was just allocated: the two do not overlap.
         unsafe { content.copy_from_nonoverlapping(NonNull::from(bytes).cast(), length) };
         Ok(Self {
             block,
@@ -242,15 +249,15 @@ impl ValueBlock {
         })
     }
 
-    /// The bytes. `None` for a value that was behind its record's key, whose memory belongs to the record: ask the
-    /// record, before exchanging it.
+    /// Returns the bytes. `None` for a value that was behind its record's key, whose memory belongs
+    /// to the record: read it from the record, before exchanging it.
     pub fn bytes(&self) -> Option<&[u8]> {
         let own = !matches!(self.origin, Origin::Inline { .. });
         // SAFETY: whole, and ours (I2) for as long as we are borrowed.
         own.then(|| unsafe { bytes(self.block) })
     }
 
-    /// Where it comes from.
+    /// Returns its origin.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
@@ -271,15 +278,15 @@ impl ValueBlock {
             let (block, _) = self.into_parts();
             // SAFETY: whole until it is freed.
             let length = unsafe { bytes(block) }.len();
-            // As a hazard names it: as it stood in the record.
+            // As a hazard names it: as it was in the record.
             let address = mark_outside(block).as_ptr().cast();
-            // SAFETY: we own it (I2) and no record points to it, so whoever looks from now on does
-            // not find it; who found it earlier protects it by a hazard of this very domain (I3).
+            // SAFETY: we own it (I2) and no record points to it, so no later reader finds it; an
+            // earlier one protects it by a hazard of this very domain (I3).
             unsafe { participant.retire_hazard_protected(address, length, free_retired) };
         }
     }
 
-    /// What the handle consists of, without dropping it.
+    /// Returns the parts of the handle, without dropping it.
     pub(super) fn into_parts(self) -> (Block, Origin) {
         let this = std::mem::ManuallyDrop::new(self);
         (this.block, this.origin)
@@ -296,9 +303,9 @@ impl ValueBlock {
 impl Drop for ValueBlock {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: we own it (I2) and nobody ever saw it (I3).
+            // SAFETY: we own it (I2) and no thread ever saw it (I3).
             Origin::Fresh => unsafe { free(self.block) },
-            // Somebody may still read it and there is no guard at hand: leaked, as documented.
+            // A thread may still read it and there is no guard at hand: leaked, as documented.
             Origin::Taken { .. } => {}
             // Memory of its record.
             Origin::Inline { .. } => {}

@@ -1,4 +1,4 @@
-//! Whether a tree is what it should be.
+//! Verification of a tree.
 
 use super::node::{IndexNode, Pinned};
 use super::search_key;
@@ -7,7 +7,7 @@ use std::ptr;
 /// A node, and the range that its parents give it: from the first key on, up to the second.
 type Ranged<'g, const N: usize> = (&'g IndexNode<N>, &'g [u8], Option<&'g [u8]>);
 
-/// Panics if an invariant of the tree is broken. Nobody may change it meanwhile.
+/// Panics if an invariant of the tree is broken. No thread may change it meanwhile.
 ///
 /// Returns the number of records.
 pub(super) fn verify<const N: usize>(tree: Pinned<'_, N>) -> usize {

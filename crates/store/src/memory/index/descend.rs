@@ -1,4 +1,4 @@
-//! From the root to a leaf.
+//! Descent from the root to a leaf.
 
 use crate::memory::node::{IndexNode, Pinned};
 use crate::memory::search_key::SearchKey;
@@ -9,7 +9,7 @@ use foxton_sync::latch::Version;
 /// fewer than 2^48 addresses.
 const MAX_LEVELS: usize = 48;
 
-/// Where a descent goes.
+/// Target of a descent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'k> {
     /// To the first leaf.
@@ -20,15 +20,15 @@ pub(crate) enum Target<'k> {
     Last,
 }
 
-/// A node on the way, as it was when it was passed.
+/// A node on the path, at the version at which it was passed.
 pub(crate) struct DescentStep<'g, const N: usize> {
     pub(crate) node: &'g IndexNode<N>,
     pub(crate) version: Version,
-    /// The slot that the way goes on through; 0 in the leaf.
+    /// The slot through which the path continues; 0 in the leaf.
     pub(crate) index: usize,
 }
 
-/// The leaf of `target` and its version, once nobody is in the way.
+/// Returns the leaf of `target` and its version; retries while other threads interfere.
 #[inline]
 pub(crate) fn find_leaf<'g, const N: usize>(
     tree: Pinned<'g, N>,
@@ -43,8 +43,8 @@ pub(crate) fn find_leaf<'g, const N: usize>(
     }
 }
 
-/// All nodes from the root to the leaf of `target`, the root first. `None` if somebody was in the
-/// way.
+/// Returns all nodes from the root to the leaf of `target`, the root first. `None` if another
+/// thread interfered.
 pub(crate) fn try_path<'g, const N: usize>(
     tree: Pinned<'g, N>,
     target: Target<'_>,
@@ -55,12 +55,13 @@ pub(crate) fn try_path<'g, const N: usize>(
     Some(steps)
 }
 
-/// One attempt to reach the leaf of `target`, showing every branch on the way to `visit`. `None` if
-/// somebody was in the way.
+/// Makes one attempt to reach the leaf of `target`, and calls `visit` for every branch on the path.
+/// `None` if another thread interfered.
 ///
-/// That the leaf is the right one at the version returned: its parent pointed to it after the version
-/// was read, and was the right one by the same argument, up to the root, which was the root after its
-/// version was read. A node loses keys to others only by a split, which changes its version.
+/// The leaf is the right one at the returned version. Its parent pointed to it after the version
+/// was read, and was the right one by the same argument. So it goes up to the root, which was the
+/// root after its version was read. A node loses keys to others only by a split, which changes its
+/// version.
 #[inline]
 pub(crate) fn try_descend<'g, const N: usize>(
     tree: Pinned<'g, N>,

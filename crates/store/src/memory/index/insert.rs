@@ -1,4 +1,4 @@
-//! New records.
+//! Insertion of records.
 
 use super::descend::{Target, try_descend};
 use super::{split, walk};
@@ -9,14 +9,14 @@ use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
-/// What a caller knows of the record after the place where it inserts or removes.
+/// The caller's knowledge of the record behind the position where it inserts or removes.
 #[derive(Debug, Clone, Copy)]
 pub enum Next<'r> {
-    /// Nothing: any will do.
+    /// Nothing: any record will do.
     Any,
-    /// It is this one.
+    /// It is this record.
     Is(&'r Record),
-    /// There is none.
+    /// There is no record.
     End,
 }
 
@@ -27,11 +27,11 @@ impl<'r> From<Option<&'r Record>> for Next<'r> {
     }
 }
 
-/// Why a record was not inserted. Nothing was changed, and the record is given back.
+/// Reason why a record was not inserted. Nothing was changed, and the record is returned.
 pub enum InsertRefused<'g> {
     /// The key is in the table: as this record, which may be a ghost.
     Exists(&'g Record, NewRecord),
-    /// The record after the key is not the expected one.
+    /// The record behind the key is not the expected one.
     NextChanged(NewRecord),
 }
 
@@ -78,9 +78,9 @@ pub(crate) fn insert<'g, const N: usize>(
 
 enum InsertAttempt<'g> {
     Done(Result<&'g Record, InsertRefused<'g>>),
-    /// Somebody was in the way.
+    /// Another thread interfered.
     Again(NewRecord),
-    /// There is no room.
+    /// The leaf is full.
     Full(NewRecord),
 }
 
@@ -118,8 +118,8 @@ fn try_insert<'g, const N: usize>(
     }
 }
 
-/// Whether the record in slot `index` of the leaf that is held, or the first after the leaf if it has
-/// no such slot, is the expected one. `None` if somebody was in the way.
+/// True if the record in slot `index` of the held leaf, or the first behind the leaf if it has no
+/// such slot, is the expected one. `None` if another thread interfered.
 pub(crate) fn is_next<const N: usize>(
     write_guard: &NodeWriteGuard<'_, N>,
     index: usize,

@@ -1,4 +1,4 @@
-//! Records that go.
+//! Removal of records.
 
 use super::descend::{Target, try_descend};
 use super::insert::{Next, is_next};
@@ -10,14 +10,14 @@ use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
-/// Why a record was not removed. Nothing was changed.
+/// Reason why a record was not removed. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoveRefused {
     /// It is not in the table (any more).
     NotLinked,
     /// It has a value; only ghosts are removed.
     NotGhost,
-    /// The record after it is not the expected one.
+    /// The record behind it is not the expected one.
     NextChanged,
 }
 
@@ -53,13 +53,13 @@ pub(crate) fn remove<const N: usize>(
     }
 }
 
-/// What a leaf is left as.
+/// State of a leaf after the removal.
 enum LeafState {
     Empty,
     InUse,
 }
 
-/// `None` if somebody was in the way.
+/// `None` if another thread interfered.
 fn try_remove<const N: usize>(
     tree: Pinned<'_, N>,
     record: &Record,

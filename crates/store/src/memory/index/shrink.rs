@@ -1,23 +1,24 @@
-//! Taking empty leaves out.
+//! Unlinking of empty leaves.
 //!
-//! A leaf is taken out when its last record goes, not before: half-empty leaves are left alone, since
-//! tables that shrink mostly grow again. So a table whose records were removed at random keeps up to
-//! one leaf for each record left; one that is a queue keeps what the queue needs.
+//! A leaf is unlinked when its last record is removed, not before: half-empty leaves are left
+//! alone, because tables that shrink mostly grow again. So a table whose records were removed at
+//! random keeps up to one leaf for each remaining record; one that is a queue keeps what the queue
+//! needs.
 //!
-//! Branches that would be left without children go with their leaf. The range of what is taken out
-//! falls to the neighbour that the parent now leads to, by the parent's change alone. A tree that is a
-//! mere chain keeps its one leaf, and a root with one child is taken out from above.
+//! Branches that would be left without children go with their leaf. The range of the unlinked nodes
+//! falls to the neighbour that the parent now leads to, by the parent's change alone. A tree that
+//! is a mere chain keeps its one leaf, and a root with one child is removed from above.
 
 use super::descend::{DescentStep, Target, try_path};
 use crate::memory::node::{NodeWriteGuard, Pinned};
 use crate::memory::search_key::SearchKey;
 use foxton_sync::backoff::Backoff;
 
-/// Attempts before an empty leaf is left where it is. Others were busy there each time; an empty leaf
-/// that stays costs its memory, and readers one more step.
+/// Number of attempts before an empty leaf is left where it is. Other threads interfered each time;
+/// an empty leaf that stays costs its memory, and readers one more step.
 const ATTEMPTS: usize = 1000;
 
-/// Takes the leaf of `key` out of the tree if it is empty and is not needed.
+/// Unlinks the leaf of `key` if it is empty and not needed.
 #[cold]
 pub(crate) fn shrink<const N: usize>(tree: Pinned<'_, N>, key: &[u8]) {
     let mut backoff = Backoff::new();
@@ -30,11 +31,11 @@ pub(crate) fn shrink<const N: usize>(tree: Pinned<'_, N>, key: &[u8]) {
     }
 }
 
-/// `None` if somebody was in the way.
+/// `None` if another thread interfered.
 fn try_shrink<'g, const N: usize>(tree: Pinned<'g, N>, steps: &[DescentStep<'g, N>]) -> Option<()> {
     let leaf = steps.last().expect("a way ends in a leaf");
     if leaf.node.count() > 0 {
-        // True once, which is enough: whoever empties it again comes here again.
+        // True once, which is enough: a thread that empties it again comes here again.
         return leaf
             .node
             .latch()

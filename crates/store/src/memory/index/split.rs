@@ -1,18 +1,18 @@
-//! Making room.
+//! Splits of full nodes.
 //!
-//! One split at a time: of the full nodes at the end of the way, the highest, whose parent has room.
-//! Then the descent begins again, and finds the next one, or room. At most three latches are held:
-//! the parent, the node, and for a leaf its right neighbour, whose link changes.
+//! One split at a time: of the full nodes at the end of the path, the highest, whose parent is not
+//! full. Then the descent begins again, and finds the next full node, or space. At most three
+//! latches are held: the parent, the node, and for a leaf its right neighbour, whose link changes.
 //!
 //! A node that grows at the right end of the tree is split there, so that loading keys in order, or
-//! a queue, fills nodes to the brim instead of to the half.
+//! a queue, fills nodes completely instead of by half.
 
 use super::descend::{DescentStep, Target, try_path};
 use crate::memory::node::Pinned;
 use crate::memory::search_key::SearchKey;
 
-/// Makes room in the leaf of `search_key`, or comes one split closer. Does nothing if somebody was in
-/// the way.
+/// Makes space in the leaf of `search_key`, or comes one split closer. Does nothing if another
+/// thread interfered.
 #[cold]
 pub(crate) fn make_room<const N: usize>(tree: Pinned<'_, N>, search_key: &SearchKey<'_>) {
     let Some(steps) = try_path(tree, Target::Key(*search_key)) else {
@@ -38,7 +38,7 @@ pub(crate) fn make_room<const N: usize>(tree: Pinned<'_, N>, search_key: &Search
     }
 }
 
-/// Splits the node at `steps[depth]`, whose parent has room.
+/// Splits the node at `steps[depth]`, whose parent is not full.
 fn split<'g, const N: usize>(
     tree: Pinned<'g, N>,
     steps: &[DescentStep<'g, N>],
@@ -59,7 +59,7 @@ fn split<'g, const N: usize>(
     Some(())
 }
 
-/// Whether the key comes after every other: the way is along the right edge of the tree.
+/// True if the key comes after every other: the path is along the right edge of the tree.
 fn is_append<const N: usize>(steps: &[DescentStep<'_, N>], search_key: &SearchKey<'_>) -> bool {
     let (leaf, branches) = steps.split_last().expect("a way ends in a leaf");
     branches

@@ -1,31 +1,31 @@
-//! The orderings, on rooms alone: what leads there is read and written without any.
+//! Models of the orderings, on slots alone: the pointer to a slot is read and written without any.
 #![cfg(test)]
 
 use super::*;
 use foxton_sync::epoch::Domain;
 use foxton_sync::shim::{Arc, AtomicBool, UnsafeCell, thread};
 
-/// A room with a thing in it, which is found while `linked`.
+/// A slot with a value in it, which is found while `linked`.
 struct Shared {
     slot: InlineSlot,
     linked: AtomicBool,
     thing: UnsafeCell<u64>,
 }
 
-// SAFETY: the thing is what the models are about: the checker panics if two threads race for it.
+// SAFETY: the models are about this value: the checker panics if two threads race for it.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 impl Shared {
     fn read(&self) {
-        // SAFETY: if the orderings are right, nobody writes meanwhile.
+        // SAFETY: if the orderings are right, no thread writes meanwhile.
         let found = self.thing.with(|thing| unsafe { *thing });
         assert_eq!(found, 0, "written while it could be found");
     }
 
     fn write(&self) {
-        // SAFETY: if the orderings are right, nobody else looks.
+        // SAFETY: if the orderings are right, no other thread looks.
         self.thing.with_mut(|thing| unsafe { *thing += 1 });
     }
 }
@@ -95,7 +95,7 @@ fn a_claim_comes_after_all_readers() {
 fn a_reader_that_pins_after_the_stamp_finds_nothing() {
     meet(
         |shared, reader| {
-            // So that the writer might note an epoch that is over, without the fence in `stamp`.
+            // So that, without the fence in `stamp`, the writer might record an epoch that is over.
             reader.advance();
             look(shared, reader);
         },
@@ -118,7 +118,7 @@ fn o3_a_thread_that_sees_the_stamp_sees_its_epoch() {
             shared.slot.vacate(writer);
         },
         |shared, writer| {
-            // There is one epoch at the most: no age is two.
+            // There is at most one epoch: no age is two.
             assert!(!shared.slot.claim(writer, writer.recent_stamp()));
         },
     );
@@ -148,7 +148,7 @@ fn o4_restoring_comes_after_the_vacating() {
             shared.slot.vacate(writer);
         },
         |shared, _| {
-            // As it is left at the first epoch.
+            // The word after vacating at the first epoch.
             if shared.slot.restore(VacateStamp(VACATED)) {
                 shared.write();
             }
@@ -156,7 +156,7 @@ fn o4_restoring_comes_after_the_vacating() {
     );
 }
 
-/// The room was left long ago. Two want it, and whoever has it writes there.
+/// The slot was vacated long ago. Two threads compete for it, and the owner writes there.
 fn two_compete(
     theirs: impl Fn(&InlineSlot, &Participant, VacateStamp) -> bool + Send + Sync + Copy + 'static,
     ours: impl Fn(&InlineSlot, &Participant, VacateStamp) -> bool + Send + Sync + Copy + 'static,

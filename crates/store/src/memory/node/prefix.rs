@@ -1,32 +1,34 @@
-//! What all keys of a node begin with, so that their heads need not say it.
+//! Prefix: the bytes that all keys of a node begin with, so that their heads need not contain them.
 //!
-//! Keys made of several columns share more than a head holds: all order lines of one district begin with the same
-//! eight bytes, and so would their heads. Then only the records themselves tell their keys apart, and each step of a
-//! search touches another. So a node keeps the bytes that all its keys begin with, up to sixteen, and heads and tags are of
-//! what comes behind them. (Prefix truncation, from Bayer and Unterauer, "Prefix B-Trees", 1977; Graefe, "Modern B-Tree
+//! Keys made of several columns share more than a head holds: all order lines of one district begin
+//! with the same eight bytes, and so would their heads. Then only the records themselves tell their
+//! keys apart, and each step of a search touches another. So a node keeps the bytes that all its
+//! keys begin with, up to sixteen, and heads and tags are of the bytes behind them. (Prefix
+//! truncation, from Bayer and Unterauer, "Prefix B-Trees", 1977; Graefe, "Modern B-Tree
 //! Techniques", 2011, has it beside heads of keys, which are *poor man's normalized keys* there.)
 //!
 //! # State
 //!
-//! How many bytes, and the bytes, in two words of the node's first cache line. Keys of up to eight bytes need no prefix, and
-//! a node of such keys has none.
+//! The length, and the bytes, in two words of the node's first cache line. Keys of up to eight
+//! bytes need no prefix, and a node of such keys has none.
 //!
 //! # Invariants
 //!
-//! * X1  While no latch is held: every key in a slot of a leaf, and in a slot of a branch from 1 on, begins with the
-//!   prefix, and head and tag of the slot are those of its rest.
-//! * X2  The prefix becomes longer only where a node is split, or had no key; for one that does not begin with it, it
-//!   becomes shorter. So between two splits the slots are written anew as often as the prefix is long, at most.
+//! * X1  While no latch is held: every key in a slot of a leaf, and in a slot of a branch from 1
+//!   on, begins with the prefix. Head and tag of the slot are those of the key's rest.
+//! * X2  The prefix becomes longer only where a node is split, or had no key; for a key that does
+//!   not begin with it, it becomes shorter. So between two splits the slots are rewritten at most
+//!   as often as the prefix is long.
 
 use super::IndexNode;
 use crate::memory::search_key::{HEAD_BYTES, LONG, SearchKey, head, tag};
 use foxton_sync::shim::Ordering::Relaxed;
 use std::cmp::Ordering;
 
-/// Bytes of a prefix, at most.
+/// Maximum bytes of a prefix.
 pub(super) const MAX_BYTES: usize = 16;
 
-/// What all keys of a node begin with.
+/// The bytes that all keys of a node begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::memory) struct Prefix {
     length: usize,
@@ -34,14 +36,14 @@ pub(in crate::memory) struct Prefix {
     words: [u64; MAX_BYTES / HEAD_BYTES],
 }
 
-/// The first sixteen bytes of a key, with zeros behind a shorter one.
+/// Returns the first sixteen bytes of a key, with zeros behind a shorter one.
 #[inline]
 fn words_of(key: &[u8]) -> [u64; 2] {
     let behind = key.get(HEAD_BYTES..).unwrap_or_default();
     [head(key), head(behind)]
 }
 
-/// The highest `length` bytes of two words.
+/// Returns a mask of the highest `length` bytes of two words.
 #[inline]
 fn mask(length: usize) -> [u64; 2] {
     let mask = |bytes: usize| u64::MAX.checked_shl(64 - 8 * bytes as u32).unwrap_or(0);
@@ -51,13 +53,13 @@ fn mask(length: usize) -> [u64; 2] {
     ]
 }
 
-/// How many bytes two keys begin with alike.
+/// Number of bytes that two keys have in common at their beginning.
 fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
 impl Prefix {
-    /// The first `length` bytes of `key`, which has as many.
+    /// Returns the first `length` bytes of `key`, which has as many.
     fn of(key: &[u8], length: usize) -> Self {
         let (words, mask) = (words_of(key), mask(length));
         Self {
@@ -66,13 +68,14 @@ impl Prefix {
         }
     }
 
-    /// How many bytes it has.
+    /// Number of its bytes.
     #[inline]
     pub(in crate::memory) fn length(&self) -> usize {
         self.length
     }
 
-    /// What `search_key` has behind the prefix; or, if it does not begin with it, on which side of all keys that do it is.
+    /// Returns the part of `search_key` behind the prefix. If it does not begin with the prefix,
+    /// returns on which side of all keys that do it is.
     #[inline]
     pub(in crate::memory) fn strip<'k>(
         &self,
@@ -86,13 +89,14 @@ impl Prefix {
         }
         match search_key.bytes.get(self.length..) {
             Some(rest) if order.is_eq() => Ok(SearchKey::new(rest)),
-            // What ends within the prefix, and is zeros where it has ended, comes before all that go on.
+            // A key that ends within the prefix, and is zeros where it has ended, comes before all
+            // that continue.
             None => Err(order.then(Ordering::Less)),
             Some(_) => Err(order),
         }
     }
 
-    /// How many of its bytes `key` begins with.
+    /// Number of its bytes that `key` begins with.
     fn shared_with(&self, key: &[u8]) -> usize {
         let own = self.words.map(u64::to_be_bytes);
         common(&own.as_flattened()[..self.length], key)
@@ -100,14 +104,14 @@ impl Prefix {
 }
 
 impl<const N: usize> IndexNode<N> {
-    /// Whether its keys begin with anything.
+    /// True if it has a prefix.
     #[inline(always)]
     pub(in crate::memory) fn has_prefix(&self) -> bool {
         // Relaxed: validated by the version, like everything read here.
         self.prefix_bytes.load(Relaxed) != 0
     }
 
-    /// What its keys begin with.
+    /// Returns its prefix.
     #[inline]
     pub(in crate::memory) fn prefix(&self) -> Prefix {
         // Relaxed: as above.
@@ -117,14 +121,14 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// What `key` has behind the prefix, which it begins with.
+    /// Returns the part of `key` behind the prefix, with which it begins.
     #[inline]
     pub(super) fn without_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        // Relaxed: asked under the latch.
+        // Relaxed: called under the latch.
         &key[usize::from(self.prefix_bytes.load(Relaxed))..]
     }
 
-    /// Writes it down; heads and tags are to follow.
+    /// Stores the prefix; heads and tags must follow.
     pub(super) fn set_prefix(&self, prefix: Prefix) {
         let length = u8::try_from(prefix.length).expect("a prefix has few bytes");
         // Relaxed: published by the latch.
@@ -134,12 +138,12 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// The first slot with a key of its own: that of a branch's slot 0 is never looked at.
+    /// Returns the first slot with a key of its own: that of a branch's slot 0 is never read.
     fn first_keyed(&self) -> usize {
         usize::from(self.level > 0)
     }
 
-    /// Sees to it that `key`, which is about to be inserted, begins with the prefix (X1).
+    /// Shortens the prefix so that `key`, which is about to be inserted, begins with it (X1).
     #[inline]
     pub(super) fn fit_prefix(&self, key: &[u8]) {
         let is_first = self.count() <= self.first_keyed();
@@ -160,16 +164,16 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// As long a prefix as saves looks at whole keys, now that fewer of them are here.
+    /// Makes the prefix as long as saves comparisons of whole keys, after the node has lost keys.
     #[inline(never)]
     pub(super) fn lengthen_prefix(&self) {
         let (first, count) = (self.first_keyed(), self.count());
-        // Of keys that a head and a tag tell apart there is nothing to be had, and so they are not looked at.
+        // Keys that a head and a tag tell apart gain nothing, and so are not read.
         let is_long = |slot| self.tag(slot) == LONG;
         if first >= count || !(is_long(first) || is_long(count - 1)) {
             return;
         }
-        // All keys between two begin with what both begin with.
+        // All keys between two begin with the bytes that both begin with.
         let (first, last) = (self.key(first), self.key(count - 1));
         let longest = first.len().max(last.len());
         let length = prefix_bytes_for(longest).min(common(first, last));
@@ -178,7 +182,8 @@ impl<const N: usize> IndexNode<N> {
         }
     }
 
-    /// Gives the node a prefix that all its keys begin with, and every slot its head and tag behind it.
+    /// Gives the node a prefix that all its keys begin with, and every slot its head and tag behind
+    /// it.
     #[cold]
     #[inline(never)]
     fn rewrite(&self, prefix: Prefix) {
@@ -190,7 +195,7 @@ impl<const N: usize> IndexNode<N> {
     }
 }
 
-/// The prefix that leaves of a key of so many bytes what a head holds.
+/// Returns the length of the prefix that leaves of a key of so many bytes what a head holds.
 fn prefix_bytes_for(bytes: usize) -> usize {
     bytes.saturating_sub(HEAD_BYTES).min(MAX_BYTES)
 }

@@ -1,9 +1,9 @@
-//! The tree of nodes: where its root is, and every change of its shape.
+//! The tree of nodes: its root, and every change of its shape.
 //!
-//! Who reads takes a [`Pinned`] from the [`TreeRoot`]; who writes takes a [`NodeWriteGuard`] of each node it changes,
-//! and each method of a hold is one whole change. Invariants I1 to I6 are those of the nodes, on the
-//! page above this one; they hold before and after each method here, and I2 and I3 are all that is
-//! broken in between. Nothing outside this file takes memory out of use.
+//! A reader takes a [`Pinned`] from the [`TreeRoot`]. A writer takes a [`NodeWriteGuard`] of each
+//! node it changes, and each method of a guard is one whole change. Invariants I1 to I6 are those
+//! of the nodes, on the page above this one. They hold before and after each method here; only I2
+//! and I3 are broken in between. Nothing outside this file unlinks memory.
 
 use super::{IndexNode, follow, publish, untagged};
 use crate::memory::record::{self, NewRecord, RecordPointer};
@@ -15,17 +15,17 @@ use foxton_sync::shim::AtomicPtr;
 use foxton_sync::site::{Component, Pattern, Site};
 use std::ptr;
 
-/// A node that is about to be changed: its latch, asked for once.
+/// Site: a node that is about to be changed, counted once for its latch.
 static NODE: Site = Site::new(Component::Latch, Pattern::Unbounded, "index node");
 
-/// The tree itself: where its root is, and in which domain its memory is reclaimed.
+/// The root of the tree, and the domain in which its memory is reclaimed.
 pub(in crate::memory) struct TreeRoot<const N: usize> {
     pointer: AtomicPtr<IndexNode<N>>,
     domain: Domain,
 }
 
 impl<const N: usize> TreeRoot<N> {
-    /// An empty tree: one leaf.
+    /// Returns an empty tree: one leaf.
     pub(in crate::memory) fn new(domain: &Domain) -> Self {
         let leaf = IndexNode::new(0, &[]).share();
         Self {
@@ -34,7 +34,7 @@ impl<const N: usize> TreeRoot<N> {
         }
     }
 
-    /// The tree, as it may be read while `guard` lives.
+    /// Returns the tree, as it may be read while `guard` exists.
     ///
     /// # Panics
     ///
@@ -53,8 +53,8 @@ impl<const N: usize> Drop for TreeRoot<N> {
     fn drop(&mut self) {
         let mut nodes = vec![follow(&self.pointer)];
         while let Some(node) = nodes.pop() {
-            // SAFETY: each node is in one slot or the root (I3), so it comes here once; nobody else
-            // borrows the tree, and what was taken out of it is not reached from here.
+            // SAFETY: each node is in one slot or the root (I3), so it comes here once; no other
+            // thread borrows the tree, and unlinked nodes are not reached from here.
             let node = unsafe { Box::from_raw(node) };
             for slot in node.slots[..node.count()]
                 .iter()
@@ -63,7 +63,8 @@ impl<const N: usize> Drop for TreeRoot<N> {
                 if node.level > 0 {
                     nodes.push(slot.cast());
                 } else {
-                    // SAFETY: each record is in one slot (I3), and nobody else borrows the tree.
+                    // SAFETY: each record is in one slot (I3), and no other thread borrows the
+                    // tree.
                     unsafe { record::free(slot.cast()) };
                 }
             }
@@ -86,10 +87,11 @@ impl<const N: usize> Clone for Pinned<'_, N> {
 impl<const N: usize> Copy for Pinned<'_, N> {}
 
 impl<'g, const N: usize> Pinned<'g, N> {
-    /// The root. Who reads its version next must ask again whether it still is the root.
+    /// Returns the root. A caller that reads its version next must check again that it still is the
+    /// root.
     #[inline]
     pub(in crate::memory) fn root(self) -> &'g IndexNode<N> {
-        // SAFETY: the root is a node, good for as long as the guard lives.
+        // SAFETY: the root is a node, good for as long as the guard exists.
         unsafe { &*follow(&self.root.pointer) }
     }
 
@@ -98,7 +100,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
         ptr::eq(follow(&self.root.pointer), node)
     }
 
-    /// What tests have asked for.
+    /// Actions of tests at the points that it passes.
     #[inline]
     pub(in crate::memory) fn failpoints(self) -> &'g Failpoints {
         self.guard.failpoints()
@@ -111,7 +113,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
         seen: Version,
     ) -> Option<NodeWriteGuard<'g, N>> {
         self.guard.account().passed(&NODE);
-        // Lazily: a `NodeWriteGuard` gives the latch back when it is dropped.
+        // Lazily: a `NodeWriteGuard` releases the latch when it is dropped.
         node.latch.try_lock(seen).then(|| NodeWriteGuard {
             node,
             tree: self,
@@ -121,17 +123,18 @@ impl<'g, const N: usize> Pinned<'g, N> {
         })
     }
 
-    /// Takes `garbage` out of use.
+    /// Retires `garbage`.
     ///
     /// # Safety
     ///
-    /// It was just taken out (I4).
+    /// It was just unlinked (I4).
     unsafe fn retire_node(self, garbage: &'g IndexNode<N>) {
         unsafe fn free<const N: usize>(address: *mut ()) {
             // SAFETY: nodes are boxes; retired once, by I4.
             drop(unsafe { Box::from_raw(address.cast::<IndexNode<N>>()) });
         }
-        // SAFETY: who pins from now on does not find it (I4), and a node owns nothing but memory.
+        // SAFETY: a thread that pins from now on does not find it (I4), and a node owns nothing but
+        // memory.
         unsafe {
             let address = garbage.address().cast();
             self.guard
@@ -140,7 +143,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
     }
 }
 
-/// A node whose latch is held. Dropped, it gives the latch back.
+/// A node whose latch is held. Dropped, it releases the latch.
 pub(in crate::memory) struct NodeWriteGuard<'g, const N: usize> {
     node: &'g IndexNode<N>,
     tree: Pinned<'g, N>,
@@ -159,8 +162,8 @@ impl<const N: usize> Drop for NodeWriteGuard<'_, N> {
         // After the latch: retiring may free a whole bag.
         if let Some(removed) = self.removed {
             let address = removed.raw().as_ptr().cast();
-            // SAFETY: it was in one slot (I3) and is in none, so who pins from now on does not find
-            // it; and only we took it out (I4).
+            // SAFETY: it was in one slot (I3) and is in none, so a thread that pins from now on
+            // does not find it; and only we took it out (I4).
             unsafe {
                 self.tree
                     .guard
@@ -175,7 +178,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         self.node
     }
 
-    /// Whether `other` is held here.
+    /// True if `other` is held here.
     pub(in crate::memory) fn is(&self, other: &IndexNode<N>) -> bool {
         ptr::eq(self.node, other)
     }
@@ -185,7 +188,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         self.node
     }
 
-    /// Puts `record` into slot `index` of a leaf with room.
+    /// Puts `record` into slot `index` of a leaf that is not full.
     pub(in crate::memory) fn insert_record(
         &mut self,
         index: usize,
@@ -201,7 +204,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
     }
 
     /// Takes the record out of slot `index` of a leaf and marks it; it is retired when the latch is
-    /// given back. Once in a hold.
+    /// released. Once per guard.
     pub(in crate::memory) fn remove_record(&mut self, index: usize) {
         let node = self.write();
         let pointer = node.pointer(index).expect("only slots in use are removed");
@@ -244,7 +247,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         let right = right.share();
         if left.level == 0 {
             let old_next = follow(&left.next);
-            // SAFETY: just made, and nobody else has it.
+            // SAFETY: just made, and no other thread has it.
             let links = unsafe { (&(*right).next, &(*right).prev) };
             publish(links.0, old_next);
             publish(links.1, left.address());
@@ -279,7 +282,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         true
     }
 
-    /// Takes a root with one child out of use, and makes the child the root.
+    /// Retires a root with one child, and makes the child the root.
     pub(in crate::memory) fn shrink_root(&mut self) {
         if self.node.level == 0 || self.node.count() != 1 || !self.tree.is_root(self.node) {
             return;
@@ -292,9 +295,9 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         unsafe { self.tree.retire_node(old) };
     }
 
-    /// Takes a chain of nodes out of use that ends in an empty leaf: `chain[0]` is in slot `index` of
-    /// this branch, every other is the only child of the one before it. `prev` and `next` are the
-    /// leaf's neighbours.
+    /// Unlinks a chain of nodes that ends in an empty leaf: `chain[0]` is in slot `index` of this
+    /// branch, every other is the only child of the one before it. `prev` and `next` are the leaf's
+    /// neighbours.
     pub(in crate::memory) fn unlink(
         &mut self,
         index: usize,
@@ -335,7 +338,7 @@ impl<'g, const N: usize> NodeWriteGuard<'g, N> {
         }
         self.node.remove_slot(index);
         for write_guard in chain {
-            // Nothing points down the chain any more: what is taken out of use owns nothing.
+            // No pointer leads down the chain any more: unlinked nodes own nothing.
             if write_guard.node.count() > 0 {
                 write_guard.node.remove_slot(0);
             }

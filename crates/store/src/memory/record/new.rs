@@ -1,4 +1,4 @@
-//! Making a record.
+//! New records.
 
 use super::{MemoryRecordHeader, Record, as_record, free, inline_offset, layout};
 use crate::memory::inline_slot::InlineSlot;
@@ -22,9 +22,9 @@ pub struct NewRecord {
     raw: NonNull<u8>,
 }
 
-// SAFETY: it owns its record, whose parts may all go to another thread.
+// SAFETY: it owns its record, whose parts may all move to another thread.
 unsafe impl Send for NewRecord {}
-// SAFETY: shared, it gives what a shared record gives.
+// SAFETY: shared, it gives the same access as a shared record.
 unsafe impl Sync for NewRecord {}
 
 impl fmt::Debug for NewRecord {
@@ -36,7 +36,7 @@ impl fmt::Debug for NewRecord {
 }
 
 impl NewRecord {
-    /// A record holding copies of `key` and `value`; without a value it is a ghost.
+    /// Returns a record with copies of `key` and `value`; without a value it is a ghost.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl NewRecord {
         let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        // SAFETY: the key follows the header, and the layout has room for it.
+        // SAFETY: the key follows the header, and the layout has space for it.
         let key_place = unsafe { raw.add(size_of::<MemoryRecordHeader>()) };
         // SAFETY: as above, and the slices do not overlap: one was just allocated.
         unsafe { key_place.copy_from_nonoverlapping(slice_start(key), key.len()) };
@@ -74,11 +74,11 @@ impl NewRecord {
                 unsafe { gap.write_bytes(0, padding) };
                 // SAFETY: as above; the block follows.
                 let place = unsafe { gap.add(padding) };
-                // SAFETY: the layout has room for the block there, aligned.
+                // SAFETY: the layout has space for the block there, aligned.
                 let block = unsafe { value::make_block(place, value.len()) };
                 // SAFETY: just made.
                 let content = unsafe { value::content(block) };
-                // SAFETY: the block has room for these bytes, and the slices do not overlap.
+                // SAFETY: the block has space for these bytes, and the slices do not overlap.
                 unsafe { content.copy_from_nonoverlapping(slice_start(value), value.len()) };
                 block.as_ptr()
             }
@@ -104,12 +104,13 @@ impl NewRecord {
         self.record().key()
     }
 
-    /// Where a log position can be put before anyone else sees the record; see [`Record::commit_stamp`].
+    /// The commit stamp, which can be set before any other thread sees the record; see
+    /// [`Record::commit_stamp`].
     pub fn commit_stamp(&self) -> &AtomicU64 {
         self.record().commit_stamp()
     }
 
-    /// Where its memory begins, as a number, and how many bytes it has.
+    /// Returns the address of its memory, as a number, and its size in bytes.
     pub fn extent(&self) -> (usize, usize) {
         let bytes = size_of::<MemoryRecordHeader>() + self.record().header.tail_bytes as usize;
         (self.raw.addr().get(), bytes)
@@ -120,13 +121,13 @@ impl NewRecord {
         unsafe { as_record(self.raw) }
     }
 
-    /// The record, as it goes into a table of `domain`. Whoever gets it frees it (I5).
+    /// Returns the record, ready for a table of `domain`. The caller frees it (I5).
     pub(in crate::memory) fn into_linked(self, domain: u32) -> NonNull<u8> {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: nobody else has the record, and no reference to it lives.
+        // SAFETY: no other thread has the record, and there is no reference to it.
         let header = unsafe { &mut *this.raw.cast::<MemoryRecordHeader>().as_ptr() };
         header.domain = domain;
-        // Relaxed: whoever publishes the record publishes this with it.
+        // Relaxed: publishing the record publishes this with it.
         header.linked.store(true, Ordering::Relaxed);
         this.raw
     }
@@ -134,7 +135,7 @@ impl NewRecord {
 
 impl Drop for NewRecord {
     fn drop(&mut self) {
-        // SAFETY: it never came into a table: nobody else has it (I5).
+        // SAFETY: it never was in a table: no other thread has it (I5).
         unsafe { free(self.raw.as_ptr().cast()) };
     }
 }
