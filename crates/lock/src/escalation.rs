@@ -18,7 +18,7 @@
 //! # Why no key is unprotected meanwhile
 //!
 //! The table is held before any of its keys is released, and only keys that the table's mode covers
-//! are released ([`Owner::covers`]). So no other owner can hold them in a conflicting mode, as long
+//! are released (`Owner::covers`). So no other owner can hold them in a conflicting mode, as long
 //! as the table is held. The table is released at the end, or by a return to a savepoint. A
 //! savepoint older than the table's lock releases the table with everything that came after it. A
 //! later savepoint finds the table *converted*, and a conversion stays. That needs tables to be

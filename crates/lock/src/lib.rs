@@ -70,8 +70,9 @@
 //!     ) -> Result<(), Box<Refusal>> {
 //!         owner.begin();
 //!         owner.set_label("transfer");
-//!         let mut keys = [from, to].iter();
-//!         let locked = keys.try_for_each(|&key| self.lock(worker, owner, key, Mode::X));
+//!         let keys = [from, to];
+//!         let lock = |&key: &u64| self.lock(worker, owner, key, Mode::X);
+//!         let locked = keys.iter().try_for_each(lock);
 //!         if locked.is_ok() {
 //!             let mut accounts = self.accounts.lock().unwrap();
 //!             *accounts.get_mut(&from).unwrap() -= amount;

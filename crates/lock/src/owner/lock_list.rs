@@ -1,16 +1,16 @@
 //! List of the locks that one owner holds, in the order of acquisition. Only the owner touches it.
 //!
 //! Most transactions hold a handful of locks, and a walk over one or two cache lines finds a name
-//! faster than any index. Above [`MAX_LINEAR`] entries there is an index.
+//! faster than any index. Above `MAX_LINEAR` entries there is an index.
 //!
 //! # Invariants
 //!
-//! * I1  A name has at most one live entry. Above [`MAX_LINEAR`] entries the index has exactly the
+//! * I1  A name has at most one live entry. Above `MAX_LINEAR` entries the index has exactly the
 //!   live ones.
 //! * I2  Entries are in the order of acquisition, and `order` grows along them, unless
 //!   `is_unsorted`. A released entry stays as a dead one until all later ones are gone, so
 //!   positions do not change between releases. The last entry is live. Released locks use up
-//!   orders, too: beyond [`LAST_ORDER`] all entries get new orders, as low as savepoints allow.
+//!   orders, too: beyond `LAST_ORDER` all entries get new orders, as low as savepoints allow.
 //! * I3  `hash_filter` has the bit of every hash that was added since the list was cleared. Most
 //!   requested names are new, and one bit shows that.
 

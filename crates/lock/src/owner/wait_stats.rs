@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * I1  The statistics are bounded: [`LABELS`] labels, with the rest under one more; [`NAMES`]
+//! * I1  The statistics are bounded: `LABELS` labels, with the rest under one more; `NAMES`
 //!   names. The embedder bounds the number of tables.
 //! * I2  A name's count and time are lower bounds. When a name replaces another one, it takes over
 //!   that name's time as its rank, but not as its count.

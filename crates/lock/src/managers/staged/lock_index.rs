@@ -14,11 +14,11 @@
 //! The *ready ring* is an array of words, each a segment or 0; `put_at` and `take_at` are the
 //! positions of the next segment to put and to take. The thread that clears a segment's last flag
 //! pushes it on a *dead stack*. A *dead queue* keeps dead segments in order until their epoch has
-//! passed. There is a stack and a queue for each of [`LANES`] lanes; the number of a segment
+//! passed. There is a stack and a queue for each of `LANES` lanes; the number of a segment
 //! chooses its lane.
 //!
 //! Work is done in bulk and by turns: a thread that takes a segment and leaves fewer than
-//! [`LOW_WATER`] in the ring refills it, from the dead queues that no other thread is using. No
+//! `LOW_WATER` in the ring refills it, from the dead queues that no other thread is using. No
 //! thread waits for another: one that finds too few segments makes one. There are several lanes,
 //! because a thread that is descheduled in a dead queue keeps the others from its segments until
 //! its next turn. A background thread would have to be started, stopped and waited for, and would
@@ -31,8 +31,8 @@
 //!
 //! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), in which no
 //!   thread stays pinned while it reads rows. A request without conflicts reads no chain.
-//! * The epoch is tried as soon as a [`BATCH`] of segments is dead.
-//! * If more than [`DEAD_LIMIT`] are dead and none can be reused, some thread sleeps in a walk. A
+//! * The epoch is tried as soon as a `BATCH` of segments is dead.
+//! * If more than `DEAD_LIMIT` are dead and none can be reused, some thread sleeps in a walk. A
 //!   thread that needs a segment then yields its processor a few times before it makes one. All
 //!   running threads come here every 64 locks, so the sleeper's turn comes soon. No thread waits
 //!   for it without bound.
