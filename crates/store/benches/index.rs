@@ -1,10 +1,13 @@
-//! What does the index cost: a get, a row of a scan, an insert; and how many slots should a node have?
+//! Cost of the index: a get, a row of a scan, an insert; for several node sizes.
 //!
 //! Nanoseconds for one operation of one thread, the median of the repetitions and, in brackets, the
-//! smallest and the largest. Tables of 300,000 rows of 1.8 KB, larger than the caches, as in txbench;
-//! scans of 10 rows that read the first and the last byte of each value; and tables of as many short rows under keys of three
-//! columns, of which three thousand neighbours share the first two. Node sizes take turns within
-//! a repetition, so that a busy machine disturbs them alike.
+//! smallest and the largest. There are two kinds of table:
+//!
+//! * 300,000 rows of 1.8 KB, larger than the caches, as in txbench;
+//! * as many short rows under keys of three columns, where three thousand neighbours share two.
+//!
+//! A scan covers 10 rows and reads the first and the last byte of each value. Node sizes take turns
+//! within a repetition, so that a busy machine disturbs them alike.
 //!
 //! `cargo bench -p foxton-store`; in a test run it is tiny and only shows that it runs.
 

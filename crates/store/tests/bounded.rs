@@ -1,4 +1,4 @@
-//! A cursor that stops at an end gives exactly the records between its ends, either way.
+//! A cursor that stops at an end returns exactly the records between its ends, either way.
 
 use foxton_store::memory::{NewRecord, Next, Record, RecordTable};
 use foxton_sync::worker::{Worker, Workers};

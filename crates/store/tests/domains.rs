@@ -1,11 +1,12 @@
-//! What belongs to another epoch domain is refused by a panic: nothing there would keep memory from being freed.
+//! Objects of another epoch domain are refused by a panic, because nothing would keep their memory
+//! from being freed.
 
 #![cfg(not(loom))]
 
 use foxton_store::memory::{NewRecord, Next, RecordTable, ValueBlock};
 use foxton_sync::epoch::Domain;
 
-/// A table with one record, whose value is a block of its own.
+/// A table with one record, whose value is outside of it.
 fn table_of(domain: &Domain) -> RecordTable {
     let table: RecordTable = RecordTable::new(domain);
     let participant = domain.participant();

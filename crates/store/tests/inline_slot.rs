@@ -1,5 +1,5 @@
-//! A value that is replaced leaves the room behind its record's key, and the next but one goes back there: never while somebody reads it or may want
-//! it back.
+//! A replaced value vacates the slot behind its record's key, and a later one goes back there:
+//! never while a thread reads the old value or may restore it.
 #![cfg(not(loom))]
 
 use foxton_store::memory::{NewRecord, Next, Record, RecordTable};
@@ -15,7 +15,7 @@ fn table_of(domain: &Domain) -> RecordTable {
     table
 }
 
-/// Whether the value lies in the record: behind the key and its own length of four bytes, aligned.
+/// True if the value is in the record: behind the key and its own length of four bytes, aligned.
 fn is_inside(record: &Record, guard: &Guard<'_>) -> bool {
     let mut hazard = guard.hazard();
     let value = record.value(&mut hazard).expect("a value");
@@ -23,7 +23,7 @@ fn is_inside(record: &Record, guard: &Guard<'_>) -> bool {
     value.as_ptr().addr() == record.key().as_ptr().addr() + behind
 }
 
-/// Puts `bytes` there as somebody who wants nothing back.
+/// Puts `bytes` there as a writer that restores nothing.
 fn put(record: &Record, guard: &Guard<'_>, bytes: &[u8]) {
     let participant = guard.participant();
     let old = record
@@ -37,7 +37,7 @@ fn pass(participant: &Participant) {
     (0..2).for_each(|_| participant.advance());
 }
 
-/// Replaces the value after two epochs each, and says where it was then.
+/// Replaces the value, each time after two epochs, and returns whether it was inline then.
 fn after_each(values: &[&[u8]]) -> Vec<bool> {
     let domain = Domain::new();
     let (table, participant) = (table_of(&domain), domain.participant());
@@ -68,7 +68,7 @@ fn a_value_that_does_not_fit_is_outside() {
     let empty: &[u8] = b"";
     assert_eq!(
         after_each(&[empty, &over, &over, &full, &over, empty, &full, &full]),
-        // The room's size stays what it was, however short what lay there last.
+        // The slot's size stays as it was, even if the last value there was short.
         [false, false, false, true, false, true, false, true]
     );
 }
@@ -101,7 +101,8 @@ fn a_pinned_reader_reads_on() {
     assert!(is_inside(record, &guard), "nobody reads any more");
 }
 
-/// Replaces the value `changes` times after it was replaced `before` times, as one transaction whose epochs pass, and undoes it all.
+/// Replaces the value `changes` times after `before` replacements, as one transaction whose epochs
+/// pass, and undoes it all.
 fn undo(before: usize, changes: u8) {
     let domain = Domain::new();
     let (table, participant) = (table_of(&domain), domain.participant());
@@ -167,13 +168,13 @@ fn an_overwritten_value_is_not_restored() {
     pass(&participant);
     let guard = participant.pin();
     let record = table.get(&guard, b"key").expect("inserted");
-    // Somebody else who writes without a lock.
+    // Another writer, without a lock.
     put(record, &guard, b"third");
     assert!(old.as_ref().is_some_and(|old| !record.may_take(old)));
     record.swap(old, &guard);
 }
 
-/// Nothing else has epochs pass here.
+/// Nothing else makes epochs pass here.
 #[test]
 fn epochs_pass_by_updates_alone() {
     const ROWS: u64 = 4096;

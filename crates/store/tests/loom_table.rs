@@ -1,8 +1,9 @@
-//! The orderings named in `record.rs` and `index/walk.rs`, and two histories of whole tables.
+//! Models of the orderings named in `record.rs` and `index/walk.rs`, and two histories of whole
+//! tables.
 //!
-//! What the checker cannot see is plain memory. So what is asked of a record or a block that was
-//! found is something atomic that was written, relaxed, after its making: whether the record is
-//! linked, how long the value is.
+//! The checker cannot see plain memory. So a model reads from a record or a block something atomic
+//! that was written, relaxed, after its making: whether the record is linked, how long the value
+//! is.
 #![cfg(loom)]
 
 use foxton_store::memory::{NewRecord, Next, Record, RecordTable, ValueBlock};
@@ -89,7 +90,7 @@ fn o2_a_value_taken_out_is_whole() {
     let take = |table: &Small, guard: &Guard<'_>| {
         let record = table.get(guard, b"key").expect("inserted");
         let taken = record.swap(None, guard).expect("a value");
-        // The first value is the record's own memory, and tells nothing.
+        // The first value is the record's own memory, and shows nothing.
         assert!(taken.bytes().is_none_or(|bytes| bytes.len() == 12));
         taken.retire(guard.participant());
         true
@@ -99,8 +100,8 @@ fn o2_a_value_taken_out_is_whole() {
 
 #[test]
 fn a_value_put_back_by_another_is_whole() {
-    // One makes a value. Another takes it out, puts it back, and a third reads it: here the third is
-    // the one who began, reading what the second published last.
+    // One thread makes a value. Another takes it out, puts it back, and a third reads it. Here the
+    // third is the one that began, reading what the second published last.
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.max_branches = 10_000;
@@ -140,8 +141,8 @@ fn a_value_put_back_by_another_is_whole() {
     }
 }
 
-/// Replaces the value three times, each pinned anew: elsewhere, perhaps in the room again, and elsewhere or in the room. Every time it tries to advance
-/// the epoch, as each `put` does here.
+/// Replaces the value three times, each pinned anew: outside, perhaps in the slot again, and
+/// outside or in the slot. Every time it tries to advance the epoch, as each `put` does here.
 fn replace_often(table: &Small, participant: &Participant) {
     for value in [&b"number two"[..], b"3", b"number four"] {
         let guard = participant.pin();
@@ -149,7 +150,7 @@ fn replace_often(table: &Small, participant: &Participant) {
         let old = record
             .put(value, &guard, participant.recent_stamp())
             .expect("short");
-        // Not retired: passing hazards would put orders where there are none.
+        // Not retired: passing hazards would add orders that do not exist.
         drop(old);
         drop(guard);
         participant.advance();
@@ -192,7 +193,7 @@ fn an_inline_value_is_not_overwritten_while_it_is_read() {
             let value = record.value(&mut hazard).expect("a value");
             let found = value.to_vec();
             assert!([&b"first"[..], b"number two", b"3", b"number four"].contains(&&found[..]));
-            // Somewhere for the writer to step in, and to be seen by what it wrote.
+            // A point for the writer to intervene, and to be seen by its writes.
             thread::yield_now();
             assert_eq!(value, found, "overwritten while it is read");
         }
@@ -201,7 +202,8 @@ fn an_inline_value_is_not_overwritten_while_it_is_read() {
 
 #[test]
 fn two_writers_own_the_inline_slot_one_after_the_other() {
-    // Without locks: values are lost, and memory is not. Each of them may find the room left, claim it, and leave it again.
+    // Without locks values are lost, and memory is not. Each thread may find the slot vacated,
+    // claim it, and vacate it again.
     beside_a_writer(2, replace_often);
 }
 
@@ -210,9 +212,9 @@ const TWO_LEAVES: [&[u8]; 5] = [b"a", b"b", b"c0", b"d0", b"z"];
 
 #[test]
 fn o1_an_inserter_and_a_scanner_do_not_miss_each_other() {
-    // One inserts "c5" into the left leaf, in the belief that "d0" comes next. The other inserts "d-"
-    // into the right leaf and then finds nothing between "c0" and "d-". If both are right, a scanner
-    // that locks the gap before "d-" is passed by an inserter that locked the gap before "d0".
+    // One thread inserts "c5" into the left leaf and expects "d0" next. The other inserts "d-" into
+    // the right leaf and then finds nothing between "c0" and "d-". If both are right, an inserter
+    // that locked the gap before "d0" slips past a scanner that locks the gap before "d-".
     let inserter = |table: &Small, guard: &Guard<'_>| {
         let next = table.get(guard, b"d0").expect("inserted");
         insert(table, guard, b"c5", Next::Is(next)).is_some()

@@ -1,13 +1,13 @@
-//! Memory comes back: what is taken out of a table, and what a table has when it is dropped.
+//! Memory is freed: of records removed from a table, and of a table when it is dropped.
 //!
-//! One test to a process, since it is the process that is measured. Without `/proc` nothing is
+//! One test per process, because the memory of the process is measured. Without `/proc` nothing is
 //! measured, and only the rest is tested.
 //!
-//! No timing decides. A thread that is descheduled while it is pinned holds up everybody's memory for
-//! as long as the machine likes, so whoever takes things out stops at a bound of what is retired and
-//! not freed. If it stays there, nothing comes back.
+//! No timing decides. A thread that is descheduled while pinned holds up all reclamation for as
+//! long as the machine keeps it waiting. So a thread that removes records stops at a bound of
+//! retired objects that are not freed. If the number stays there, nothing is freed.
 
-// A race detector keeps memory of its own.
+// A race detector has memory of its own.
 #![cfg(not(any(loom, foxton_tsan)))]
 
 use foxton_store::memory::{NewRecord, Next, RecordTable};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 const VALUE_BYTES: usize = 2000;
 
-/// What may be in memory beside what is in the table: what is retired and not freed, the
-/// allocator's own ideas.
+/// Memory beside the content of the table: retired objects that are not freed, and the allocator's
+/// reserves.
 const SLACK_BYTES: u64 = 48 << 20;
 
-/// What may be retired and not freed before a thread stops to take out more: 8 MB of values.
+/// Retired objects that are not freed at which a thread stops removing: 8 MB of values.
 const RETIRED_BOUND: usize = 4096;
 
 /// Longer than any machine keeps a thread off its cores.
@@ -47,7 +47,7 @@ fn append(table: &RecordTable, worker: &Worker, number: u64) {
         .expect("every number once");
 }
 
-/// Waits until little enough is retired and not freed.
+/// Waits until few enough retired objects are not freed.
 fn wait_for_memory(worker: &Worker) {
     let since = Instant::now();
     while worker.workers().domain().retired() > RETIRED_BOUND {
@@ -57,14 +57,14 @@ fn wait_for_memory(worker: &Worker) {
     }
 }
 
-/// Nobody is pinned: nothing stays.
+/// No thread is pinned: all memory is freed.
 fn nothing_stays(worker: &Worker) {
-    // Two epochs, and one more for what a participant left that was dropped in between.
+    // Two epochs, and one more for objects of a participant that was dropped in between.
     (0..3).for_each(|_| worker.collect());
     assert_eq!(worker.workers().domain().retired(), 0, "not freed");
 }
 
-/// Takes the first record. Returns whether it was ours.
+/// Removes the first record. Returns whether this thread did.
 fn take(table: &RecordTable, worker: &Worker) -> bool {
     let guard = worker.pin();
     let Some(first) = table.forward(&guard, Bound::Unbounded).advance().record else {
@@ -76,7 +76,7 @@ fn take(table: &RecordTable, worker: &Worker) -> bool {
     value.is_some()
 }
 
-/// Two threads append at one end, two delete at the other.
+/// Two threads append at one end, two remove at the other.
 fn queue(items: u64) {
     let workers = Workers::new();
     let table: RecordTable = RecordTable::new(workers.domain());
@@ -96,7 +96,7 @@ fn queue(items: u64) {
                     } else if tail.load(SeqCst) < taken.load(SeqCst) + 1000 {
                         append(table, &worker, tail.fetch_add(1, SeqCst));
                     } else {
-                        // Who takes out waits for the same: all of them give up, or none.
+                        // Removers wait for the same bound: all of them give up, or none.
                         wait_for_memory(&worker);
                         thread::yield_now();
                     }
@@ -202,7 +202,7 @@ fn updates(count: u64) {
     );
 }
 
-/// As [`updates`], while somebody else is pinned all the time and looks at one of the values.
+/// As [`updates`], while another thread is pinned all the time and reads one of the values.
 fn updates_beside_a_sleeper(count: u64) {
     let workers = Workers::new();
     let table: RecordTable = RecordTable::new(workers.domain());
@@ -237,7 +237,7 @@ fn updates_beside_a_sleeper(count: u64) {
 
 #[test]
 fn memory_comes_back() {
-    // Each of these would take some 400 MB if nothing came back.
+    // Each of these would take some 400 MB if nothing were freed.
     queue(200_000);
     updates(200_000);
     updates_beside_a_sleeper(200_000);

@@ -1,8 +1,8 @@
-//! A table against the plainest map there is.
+//! A table compared with the plainest map there is.
 //!
 //! One thread does random operations on a table and on a `BTreeMap` and compares every answer; then
-//! the table verifies itself. Keys are of the kinds that could confuse heads, tags and separators.
-//! Nodes are small, so that every run splits and shrinks at several levels. A failure prints its seed.
+//! the table verifies itself. The kinds of keys could confuse heads, tags and separators. Nodes are
+//! small, so that every run splits and shrinks at several levels. A failure prints its seed.
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::ptr;
 
-/// SplitMix64: a test needs no better.
+/// SplitMix64: good enough for a test.
 struct Random(u64);
 
 impl Random {
@@ -62,8 +62,8 @@ fn long(random: &mut Random) -> Vec<u8> {
     key
 }
 
-/// Two to seven columns, of which the first ones are mostly the same: nodes have prefixes, of up to sixteen bytes and
-/// more, and now and then a key that does not begin with them.
+/// Two to seven columns, the first of which are mostly the same. So nodes have prefixes, of up to
+/// sixteen bytes and more, and now and then a key does not begin with them.
 fn columns(random: &mut Random) -> Vec<u8> {
     let mut key = Vec::new();
     for column in 0..2 + random.below(6) {
@@ -83,7 +83,7 @@ fn mixed(random: &mut Random) -> Vec<u8> {
     kinds[random.below(6) as usize](random)
 }
 
-/// Both maps, and one thread's means.
+/// Both maps, and the thread's participant.
 struct Pair<const N: usize> {
     table: RecordTable<N>,
     other: RecordTable,
@@ -139,7 +139,7 @@ impl<const N: usize> Pair<N> {
     }
 
     fn remove(&mut self, guard: &Guard<'_>, random: &mut Random, key: Vec<u8>) {
-        // Mostly a key that is there.
+        // Mostly a key that is present.
         let near = self
             .map
             .range(key.clone()..)

@@ -1,5 +1,5 @@
-//! Records of changes to pages come back as they were written; whatever else is decoded is refused, or is exactly the
-//! bytes of the record that it is taken for; in the log, every flipped bit is noticed.
+//! Recovery records read back as they were written. All other bytes are refused, or are exactly
+//! those of the record they decode to. In the log, every flipped bit is noticed.
 #![cfg(not(loom))]
 
 use std::convert::Infallible;
@@ -107,7 +107,7 @@ fn decode(lsn: Lsn, kind: u8, payload: &[u8]) -> Result<Option<RecoveryRecord<'_
     })
 }
 
-/// Whatever is accepted encodes to the bytes that were given, and points backwards.
+/// Accepted bytes encode to themselves, and point backwards.
 fn is_faithful(lsn: Lsn, kind: u8, payload: &[u8]) {
     let Ok(Some(record)) = decode(lsn, kind, payload) else {
         return;
@@ -127,7 +127,8 @@ fn every_record_reads_back_and_no_shorter_or_longer_one_does() {
         for cut in 0..bytes.len() {
             match decode(AT, kind, &bytes[..cut]) {
                 Err(_) => {}
-                // Redo goes on to the end of the record, so a shorter one may be another record, and not this one.
+                // Redo extends to the end of the record, so a shorter one may be another record,
+                // and not this one.
                 Ok(other) => {
                     assert_ne!(other, Some(record.clone()));
                     is_faithful(AT, kind, &bytes[..cut]);
@@ -242,7 +243,7 @@ fn in_the_log_every_flipped_bit_is_noticed() {
     let mut visit = |_: RecordView<'_>| Ok::<_, Infallible>(());
     let (log, _) =
         Log::open(device.clone(), LogOptions::tiny(), identity, &mut visit).expect("a new log");
-    // Far enough for the places that the records name.
+    // Far enough for the positions that the records name.
     log.insert(&worker, 1, &[&[0; 12_000]]).expect("a record");
     let records = records();
     let places = records.iter().map(|record| {

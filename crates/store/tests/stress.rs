@@ -1,8 +1,8 @@
 //! Many threads on one table.
 //!
-//! Values are patterns of their keys, so that a reader who gets memory that was freed or is another's
-//! sees it; in debug builds whatever is freed is filled with 0xDD first. Nodes are small, so that
-//! threads meet in splits and in leaves that are taken out. Each test has a long form, `ignored`.
+//! Values are patterns of their keys, so that a reader notices memory that was freed or belongs to
+//! another key; in debug builds freed memory is filled with 0xDD first. Nodes are small, so that
+//! threads meet in splits and in unlinked leaves. Each test has a long form, `ignored`.
 
 #![cfg(not(loom))]
 
@@ -73,7 +73,7 @@ fn remove<const N: usize>(table: &RecordTable<N>, guard: &Guard<'_>, number: u64
     table.remove(guard, record, Next::Any).is_ok()
 }
 
-/// Runs `body(thread, worker)` on so many threads until it returns, and `verify`s the table.
+/// Runs `body(thread, worker)` on `threads` threads until it returns, and `verify`s the table.
 fn on_threads<const N: usize>(
     workers: &Workers,
     table: &RecordTable<N>,
@@ -149,7 +149,7 @@ fn sixty_four_threads_with_keys_of_their_own() {
     own_keys(64, Duration::from_secs(2));
 }
 
-/// All threads fight for the same few keys: every insert that succeeds is matched by one removal.
+/// All threads compete for the same few keys: every insert that succeeds is matched by one removal.
 fn same_keys(threads: u64, time: Duration) {
     const KEYS: u64 = 24;
     let workers = Workers::new();
@@ -212,7 +212,8 @@ fn sixty_four_threads_that_compete_for_the_same_keys() {
     same_keys(64, Duration::from_secs(2));
 }
 
-/// Every tenth key stays; the others come and go. Scans in both directions find all that stay.
+/// Every tenth key stays; the others are inserted and removed. Scans in both directions find all
+/// that stay.
 fn scans_find_what_stays(threads: u64, time: Duration) {
     const KEYS: u64 = 600;
     let workers = Workers::new();
@@ -228,7 +229,7 @@ fn scans_find_what_stays(threads: u64, time: Duration) {
         until(end, || {
             let guard = worker.pin();
             if thread % 4 > 0 {
-                // Emptying whole stretches takes leaves out under the scans.
+                // Emptying whole ranges unlinks leaves under the scans.
                 let start = worker.random_below(KEYS);
                 let fill = worker.random_below(2) == 0;
                 for n in (start..(start + 30).min(KEYS)).filter(|n| n % 10 > 0) {
@@ -268,7 +269,7 @@ fn a_scan_finds_every_key_that_stays() {
     scans_find_what_stays(8, Duration::from_secs(3));
 }
 
-/// What the owner of a key says about it: bit 0 whether it is sure, bit 1 whether it is there, and
+/// Statement of the owner of a key: bit 0 whether it is sure, bit 1 whether the key is present, and
 /// a count above.
 struct Claims(Vec<AtomicU64>);
 
@@ -289,8 +290,8 @@ impl Claims {
     }
 }
 
-/// Whoever finds a token unchanged must have seen everything: no key that was there all the time
-/// around that moment may lie in the gap, and the record found may not have been absent.
+/// A thread that finds a token unchanged must have seen everything. No key that was present all the
+/// time around that moment may be in the gap, and the record found may not have been absent.
 fn tokens_tell_the_truth(threads: u64, time: Duration) {
     const KEYS: u64 = 48;
     let workers = Workers::new();
@@ -326,7 +327,7 @@ fn tokens_tell_the_truth(threads: u64, time: Duration) {
             for _ in 0..6 {
                 let place = cursor.advance();
                 let before = claims.now();
-                // Time enough for others to change something.
+                // Time for others to change something.
                 if worker.random_below(4) == 0 {
                     thread::yield_now();
                 }
@@ -368,7 +369,7 @@ fn tokens_tell_the_truth(threads: u64, time: Duration) {
     println!("tokens over several leaves: {}", crossing.into_inner());
 }
 
-/// How many leaves a token covers.
+/// Number of leaves that a token covers.
 fn leaves(place: &WalkPosition<'_>) -> u32 {
     let text = format!("{:?}", place.token);
     text.chars()
@@ -386,8 +387,8 @@ fn tokens_never_lie_to_sixteen_threads() {
     tokens_tell_the_truth(16, Duration::from_secs(2));
 }
 
-/// The plainest gap locks: for each gap, named by its right end, how many scan it and how many
-/// insert into it. Nobody waits.
+/// The plainest gap locks: for each gap, named by its right end, the number of scanners and
+/// inserters in it. No thread waits.
 #[derive(Default)]
 struct Gaps(Mutex<BTreeMap<Option<u64>, (u32, u32)>>);
 
@@ -417,10 +418,10 @@ impl Gaps {
     }
 }
 
-/// The protocol that the table is for, with locks as plain as can be: scanners lock the gap before
-/// each record and past the range and validate their tokens; inserters lock the gap before the successor
-/// and name it. Then nothing comes into a range while it is locked. Removals happen between rounds only:
-/// a lock on a removed key is another matter.
+/// The protocol that the table is made for, with the plainest locks. Scanners lock the gap before
+/// each record and past the range and validate their tokens; inserters lock the gap before the
+/// successor and name it. Then no key comes into a range while it is locked. Removals happen
+/// between rounds only: a lock on a removed key is another matter.
 fn no_phantoms(threads: u64, time: Duration) {
     const KEYS: u64 = 40;
     let workers = Workers::new();
@@ -433,7 +434,7 @@ fn no_phantoms(threads: u64, time: Duration) {
         on_threads(&workers, &table, threads, |thread, worker| {
             for _ in 0..12 {
                 let guard = worker.pin();
-                // Near the last key inserted: that is where successors change.
+                // Near the last key inserted, because successors change there.
                 let near = recent
                     .load(SeqCst)
                     .saturating_sub(1 + worker.random_below(6));
@@ -451,7 +452,7 @@ fn no_phantoms(threads: u64, time: Duration) {
                     if !gaps.intend(next) {
                         continue;
                     }
-                    // Time enough for others to change what comes next, and to scan it.
+                    // Time for others to change the next record, and to scan it.
                     if worker.random_below(2) == 0 {
                         thread::sleep(Duration::from_micros(worker.random_below(300)));
                     }
@@ -465,7 +466,7 @@ fn no_phantoms(threads: u64, time: Duration) {
                     gaps.intended(next);
                     continue;
                 }
-                // Few: who scans on to the inserter's successor meets its lock there.
+                // Few, so that a scanner meets the inserter's lock at its successor.
                 let gaps_to_scan = 1 + worker.random_below(2) as usize;
                 let mut held = Vec::new();
                 let from_key = key(from);

@@ -1,72 +1,77 @@
 //! Restart for pages that are larger than memory: analysis, redo, undo.
 //!
-//! A page may go out with changes that are not committed (*steal*), and need not go out when they are (*no force*).
-//! So after a crash the device has too much and too little, and the log must say how to take back the one and how to
-//! make the other again. This is ARIES: changes name one page each and are numbered by their place in the log;
-//! a page says up to which place it has them; what is taken back is logged as well.
+//! A page may be written with changes that are not committed (*steal*), and need not be written
+//! when they are (*no force*). So after a crash the device has too much and too little, and the log
+//! must say how to undo the one and redo the other. This is ARIES: changes name one page each and
+//! are numbered by their position in the log; a page says up to which position it has them; undoing
+//! is logged as well.
 //!
-//! Tables that live in memory need none of this: nothing of them goes out before it is committed, and restart
-//! only makes committed changes again. This is for pages, and there are none in this crate yet: whoever owns pages keeps
-//! the contract [`Pages`](crate::paged::recovery::Pages), and `foxton-sim` has an owner that is made to be cut off.
+//! Tables in memory need none of this: nothing of them is written before it is committed, and
+//! restart only redoes committed changes. This is for pages, and there are none in this crate yet.
+//! The owner of the pages keeps the contract [`Pages`](crate::paged::recovery::Pages), and
+//! `foxton-sim` has an owner for crash tests.
 //!
 //! # Why here
 //!
-//! The log knows bytes, and so neither pages nor that anything could be taken back. Above, `foxton` knows locks and when
-//! to commit, which restart asks nothing of: a transaction is here only a chain of records. What is left needs pages
-//! and the log, and this is the one floor that has both.
+//! The log knows bytes, and so neither pages nor undo. Above, `foxton` knows locks and when to
+//! commit, which restart does not need: here a transaction is only a chain of records. The rest
+//! needs pages and the log, and this is the one floor that has both.
 //!
 //! # How it is used
 //!
 //! 1. [`Analysis::begin`](crate::paged::recovery::Analysis::begin) reads the last checkpoint.
-//! 2. Opening the log from [`Analysis::start`](crate::paged::recovery::Analysis::start) shows each record to [`Analysis::take`](crate::paged::recovery::Analysis::take), which passes over
-//!    those of others: one log may have changes of pages and of memory-resident tables.
-//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and hands out a [`Recovery`](crate::paged::recovery::Recovery) for transactions and a [`PageCheckpointer`](crate::paged::recovery::PageCheckpointer).
+//! 2. Opening the log from [`Analysis::start`](crate::paged::recovery::Analysis::start) shows each
+//!    record to [`Analysis::take`](crate::paged::recovery::Analysis::take), which skips records of
+//!    other kinds: one log may have changes of pages and of memory-resident tables.
+//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and returns a
+//!    [`Recovery`](crate::paged::recovery::Recovery) for transactions and a
+//!    [`PageCheckpointer`](crate::paged::recovery::PageCheckpointer).
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
-/// The file that says where the last checkpoint is.
+/// The file with the position of the last checkpoint.
 pub const ANCHOR_FILE: &str = "pages";
 
-/// Numbers at the front of a slice.
+/// Decoding of numbers from the front of a slice.
 mod bytes;
 
 /// The transaction table and the dirty page table.
 pub mod tables;
 
-/// What changes to pages leave in the log.
+/// Log records of changes to pages.
 pub mod record;
 
-/// Space in the log for taking back.
+/// Log space reserved for undo.
 pub mod space;
 
-/// What can go wrong.
+/// Errors.
 pub mod error;
 
-/// Where the last complete checkpoint is.
+/// The anchor: position of the last complete checkpoint.
 pub mod anchor;
 
-/// What recovery asks of whoever owns pages.
+/// The contract of the owner of pages.
 pub mod pages;
 
-/// How far restart has come.
+/// Progress of a restart.
 pub mod progress;
 
-/// From the records of the log to the tables.
+/// Analysis: from the records of the log to the tables.
 pub mod analysis;
 
-/// What transactions leave in the log while they run.
+/// Transactions on pages: the records that they write while they run.
 pub mod transaction;
 
-/// Taking back.
+/// Undo.
 mod undo;
 
 /// Checkpoints.
 pub mod checkpoint;
 
-/// Repeating history.
+/// Redo: repeating history.
 mod redo;
 
-/// After a crash.
+/// Restart after a crash.
 pub mod restart;
 
 pub use analysis::Analysis;

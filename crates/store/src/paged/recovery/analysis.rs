@@ -1,13 +1,15 @@
-//! From the records of the log to the tables: who is under way, and which pages differ from what the device has.
+//! Analysis: from the records of the log to the tables of active transactions and dirty pages.
 //!
-//! Restart shows it the records from the last complete checkpoint on; whoever makes a checkpoint, those since the one
-//! before. So there is one way to the tables, and a checkpoint is what restart would have found.
+//! Restart shows it the records from the last complete checkpoint on; a checkpoint shows it those
+//! since the one before. So there is one way to the tables, and a checkpoint is what restart would
+//! have found.
 //!
 //! # Invariants
 //!
-//! * I1 The tables are those of `at`: they tell of every record that ends there or before, and of no other.
-//! * I2 The records of a transaction follow each other without gaps, as their `prev` says. One that does not
-//!   follow is an error: something in between is missing.
+//! * I1  The tables are those of `at`: they contain every record that ends there or before, and no
+//!   other.
+//! * I2  The records of a transaction follow each other without gaps, as their `prev` says. One
+//!   that does not follow is an error: a record in between is missing.
 
 use std::collections::hash_map;
 
@@ -22,28 +24,28 @@ use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
 use super::record::{Link, MARK_BYTES, Malformed, RecoveryRecord};
 use super::tables::{Tables, TransactionEntry, TransactionState};
 
-/// What a transaction sets aside when it begins, for how it will end.
+/// Bytes that a transaction reserves when it begins, for its end.
 pub(super) const ENDING_BYTES: u64 = 2 * MARK_BYTES;
 
-/// The first of three passes: what was under way when the log ended.
+/// The first of three passes: finds the transactions that were active when the log ended.
 #[derive(Debug)]
 pub struct Analysis {
     pub(super) tables: Tables,
     pub(super) anchor: Option<Anchor>,
-    /// Where the last record ends that it was shown.
+    /// End of the last record that it was shown.
     pub(super) at: Lsn,
-    /// Records of transactions that it was shown.
+    /// Number of records of transactions that it was shown.
     pub(super) records: u64,
     meter: PhaseMeter,
 }
 
 impl Analysis {
-    /// Begins with the tables of the last complete checkpoint of the database `identity`, if there is one. The
-    /// directory must be the caller's alone.
+    /// Begins with the tables of the last complete checkpoint of the database `identity`, if there
+    /// is one. The directory must be the caller's alone.
     ///
     /// # Errors
     ///
-    /// If the checkpoint cannot be read, or makes no sense.
+    /// If the checkpoint cannot be read, or is malformed.
     pub fn begin<E>(
         device: &dyn Device,
         identity: &[u8; 16],
@@ -64,7 +66,7 @@ impl Analysis {
         })
     }
 
-    /// Where reading the log must begin, and how far it was durable.
+    /// Returns where reading the log must begin, and how far it was durable.
     pub fn start(&self) -> Start {
         self.anchor.map_or(Start::default(), |anchor| Start {
             from: anchor.begin,
@@ -72,11 +74,11 @@ impl Analysis {
         })
     }
 
-    /// Takes in the next record of the log. Kinds that are not recovery's are passed over.
+    /// Adds the next record of the log. Records of kinds that are not recovery's are skipped.
     ///
     /// # Errors
     ///
-    /// If it makes no sense, by itself or behind those before it (I2).
+    /// If it is malformed, by itself or behind those before it (I2).
     pub fn take(&mut self, view: RecordView<'_>) -> Result<(), Malformed> {
         let record = RecoveryRecord::decode(&view)?;
         if let Some(record) = &record {
@@ -93,7 +95,7 @@ impl Analysis {
     }
 }
 
-/// The tables of the checkpoint that `anchor` names.
+/// Reads the tables of the checkpoint that `anchor` names.
 fn tables_at<E>(
     device: &dyn Device,
     identity: &[u8; 16],
@@ -110,7 +112,7 @@ fn tables_at<E>(
     }
 }
 
-/// Takes one record into the tables.
+/// Adds one record to the tables.
 pub(super) fn take(
     tables: &mut Tables,
     lsn: Lsn,
@@ -178,7 +180,7 @@ fn is_end(record: &RecoveryRecord<'_>) -> bool {
     matches!(record, RecoveryRecord::End(_))
 }
 
-/// COMMIT or ABORT: whether it may be.
+/// COMMIT or ABORT: returns whether it is allowed.
 fn marked(entry: &mut TransactionEntry, state: TransactionState) -> bool {
     let sound = entry.state == TransactionState::Active;
     entry.undo_space = entry.undo_space.saturating_sub(MARK_BYTES);
@@ -186,7 +188,7 @@ fn marked(entry: &mut TransactionEntry, state: TransactionState) -> bool {
     sound
 }
 
-/// The transaction that the record at `lsn` goes on with (I2).
+/// Returns the transaction that the record at `lsn` continues (I2).
 fn entry(tables: &mut Tables, lsn: Lsn, link: Link) -> Result<&mut TransactionEntry, Malformed> {
     let expected = "the next record of a transaction that is under way";
     let entry = tables.transactions.get_mut(&link.transaction);

@@ -1,19 +1,24 @@
-//! Where the last complete checkpoint is.
+//! The anchor: position of the last complete checkpoint.
 //!
 //! ```text
-//!  0        8        12     16               32       40       48        56             64     508
-//!  +--------+--------+------+----------------+--------+--------+---------+--------------+------+-------+
-//!  | magic  | version| zero | identity       | begin  | end at | durable | needed from  | zero | check |
-//!  | 8      | u32    | u32  | 16             | u64    | u64    | u64     | u64          |      | u32   |
-//!  +--------+--------+------+----------------+--------+--------+---------+--------------+------+-------+
+//!  0        8        12     16               32
+//!  +--------+--------+------+----------------+
+//!  | magic  | version| zero | identity       |
+//!  | 8      | u32    | u32  | 16             |
+//!  +--------+--------+------+----------------+
+//!  32       40       48        56            64     508
+//!  +--------+--------+---------+-------------+------+-------+
+//!  | begin  | end at | durable | needed from | zero | check |
+//!  | u64    | u64    | u64     | u64         |      | u32   |
+//!  +--------+--------+---------+-------------+------+-------+
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1 There is no anchor, or a whole one: it is written under another name, synced, and renamed.
-//! * I2 What it says of the log is durable before it is written.
-//! * I3 As long as the log is kept from where the older of two anchors needs it, either is right. So a failure while it is
-//!   replaced does no harm.
+//! * I1  There is no anchor, or a whole one: it is written under another name, synced, and renamed.
+//! * I2  The part of the log that it refers to is durable before it is written.
+//! * I3  As long as the log is kept from the position that the older of two anchors needs, either
+//!   is right. So a failure during its replacement does no harm.
 
 use foxton_log::Lsn;
 use foxton_log::device::Device;
@@ -22,7 +27,7 @@ use super::ANCHOR_FILE as FILE;
 use super::bytes::ByteReader;
 use super::error::AnchorError;
 
-/// What it is called until it is whole.
+/// Its name until it is whole.
 const UNFINISHED: &str = "pages.new";
 
 const MAGIC: &[u8; 8] = b"FOXTONpg";
@@ -30,31 +35,31 @@ const VERSION: u32 = 1;
 const SIZE: usize = 512;
 const CHECK_AT: usize = SIZE - 4;
 
-/// Where a checkpoint is in the log.
+/// Position of a checkpoint in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
-    /// Where CHECKPOINT_BEGIN begins. The tables are those of this place.
+    /// Start of CHECKPOINT_BEGIN. The tables are those of this position.
     pub begin: Lsn,
-    /// Where CHECKPOINT_END begins, which holds them.
+    /// Start of CHECKPOINT_END, which holds them.
     pub end_at: Lsn,
-    /// Where it ends. The log was durable up to here.
+    /// End of CHECKPOINT_END. The log was durable up to here.
     pub durable: Lsn,
-    /// No record that begins before this one is needed any more.
+    /// No record that begins before this position is needed any more.
     pub needed_from: Lsn,
 }
 
 impl Anchor {
-    /// The anchor of the database `identity`, if there is one.
+    /// Reads the anchor of the database `identity`, if there is one.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or is not what was written.
+    /// If it cannot be read, or differs from what was written.
     pub fn read(device: &dyn Device, identity: &[u8; 16]) -> Result<Option<Anchor>, AnchorError> {
         let file = match device.open(FILE) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(AnchorError::of("open"))?,
         };
-        // One byte more: a longer file is not ours.
+        // One byte more, because a longer file is not ours.
         let mut bytes = [0; SIZE + 1];
         let count = file
             .read_at(&mut bytes, 0)
@@ -109,7 +114,8 @@ impl Anchor {
         bytes
     }
 
-    /// Replaces the anchor that is there (I1). What it says must be durable (I2).
+    /// Replaces the present anchor (I1). The part of the log that it refers to must be durable
+    /// (I2).
     pub(super) fn write(
         &self,
         device: &dyn Device,
@@ -124,7 +130,8 @@ impl Anchor {
             .list()
             .map_err(AnchorError::of("list the directory of"))?;
         if names.iter().any(|name| name == UNFINISHED) {
-            // For good, or a power cut could keep the renaming below and what was left over.
+            // Durably, because otherwise a power cut could keep the renaming below and the old
+            // leftover.
             device
                 .remove(UNFINISHED)
                 .map_err(AnchorError::of("remove what was left of"))?;
@@ -144,7 +151,7 @@ impl Anchor {
     }
 }
 
-/// Whether the bytes are those of some version of the file.
+/// True if the bytes are those of some version of the file.
 fn checks(bytes: &[u8]) -> bool {
     let check = bytes
         .get(CHECK_AT..)

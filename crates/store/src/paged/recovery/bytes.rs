@@ -1,6 +1,6 @@
-//! Numbers at the front of a slice, little-endian.
+//! Decoding of numbers from the front of a slice, little-endian.
 
-/// What is taken off the front of some bytes, in order. `None` means that they are too few.
+/// Takes fields off the front of some bytes, in order. `None` means that they are too few.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
 

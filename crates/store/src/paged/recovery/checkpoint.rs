@@ -1,23 +1,26 @@
-//! Checkpoints: where restart may begin.
+//! Checkpoints: positions from which restart may begin.
 //!
-//! A checkpoint is made while transactions run, and nobody waits for it: it puts a mark into the log, reads what
-//! is durable up to the mark, and so knows who was under way there and which pages had been changed. Those that
-//! are durable meanwhile, it leaves out. What it found goes into the log, and where that is, into the anchor.
+//! A checkpoint is made while transactions run, and no transaction waits for it. It puts a mark
+//! into the log, reads the durable log up to the mark, and so knows which transactions were active
+//! there and which pages had been changed. It leaves out pages that are durable meanwhile. Its
+//! result goes into the log, and the position of that into the anchor.
 //!
-//! So it asks no transaction anything. The price is that the log is read once more; it is read from the cache of the
-//! operating system, as a rule.
+//! So it asks no transaction for anything. The price is that the log is read once more, usually
+//! from the cache of the operating system.
 //!
 //! # Invariants
 //!
-//! * I1 The tables that are written are those of the mark, but for pages that are durable with every change before
-//!   the mark, and for changes behind a page's recovery LSN.
-//! * I2 The anchor is written when both records are durable. A crash before leaves the checkpoint before.
+//! * I1  The tables that are written are those of the mark, except for pages that are durable with
+//!   every change before the mark, and for changes behind a page's recovery LSN.
+//! * I2  The anchor is written when both records are durable. A crash before leaves the checkpoint
+//!   before.
 //!
 //! # Differences from the paper
 //!
-//! Mohan et al., "ARIES", 1992, §5.4, collects both tables from memory between the two records, so that they are
-//! those of no one place and analysis must allow for that. It also takes pages off the table at analysis when the
-//! log tells that they were written. Here the tables are exact at the mark, and whoever makes the checkpoint asks.
+//! Mohan et al., "ARIES", 1992, §5.4, collects both tables from memory between the two records. So
+//! they are not those of any one position, and analysis must allow for that. It also removes pages
+//! from the table at analysis when the log shows that they were written. Here the tables are exact
+//! at the mark, and the checkpoint asks the owner of the pages.
 
 use foxton_log::Lsn;
 use foxton_log::read::durable_reader::DurableReader;
@@ -31,32 +34,33 @@ use super::record::{RecordPosition, RecoveryRecord};
 use super::tables::Tables;
 use super::transaction::Recovery;
 
-/// Who makes checkpoints: knows the tables at some place in the log, and reads on from there.
+/// Makes checkpoints: has the tables of some position in the log, and reads on from there.
 #[derive(Debug)]
 pub struct PageCheckpointer {
     pub(super) tables: Tables,
-    /// The tables are those of this place.
+    /// The tables are those of this position.
     pub(super) at: Lsn,
 }
 
-/// A checkpoint that was made.
+/// Result of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointSummary {
-    /// Where it is.
+    /// Its position.
     pub anchor: Anchor,
-    /// Transactions that were under way.
+    /// Number of active transactions.
     pub transactions: usize,
-    /// Pages that differed from what was durable of them.
+    /// Number of pages that differed from their durable state.
     pub pages: usize,
 }
 
 impl PageCheckpointer {
-    /// Makes a checkpoint. Segments that lie before its `needed_from` may be removed then, as far as recovery goes.
+    /// Makes a checkpoint. Afterwards recovery needs no segments before its `needed_from`.
     ///
     /// # Errors
     ///
-    /// If there is no room for it in the log, or the log, the anchor or the pages fail. The checkpoint before stands.
+    /// If there is no space for it in the log, or the log, the anchor or the pages fail. The
+    /// checkpoint before remains.
     pub fn checkpoint<P: Pages>(
         &mut self,
         recovery: &Recovery,
@@ -94,7 +98,7 @@ impl PageCheckpointer {
         })
     }
 
-    /// Takes in what the log says before the mark.
+    /// Adds the log's records before the mark.
     fn read_to<E>(
         &mut self,
         recovery: &Recovery,
@@ -112,7 +116,7 @@ impl PageCheckpointer {
     }
 }
 
-/// Puts a record of a checkpoint into the log, if there is room.
+/// Inserts a record of a checkpoint into the log, if there is space.
 fn insert<E>(
     recovery: &Recovery,
     worker: &Worker,

@@ -1,14 +1,14 @@
-//! What can go wrong, told by what can be done about it.
+//! Errors, by the action they call for.
 //!
 //! | error | what to do |
 //! |-------|------------|
-//! | [`RecoveryError::NoLogSpace`] | commit, or roll back; there is room for both. Later, when the log was cut, again |
+//! | [`RecoveryError::NoLogSpace`] | commit or roll back; retry after the log was cut |
 //! | [`RecoveryError::Log`] | if the record was too large, change less at once; else open again |
-//! | [`RecoveryError::Read`] | see to the device, or restore a backup |
+//! | [`RecoveryError::Read`] | repair the device, or restore a backup |
 //! | [`RecoveryError::Damaged`] | restore a backup |
-//! | [`RecoveryError::ContractBroken`] | mend the program that owns the pages |
-//! | [`RecoveryError::Anchor`] | see to the device; the checkpoint before stands |
-//! | [`RecoveryError::Pages`] | whatever the owner of the pages says |
+//! | [`RecoveryError::ContractBroken`] | fix the program that owns the pages |
+//! | [`RecoveryError::Anchor`] | repair the device; the checkpoint before remains |
+//! | [`RecoveryError::Pages`] | as the owner of the pages says |
 
 use std::fmt;
 use std::io;
@@ -20,27 +20,27 @@ use super::record::Malformed;
 use super::space::NoLogSpace;
 use super::tables::PageId;
 
-/// Why something was not done. `E` is the error of the pages' owner.
+/// Reason of a failure. `E` is the error of the pages' owner.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecoveryError<E> {
-    /// There is no room in the log for the change and for taking it back. Nothing was done.
+    /// There is no space in the log for the change and for undoing it. Nothing was done.
     NoLogSpace(NoLogSpace),
     /// The log did not take a record.
     Log(LogError),
     /// The log could not be read.
     Read(Box<ReadError>),
-    /// A record makes no sense, by itself or where it stands.
+    /// A record is malformed, by itself or at its position.
     Damaged(Malformed),
-    /// The owner of the pages did not keep the contract: taking back the change that was logged at `lsn` logged
-    /// no compensation, or more than one, or one that is larger than what was set aside for it.
+    /// The owner of the pages broke the contract: undoing the change that was logged at `lsn`
+    /// logged no compensation, or more than one, or one that is larger than its reserve.
     ContractBroken {
         /// The record.
         lsn: Lsn,
         /// Its page.
         page: PageId,
     },
-    /// The file that says where the last checkpoint is could not be read or written.
+    /// The file with the position of the last checkpoint could not be read or written.
     Anchor(AnchorError),
     /// The owner of the pages failed.
     Pages(E),
@@ -77,7 +77,7 @@ impl<E: std::error::Error + 'static> std::error::Error for RecoveryError<E> {
     }
 }
 
-/// Why a record was not put into the log.
+/// Reason why a record was not inserted into the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -150,18 +150,18 @@ impl<E> From<AnchorError> for RecoveryError<E> {
     }
 }
 
-/// What is wrong with the file that says where the last checkpoint is.
+/// Error of the file with the position of the last checkpoint.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnchorError {
     /// The device failed.
     Device {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the device said.
+        /// The device's error.
         source: io::Error,
     },
-    /// Its bytes are not what was written, or of another database.
+    /// Its bytes differ from what was written, or belong to another database.
     Damaged,
     /// It has a format that this program does not know.
     Newer(u32),

@@ -1,38 +1,38 @@
-//! How far restart has come.
+//! Progress of a restart.
 
 use std::fmt;
 use std::sync::Arc;
 
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
-/// A caller hears of every so many bytes, and of the end.
+/// A caller is notified after so many bytes, and at the end.
 const STEP: u64 = 1 << 20;
 
-/// What restart does.
+/// Phase of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RestartPhase {
-    /// It finds out what was under way: bytes of log read, of what the files have room for.
+    /// Analysis finds the active transactions: bytes of log read, out of the space in the files.
     Analysis,
-    /// It makes changes again that pages do not have: bytes of log read.
+    /// Redo makes changes that pages do not have: bytes of log read.
     Redo,
-    /// It takes back what was not committed: bytes of log that were set aside for it.
+    /// Undo removes uncommitted changes: bytes of log that were reserved for it.
     Undo,
 }
 
-/// How far restart has come.
+/// Progress of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestartProgress {
-    /// What it does.
+    /// The present phase.
     pub phase: RestartPhase,
     /// Bytes done in this phase.
     pub done: u64,
-    /// Bytes to be done in this phase.
+    /// Total bytes of this phase.
     pub total: u64,
 }
 
-/// A function that hears how far restart has come.
+/// A function that is notified of progress.
 #[derive(Clone)]
 pub struct RestartCallback(Arc<dyn Fn(RestartProgress) + Send + Sync>);
 
@@ -74,7 +74,7 @@ impl PhaseMeter {
         meter
     }
 
-    /// So many bytes more are done.
+    /// Adds `bytes` that are done.
     pub(super) fn advance(&self, bytes: u64) {
         if self.call.is_none() {
             return;
@@ -86,7 +86,7 @@ impl PhaseMeter {
         }
     }
 
-    /// Everything is done.
+    /// Reports that everything is done.
     pub(super) fn end(&self) {
         self.report(self.total);
     }

@@ -1,35 +1,38 @@
-//! What changes to pages leave in the log.
+//! Log records of changes to pages.
 //!
 //! ```text
 //! record            kind  payload
 //! BEGIN             32    nothing
-//! UPDATE            33    transaction · prev · room · page · reserve u32 · undo bytes u32 · undo · redo
-//! COMPENSATION      34    transaction · prev · room · undo next · page · redo
-//! NESTED            35    transaction · prev · room · undo next
+//! UPDATE            33    transaction · prev · undo space · page · reserve u32 · undo bytes u32 ·
+//!                         undo · redo
+//! COMPENSATION      34    transaction · prev · undo space · undo next · page · redo
+//! NESTED            35    transaction · prev · undo space · undo next
 //! COMMIT            36    transaction · prev
 //! ABORT             37    transaction · prev
 //! END               38    transaction · prev
 //! CHECKPOINT_BEGIN  39    nothing
-//! CHECKPOINT_END    40    begin · transactions u32 · pages u32 · of each transaction: transaction · last ·
-//!                         undo next · room · state u64; of each page: page · recovery LSN
+//! CHECKPOINT_END    40    begin · transactions u32 · pages u32 ·
+//!                         of each transaction: transaction · last · undo next · undo space ·
+//!                         state u64; of each page: page · recovery LSN
 //! ```
 //!
-//! Numbers are u64 unless it says otherwise, and little-endian. The checks are those of the log's records.
+//! Numbers are u64 unless it says otherwise, and little-endian. The checksums are those of the
+//! log's records.
 //!
-//! A transaction is named by the LSN of its BEGIN. So nothing counts transactions, no two share a name, and
-//! the chain of a transaction's records ends where its name says. `prev` is where the transaction's record
-//! before this one begins; `undo next`, the record with which taking back goes on.
+//! A transaction is named by the LSN of its BEGIN. So nothing counts transactions, no two share a
+//! name, and the chain of a transaction's records ends where its name says. `prev` is the start of
+//! the transaction's record before this one; `undo next` is the record with which undo continues.
 //!
-//! `undo_space` is how many bytes of log taking back everything that is left of the transaction, and ending it,
-//! can take; `reserve`, how many of them are this record's. A `reserve` of 0 says that the change is not
-//! to be taken back. `space` says what they are for.
+//! `undo space` is the maximum number of bytes of log for undoing the remaining changes of the
+//! transaction, and ending it; `reserve` is this record's part of it. A `reserve` of 0 says that
+//! the change is not to be undone. `space` says what they are for.
 //!
 //! # Invariants
 //!
-//! * I1 Whatever bytes are given, decoding answers with a record or an error, takes time and memory in
-//!   proportion to them, and encoding what it answered gives the same bytes.
-//! * I2 In a record that decodes, places point strictly backwards: transaction <= undo next <= prev < the
-//!   record itself. So following them comes to an end.
+//! * I1  For any bytes, decoding returns a record or an error, takes time and memory in proportion
+//!   to them, and encoding the returned record gives the same bytes.
+//! * I2  In a record that decodes, positions point strictly backwards: transaction <= undo next <=
+//!   prev < the record itself. So following them comes to an end.
 
 use std::fmt;
 
@@ -41,9 +44,9 @@ use smallvec::SmallVec;
 use super::bytes::ByteReader;
 use super::tables::{PageId, Tables};
 
-/// The first kind of record that is explained here.
+/// The first kind of record that is defined here.
 pub const FIRST_KIND: u8 = BEGIN;
-/// The last kind of record that is explained here.
+/// The last kind of record that is defined here.
 pub const LAST_KIND: u8 = CHECKPOINT_END;
 
 const BEGIN: u8 = 32;
@@ -61,61 +64,61 @@ const COMPENSATION_HEAD: usize = 40;
 /// Bytes of log that ABORT, COMMIT or END takes.
 pub(super) const MARK_BYTES: u64 = framed_bytes(16);
 
-/// Where a record lies.
+/// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPosition {
-    /// Where it begins: its name, by which others point to it.
+    /// Its start: its name, by which others point to it.
     pub begin: Lsn,
-    /// Where it ends: the LSN of a page that has its change. Once the log is durable up to here, the page
-    /// may go out.
+    /// Its end: the LSN of a page that has its change. Once the log is durable up to here, the page
+    /// may be written.
     pub end: Lsn,
 }
 
-/// What the records of one transaction that take nothing with them say.
+/// Link of a record to its transaction and the record before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Where the transaction begins: its name.
+    /// Start of the transaction: its name.
     pub transaction: Lsn,
-    /// Where its record before this one begins.
+    /// Start of the transaction's record before this one.
     pub prev: Lsn,
 }
 
 /// A change of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Update<'a> {
-    /// Whose, and after what.
+    /// Its transaction, and the record before.
     pub link: Link,
-    /// Bytes of log that taking back all that the transaction has done up to here can take.
+    /// Maximum bytes of log for undoing all changes of the transaction up to here.
     pub undo_space: u64,
     /// The page.
     pub page: PageId,
-    /// What of `undo_space` is for this change; 0 if it is not to be taken back.
+    /// Part of `undo_space` for this change; 0 if it is not to be undone.
     pub reserve: u32,
-    /// What the page's owner needs to take it back.
+    /// Data that the page's owner needs to undo it.
     pub undo: &'a [u8],
-    /// What the page's owner needs to make it again.
+    /// Data that the page's owner needs to redo it.
     pub redo: &'a [u8],
 }
 
-/// A change that took another one back. It is made again, and never taken back.
+/// A change that undid another one. It is redone, and never undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compensation<'a> {
-    /// Whose, and after what.
+    /// Its transaction, and the record before.
     pub link: Link,
     /// As in [`Update`].
     pub undo_space: u64,
-    /// What is to be taken back after what this took back.
+    /// The next record to undo after the one that this undid.
     pub undo_next: Lsn,
     /// The page.
     pub page: PageId,
-    /// What the page's owner needs to make it again.
+    /// Data that the page's owner needs to redo it.
     pub redo: &'a [u8],
 }
 
-/// A nested top action has ended: what it did stays, whatever becomes of the transaction.
+/// A nested top action has ended: its changes stay, however the transaction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nested {
-    /// Whose, and after what.
+    /// Its transaction, and the record before.
     pub link: Link,
     /// As in [`Update`].
     pub undo_space: u64,
@@ -123,36 +126,36 @@ pub struct Nested {
     pub undo_next: Lsn,
 }
 
-/// A record of the kinds that are explained here.
+/// A record of the kinds that are defined here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecoveryRecord<'a> {
     /// A transaction begins, with its first change.
     Begin,
     /// A page is changed.
     Update(Update<'a>),
-    /// A change is taken back.
+    /// A change is undone.
     Compensation(Compensation<'a>),
     /// A nested top action has ended.
     Nested(Nested),
     /// A transaction is committed.
     Commit(Link),
-    /// A transaction has begun to take back all it did.
+    /// A transaction has begun to undo all its changes.
     Abort(Link),
-    /// A transaction has ended, committed or taken back.
+    /// A transaction has ended, committed or undone.
     End(Link),
     /// A checkpoint is taken here.
     CheckpointBegin,
-    /// What there was at the checkpoint that began at the given place.
+    /// The tables of the checkpoint that began at the given position.
     CheckpointEnd(Lsn, Tables),
 }
 
-/// A record whose checks are good and whose content makes no sense: written by a program that does not agree
-/// with this one, or by a forger.
+/// A record whose checksums are good and whose content is malformed: written by a program that does
+/// not agree with this one, or by a forger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where the record begins.
+    /// Start of the record.
     pub lsn: Lsn,
-    /// What it should have been.
+    /// Description of a valid record there.
     pub expected: &'static str,
 }
 
@@ -165,20 +168,21 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Bytes of log that a compensation with so many bytes of redo takes.
+/// Returns the bytes of log that a compensation with so many bytes of redo takes.
 pub const fn compensation_bytes(redo: usize) -> u64 {
     framed_bytes(COMPENSATION_HEAD + redo)
 }
 
-/// The fixed part of a record. The largest, UPDATE's, has 40 bytes; tables of a checkpoint go on the heap.
+/// The fixed part of a record. The largest, UPDATE's, has 40 bytes; tables of a checkpoint go on
+/// the heap.
 type FixedPart = SmallVec<[u8; 40]>;
 
 impl<'a> RecoveryRecord<'a> {
-    /// The record that `view` holds, or `None` if its kind is not explained here.
+    /// Returns the record in `view`, or `None` if its kind is not defined here.
     ///
     /// # Errors
     ///
-    /// If its content makes no sense (I1, I2).
+    /// If its content is malformed (I1, I2).
     pub fn decode(view: &RecordView<'a>) -> Result<Option<RecoveryRecord<'a>>, Malformed> {
         let expected = match view.kind {
             BEGIN => "the beginning of a transaction",
@@ -198,7 +202,7 @@ impl<'a> RecoveryRecord<'a> {
         record.map(Some).ok_or(malformed)
     }
 
-    /// The kind of the record.
+    /// Returns the kind of the record.
     pub fn kind(&self) -> u8 {
         match self {
             RecoveryRecord::Begin => BEGIN,
@@ -213,7 +217,7 @@ impl<'a> RecoveryRecord<'a> {
         }
     }
 
-    /// Whose record it is, and after what, if it is a transaction's and not its first.
+    /// Returns the link of the record, if it belongs to a transaction and is not its first.
     pub fn link(&self) -> Option<Link> {
         match self {
             RecoveryRecord::Update(update) => Some(update.link),
@@ -228,11 +232,12 @@ impl<'a> RecoveryRecord<'a> {
         }
     }
 
-    /// The payload, in parts.
+    /// Returns the payload, in parts.
     ///
     /// # Panics
     ///
-    /// If there are more than 2^32 - 1 bytes of undo, transactions or pages; the log takes no such record.
+    /// If there are more than 2^32 - 1 bytes of undo, transactions or pages; the log takes no such
+    /// record.
     pub fn encode(&self) -> (impl AsRef<[u8]> + use<>, [&'a [u8]; 2]) {
         const LIMIT: &str = "a record has at most 256 MiB";
         let count = |count: usize| u32::try_from(count).expect(LIMIT).to_le_bytes();
@@ -278,11 +283,11 @@ impl<'a> RecoveryRecord<'a> {
         framed_bytes(head.as_ref().len() + first.len() + second.len())
     }
 
-    /// Puts the record into the log.
+    /// Inserts the record into the log.
     ///
     /// # Errors
     ///
-    /// What the log answers.
+    /// Errors of the log.
     pub fn insert(&self, log: &Log, worker: &Worker) -> Result<RecordPosition, LogError> {
         let (head, [first, second]) = self.encode();
         let parts = [head.as_ref(), first, second];

@@ -1,16 +1,16 @@
-//! Repeating history: every change that a page does not have is made again, in the order of the log, be it of a
-//! transaction that was committed, of one that was not, or one that took something back. Behind this the pages are as they
-//! were when the log ended, and taking back goes on as if nothing had happened.
+//! Redo: repeats history. Every change that a page lacks is made again, in the order of the log,
+//! whether its transaction was committed or not, and compensations as well. Afterwards the pages
+//! are as they were when the log ended, and undo continues as if nothing had happened.
 //!
-//! One thread reads the log. If there is much of it, others make the changes: each page belongs to one of them, so
-//! the changes of a page are made in order, and no two threads ask for one page.
+//! One thread reads the log. If there is much of it, others make the changes: each page belongs to
+//! one of them, so the changes of a page are made in order, and no two threads work on one page.
 //!
 //! # Invariants
 //!
-//! * I1 A change is made if the page is in the table, the change lies at its recovery LSN or behind, and the page's
-//!   LSN lies before the end of the change; and only then.
-//! * I2 The log is durable as far as it is read: opening it has made it so. A page that goes out meanwhile keeps to the
-//!   write-ahead rule like any other.
+//! * I1  A change is made if the page is in the table, the change is at its recovery LSN or behind,
+//!   and the page's LSN is before the end of the change; and only then.
+//! * I2  The log is durable as far as it is read: opening it has made it so. A page that is written
+//!   meanwhile keeps the write-ahead rule like any other.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -23,19 +23,19 @@ use super::progress::PhaseMeter;
 use super::record::{RecordPosition, RecoveryRecord};
 use super::tables::{PageId, Tables};
 
-/// Bytes of changes that are made by whoever reads them; more is given to others.
+/// Bytes of changes that the reading thread makes itself; more is given to workers.
 const INLINE_BYTES: u64 = 64 << 10;
-/// Changes handed over at once, in bytes.
+/// Bytes of changes in a batch.
 const BATCH_BYTES: usize = 32 << 10;
-/// Batches that wait for one thread. More, and whoever reads waits.
+/// Number of batches that wait for one thread. With more, the reading thread waits.
 const BATCHES: usize = 8;
 
-/// What redo did.
+/// Result of redo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RedoStats {
-    /// Changes that were made again.
+    /// Number of changes that were made again.
     pub(super) applied: u64,
-    /// Changes that the pages had already.
+    /// Number of changes that the pages already had.
     pub(super) present: u64,
 }
 
@@ -94,7 +94,7 @@ fn apply<P: Pages>(
     pages.redo(page, place, redo)
 }
 
-/// Whoever makes changes: this thread, or several.
+/// The threads that make changes: this thread, or several.
 struct RedoWorkers<'scope, 'env, P: Pages> {
     scope: &'scope Scope<'scope, 'env>,
     pages: &'env P,
@@ -114,7 +114,7 @@ struct RedoWorker<'scope, E> {
 /// Changes in the order of the log.
 #[derive(Default)]
 struct Batch {
-    /// With where the bytes of each end in `bytes`.
+    /// Each with the end of its data in `bytes`.
     changes: Vec<(PageId, RecordPosition, usize)>,
     bytes: Vec<u8>,
 }
@@ -152,14 +152,14 @@ impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
         let end = worker.batch.bytes.len();
         worker.batch.changes.push((page, place, end));
         if end >= BATCH_BYTES && worker.send().is_err() {
-            // It has ended, with an error that is more telling than any of ours.
+            // It has ended, with an error that says more than ours.
             let workers = std::mem::take(&mut self.workers);
             return join(workers).and(Ok(()));
         }
         Ok(())
     }
 
-    /// What was made before is in the pages, so nothing overtakes it.
+    /// Changes made before are in the pages, so no change is overtaken.
     fn start(&mut self) {
         for _ in 0..self.threads {
             let (batches, receiver) = sync_channel(BATCHES);
@@ -167,7 +167,7 @@ impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
             let spawned = thread::Builder::new()
                 .name("foxton-redo".to_owned())
                 .spawn_scoped(self.scope, move || apply_all(&receiver, pages));
-            // Without threads, whoever reads makes the changes.
+            // Without workers, the reading thread makes the changes.
             let Ok(thread) = spawned else {
                 return;
             };
@@ -179,10 +179,10 @@ impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
         }
     }
 
-    /// Waits until everything is made.
+    /// Waits until all changes are made.
     fn finish(mut self) -> Result<RedoStats, RecoveryError<P::Error>> {
         for worker in &mut self.workers {
-            // If nobody takes it, the thread has ended, and `join` says why.
+            // If the send fails, the thread has ended, and `join` says why.
             let _ = worker.send();
         }
         self.done.add(join(self.workers)?);
@@ -191,14 +191,14 @@ impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
 }
 
 impl<E> RedoWorker<'_, E> {
-    /// Fails if nobody is there to take it.
+    /// Fails if the thread has ended.
     fn send(&mut self) -> Result<(), ()> {
         let batch = std::mem::take(&mut self.batch);
         self.batches.send(batch).map_err(|_| ())
     }
 }
 
-/// Waits for all, and tells the first error.
+/// Waits for all workers, and returns the first error.
 fn join<E>(workers: Vec<RedoWorker<'_, E>>) -> Result<RedoStats, RecoveryError<E>> {
     let mut sum = Ok(RedoStats::default());
     for worker in workers {

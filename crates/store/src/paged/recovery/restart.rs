@@ -1,16 +1,17 @@
-//! After a crash: analysis, redo, undo, checkpoint.
+//! Restart after a crash: analysis, redo, undo, checkpoint.
 //!
-//! Opening the log shows its records to `analysis` and makes its end durable; only then are pages touched, since one
-//! that goes out before could tell of records that the disk does not have. Redo repeats history (`redo`). Undo takes
-//! back what losers left: always the last record of all that are left, so that each page is changed in the reverse of
-//! the order in which it was changed, and the log is read backwards once. A checkpoint ends it.
+//! Opening the log shows its records to `analysis` and makes its end durable. Only then are pages
+//! touched, because a page that is written before could have changes whose records the disk does
+//! not have. Redo repeats history (`redo`). Undo removes the changes of losers: always the last
+//! record of all remaining ones, so that each page is changed in reverse order, and the log is read
+//! backwards once. A checkpoint ends it.
 //!
 //! # Invariants
 //!
-//! * I1 Cut short anywhere and begun again, it ends the same: redo makes what is missing, and undo goes on behind the last
-//!   compensation in the log (`undo`, I1).
-//! * I2 What it writes was set aside before the crash, but for the checkpoint, which is left out if there is no
-//!   room.
+//! * I1  Cut short anywhere and begun again, it ends the same: redo makes the missing changes, and
+//!   undo continues behind the last compensation in the log (`undo`, I1).
+//! * I2  The space for its writes was reserved before the crash, except for the checkpoint, which
+//!   is left out if there is no space.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -33,15 +34,15 @@ use super::space::UndoSpace;
 use super::tables::{Tables, TransactionEntry, TransactionState};
 use super::transaction::{RecordChain, Recovery};
 
-/// How a restart goes about it.
+/// Options of a restart.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RestartOptions {
-    /// How many threads repeat history. Default 2, at least 1.
+    /// Number of threads that redo changes. Default 2, at least 1.
     pub threads: usize,
-    /// Where the log may grow to (`space`). Default: anywhere.
+    /// Position to which the log may grow (`space`). Default: unlimited.
     pub limit: Lsn,
-    /// Who hears how far it is. Default: nobody.
+    /// Notified of progress. Default: none.
     pub progress: Option<RestartCallback>,
 }
 
@@ -55,29 +56,29 @@ impl Default for RestartOptions {
     }
 }
 
-/// What a restart found and did.
+/// Findings and work of a restart.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RestartSummary {
-    /// Records of transactions that analysis read.
+    /// Number of records of transactions that analysis read.
     pub analysed: u64,
-    /// Where redo began.
+    /// Position where redo began.
     pub redo_from: Lsn,
-    /// Bytes of log that it read.
+    /// Bytes of log that redo read.
     pub redo_bytes: u64,
-    /// Changes that it made again.
+    /// Number of changes that redo made again.
     pub redone: u64,
-    /// Changes that pages had, of those it looked at.
+    /// Number of changes that pages already had, of those checked.
     pub present: u64,
-    /// How long it took.
+    /// Time that redo took.
     pub redo_time: Duration,
-    /// Transactions that were taken back.
+    /// Number of transactions that were undone.
     pub losers: usize,
-    /// Compensations that were written.
+    /// Number of compensations that were written.
     pub undone: u64,
-    /// How long that took.
+    /// Time that undo took.
     pub undo_time: Duration,
-    /// The checkpoint at the end, if there was reason and room for one.
+    /// The checkpoint at the end, if there was reason and space for one.
     pub checkpoint: Option<CheckpointSummary>,
 }
 
@@ -92,23 +93,23 @@ impl fmt::Display for RestartSummary {
     }
 }
 
-/// What a restart hands out.
+/// Result of a restart.
 #[derive(Debug)]
 pub struct RestartResult {
     /// For transactions.
     pub recovery: Recovery,
     /// For checkpoints.
     pub checkpointer: PageCheckpointer,
-    /// What was done.
+    /// Findings and work.
     pub summary: RestartSummary,
 }
 
-/// Brings pages to what was committed, once `analysis` has seen the log, which is open and takes records of nobody else
-/// until this is done.
+/// Brings pages to their committed state, once `analysis` has seen the log. The log is open and
+/// takes records from no other caller until this is done.
 ///
 /// # Errors
 ///
-/// If the log, the anchor or the pages fail. It may be begun again, from analysis.
+/// If the log, the anchor or the pages fail. The restart may be begun again, from analysis.
 pub fn restart<P: Pages>(
     device: Arc<dyn Device>,
     identity: [u8; 16],
@@ -206,7 +207,7 @@ impl Recovery {
         let meter = PhaseMeter::new(options.progress.as_ref(), RestartPhase::Undo, undo_space);
         if let Some(oldest) = losers.first().map(|loser| loser.begin) {
             let mut reader = RecordReader::open(&*self.device, &self.identity, oldest, at)?;
-            // The last record of all that are left, and whose it is.
+            // The last remaining record, and the index of its transaction.
             let next = |index: usize, losers: &[RecordChain]| (losers[index].undo_next, index);
             let mut heap: BinaryHeap<_> = (0..losers.len()).map(|i| next(i, &losers)).collect();
             while let Some((undo_next, index)) = heap.pop() {

@@ -1,51 +1,57 @@
-//! Space in the log for taking back, set aside before there is anything to take back.
+//! Log space for undo, reserved before there is anything to undo.
 //!
-//! A transaction that finds no room for a change is told so while it can still do something about it: commit
-//! what it has, or roll back. Rolling back writes to the log, too, so the room for that must be there already.
-//! Therefore no change is logged unless there is room for it *and* for its compensation.
+//! A transaction that finds no space for a change learns this while it can still act: commit what
+//! it has, or roll back. Rolling back writes to the log, too, so the space for that must already be
+//! reserved. Therefore no change is logged unless there is space for it *and* for its compensation.
 //!
-//! # How many bytes
+//! # Number of bytes
 //!
-//! | a record | takes | sets aside |
-//! |----------|-------|------------|
+//! | a record | takes | reserves |
+//! |----------|-------|----------|
 //! | BEGIN | 24 | 80: for ABORT and END, or for COMMIT and END |
-//! | UPDATE that can be taken back | itself | its `reserve`: a COMPENSATION with as much redo as it has undo, 64 bytes and the undo, rounded up to 8; and what its owner asked for beyond that |
-//! | UPDATE that cannot | itself | nothing |
-//! | COMPENSATION | itself, out of the `reserve` | nothing; what is left of the `reserve` is free |
-//! | NESTED | itself | nothing; what the action had set aside is free |
+//! | UPDATE with undo | itself | its `reserve`, see below |
+//! | UPDATE without undo | itself | nothing |
+//! | COMPENSATION | itself, out of the `reserve` | nothing; the rest of the `reserve` is free |
+//! | NESTED | itself | nothing; the reserve of the action is free |
 //! | COMMIT, ABORT, END | itself, out of the 80 | nothing |
+//!
+//! The `reserve` of an UPDATE is a COMPENSATION with as much redo as the UPDATE has undo: 64 bytes
+//! and the undo, rounded up to 8. The owner of the pages may request more.
 //!
 //! # Invariants
 //!
-//! * I1 A transaction's `credit`, the room that is its own, is at least its `undo_space`, what taking it back and ending
-//!   it can take. Every change is admitted by this, and taking back keeps it: a compensation takes at most the
-//!   `reserve` of what it takes back, and both go down by it.
-//! * I2 The end of the log, the credit of all transactions, and what is free, come to the limit. So whoever
-//!   writes out of his credit stays within the limit.
-//! * I3 A restart finds, by the `undo_space` in the last record of each loser, how much must be set aside again. No
-//!   more than before the crash: what a crash takes away from the log, it takes from the end, where each
-//!   record lay in somebody's credit. A limit that was lowered meanwhile admits nobody, and hinders no undo.
+//! * I1  A transaction's `credit`, the space that is its own, is at least its `undo_space`, the
+//!   maximum for undoing and ending it. Every change is admitted by this, and undo keeps it: a
+//!   compensation takes at most the `reserve` of the change it undoes, and both go down by it.
+//! * I2  The end of the log, the credit of all transactions, and the free space add up to the
+//!   limit. So a transaction that writes out of its credit stays within the limit.
+//! * I3  A restart finds, by the `undo_space` in the last record of each loser, how much must be
+//!   reserved again. It is no more than before the crash: a crash removes the end of the log, where
+//!   each record was within a transaction's credit. A limit that was lowered meanwhile admits no
+//!   change, and prevents no undo.
 //!
-//! The limit is what the log may grow to: where it begins to be needed, and the bytes that the device can hold
-//! from there. Whoever sets it sees to it that the device has them. When old segments are removed, it rises.
+//! The limit is the position to which the log may grow: the first needed position, plus the bytes
+//! that the device can hold from there. The caller that sets it ensures that the device has them.
+//! When old segments are removed, it rises.
 //!
 //! # Orderings
 //!
-//! None: what is free is a number that leads to no memory. A transaction takes credit in larger pieces than
-//! it needs at once, and gives back what is left when it ends: two additions for most, none for each change.
+//! None: the free space is a number that leads to no memory. A transaction reserves credit in
+//! larger pieces than it needs at once, and releases the rest when it ends: two additions for most,
+//! none for each change.
 
 use std::fmt;
 
 use foxton_log::Lsn;
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes of credit that a transaction takes at once, if there are enough.
+/// Bytes of credit that a transaction reserves at once, if there are enough.
 const PIECE: u64 = 16 << 10;
 
-/// There is no room in the log for a change and for taking it back. Nothing was done.
+/// There is no space in the log for a change and for undoing it. Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoLogSpace {
-    /// Bytes that are missing.
+    /// Missing bytes.
     pub bytes: u64,
 }
 
@@ -62,14 +68,15 @@ impl fmt::Display for NoLogSpace {
 
 impl std::error::Error for NoLogSpace {}
 
-/// What of the log's room nobody has set aside. See the [module](self).
+/// Log space that no transaction has reserved. See the [module](self).
 #[derive(Debug)]
 pub struct UndoSpace {
     free: AtomicU64,
 }
 
 impl UndoSpace {
-    /// A log that ends at `end`, may grow to `limit`, and in which `credit` bytes are set aside (I3).
+    /// Returns the space of a log that ends at `end`, may grow to `limit`, and in which `credit`
+    /// bytes are reserved (I3).
     pub(super) fn new(end: Lsn, credit: u64, limit: Lsn) -> UndoSpace {
         let free = limit.since(end).saturating_sub(credit);
         UndoSpace {
@@ -77,22 +84,23 @@ impl UndoSpace {
         }
     }
 
-    /// Bytes that nobody has set aside.
+    /// Bytes that are not reserved.
     pub fn free(&self) -> u64 {
         self.free.load(Relaxed)
     }
 
-    /// The limit rises by `bytes`: so much of the beginning of the log was removed, or the device has grown.
+    /// Raises the limit by `bytes`, because so much of the beginning of the log was removed, or the
+    /// device has grown.
     pub fn raise(&self, bytes: u64) {
         self.release(bytes);
     }
 
-    /// Takes `bytes` for whoever asks, and more if there is plenty; says how many.
+    /// Reserves `bytes`, and more if there is plenty; returns how many.
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64, NoLogSpace> {
         self.reserve_up_to(bytes, bytes.max(PIECE))
     }
 
-    /// Takes exactly `bytes`.
+    /// Reserves exactly `bytes`.
     pub(super) fn reserve_exactly(&self, bytes: u64) -> Result<u64, NoLogSpace> {
         self.reserve_up_to(bytes, bytes)
     }
@@ -114,7 +122,7 @@ impl UndoSpace {
     }
 
     pub(super) fn release(&self, bytes: u64) {
-        // An unlimited log stays so.
+        // An unlimited log stays unlimited.
         let _ = self
             .free
             .fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_add(bytes)));

@@ -1,8 +1,8 @@
 //! The transaction table and the dirty page table.
 //!
-//! Both are derived from the log alone: `analysis` makes them of the records that it is shown. So at a place in
-//! the log they are exact, nobody keeps a list of transactions while they run, and nothing is counted when one
-//! begins or ends.
+//! Both are derived from the log alone: `analysis` makes them from the records that it is shown. So
+//! they are exact at each position of the log, there is no list of running transactions, and
+//! nothing is counted when one begins or ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,7 +11,7 @@ use foxton_log::Lsn;
 
 use super::bytes::ByteReader;
 
-/// What a page is called. What the bits mean is its owner's affair.
+/// Name of a page. The owner decides what the bits mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u64);
 
@@ -21,13 +21,13 @@ impl fmt::Display for PageId {
     }
 }
 
-/// How far a transaction that has not ended has come.
+/// State of a transaction that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum TransactionState {
-    /// It may yet commit.
+    /// It may still commit.
     Active = 0,
-    /// It has begun to take back all that it did.
+    /// It has begun to undo all its changes.
     Aborting = 1,
     /// It is committed, and only its END is missing.
     Committed = 2,
@@ -45,42 +45,42 @@ impl TransactionState {
     }
 }
 
-/// A transaction that has not ended, as its records tell.
+/// A transaction that has not ended, as its records show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionEntry {
-    /// Where its last record begins.
+    /// Start of its last record.
     pub last: Lsn,
-    /// Where the record begins with which taking back would go on.
+    /// Start of the record with which undo would continue.
     pub undo_next: Lsn,
-    /// Bytes of log that taking back and ending it can take.
+    /// Maximum bytes of log for undoing and ending it.
     pub undo_space: u64,
-    /// How far it has come.
+    /// Its state.
     pub state: TransactionState,
 }
 
-/// Who is under way, and which pages differ from what the device has, at one place in the log.
+/// Active transactions and dirty pages at one position in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
-    /// The transactions, by where they begin.
+    /// The transactions, by their begin.
     pub transactions: BTreeMap<Lsn, TransactionEntry>,
-    /// The pages, and where the first record begins that may be missing from what is durable of each: its
-    /// *recovery LSN*.
+    /// The pages, each with its *recovery LSN*: the start of the first record that may be missing
+    /// from the page's durable state.
     pub pages: HashMap<PageId, Lsn>,
 }
 
 impl Tables {
-    /// Where the first record begins that restart needs, if these are the tables at `at`.
+    /// Returns the start of the first record that restart needs, if these are the tables at `at`.
     pub fn needed_from(&self, at: Lsn) -> Lsn {
         let oldest = self.transactions.keys().next().copied();
         oldest.unwrap_or(at).min(self.redo_from(at))
     }
 
-    /// Where redo begins, if these are the tables at `at`.
+    /// Returns the position where redo begins, if these are the tables at `at`.
     pub fn redo_from(&self, at: Lsn) -> Lsn {
         self.pages.values().min().copied().unwrap_or(at).min(at)
     }
 
-    /// Gives out the numbers of which the tables consist, in the order in which they are written down.
+    /// Passes the numbers of the tables to `put`, in the order of their encoding.
     pub(super) fn encode(&self, put: &mut dyn FnMut(u64)) {
         for (begin, entry) in &self.transactions {
             put(begin.bytes());
@@ -97,7 +97,8 @@ impl Tables {
         }
     }
 
-    /// Takes so many transactions and pages off `bytes`. Everything in them lies before `at`, and both ascend.
+    /// Decodes so many transactions and pages from `bytes`. All their positions are before `at`,
+    /// and both ascend.
     pub(super) fn decode(
         at: Lsn,
         transactions: u32,

@@ -1,12 +1,12 @@
-//! What transactions leave in the log while they run.
+//! Transactions on pages: the records that they write while they run.
 //!
-//! A transaction is begun by its first change: whoever only reads leaves nothing, and meets nobody. It is named by
-//! where its first record lies, so nothing counts transactions.
+//! The first change of a transaction begins it: one that only reads writes nothing, and meets no
+//! other. Its name is the position of its first record, so nothing counts transactions.
 //!
 //! # Invariants
 //!
-//! * I1 The records of one transaction are a chain: `prev` of each is where the one before begins.
-//! * I2 `credit >= undo_space` (`space`, I1).
+//! * I1  The records of one transaction are a chain: `prev` of each is the start of the one before.
+//! * I2  `credit >= undo_space` (`space`, I1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::tables::{PageId, TransactionEntry, TransactionState};
 /// Bytes of log that BEGIN takes.
 const BEGIN_BYTES: u64 = foxton_log::format::record::framed_bytes(0);
 
-/// A log in which changes to pages are made so that they can be taken back.
+/// A log in which changes to pages are made so that they can be undone.
 ///
 /// [`restart`](super::restart::restart) makes one.
 pub struct Recovery {
@@ -43,10 +43,11 @@ impl fmt::Debug for Recovery {
     }
 }
 
-/// A transaction on pages, as the log sees it. A new one has done nothing; one that has ended is a new one.
+/// A transaction on pages, as the log sees it. A new one has no changes; one that has ended is a
+/// new one.
 ///
-/// Dropping one that has not ended leaves what it did, and the room set aside for taking it back, until the next
-/// restart, which takes it back.
+/// Dropping one that has not ended leaves its changes, and the space reserved for undoing them,
+/// until the next restart, which undoes them.
 #[derive(Debug, Default)]
 pub struct PageTransaction {
     pub(super) chain: Option<RecordChain>,
@@ -55,13 +56,13 @@ pub struct PageTransaction {
 /// A transaction that has records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordChain {
-    /// Where its first record begins: its name.
+    /// Start of its first record: its name.
     pub(super) begin: Lsn,
-    /// Where its last record begins.
+    /// Start of its last record.
     pub(super) last: Lsn,
-    /// Where that ends.
+    /// End of its last record.
     pub(super) end: Lsn,
-    /// The record with which taking back goes on.
+    /// The record with which undo continues.
     pub(super) undo_next: Lsn,
     pub(super) undo_space: u64,
     pub(super) credit: u64,
@@ -69,7 +70,7 @@ pub(super) struct RecordChain {
 }
 
 impl RecordChain {
-    /// A transaction that restart found, with the room that was set aside for it.
+    /// Returns a transaction that restart found, with the space that was reserved for it.
     pub(super) fn from_entry(begin: Lsn, entry: TransactionEntry) -> RecordChain {
         RecordChain {
             begin,
@@ -90,16 +91,16 @@ impl RecordChain {
     }
 }
 
-/// What is done to a page, as its owner will read it.
+/// A change of a page, as its owner will read it.
 #[derive(Debug, Clone, Copy)]
 pub struct PageChange<'a> {
-    /// What makes the change again.
+    /// Data that redoes the change.
     pub redo: &'a [u8],
-    /// What takes it back; `None` if it is not to be taken back.
+    /// Data that undoes it; `None` if it is not to be undone.
     pub undo: Option<UndoData<'a>>,
 }
 
-/// What takes a change back.
+/// Data that undoes a change.
 #[derive(Debug, Clone, Copy)]
 pub struct UndoData<'a> {
     bytes: &'a [u8],
@@ -107,12 +108,12 @@ pub struct UndoData<'a> {
 }
 
 impl<'a> UndoData<'a> {
-    /// `bytes` take it back, and the compensation has no more bytes of redo than these.
+    /// Returns `bytes` as undo; the compensation has no more bytes of redo than these.
     pub fn new(bytes: &'a [u8]) -> UndoData<'a> {
         UndoData { bytes, more: 0 }
     }
 
-    /// The compensation may have so many bytes of redo more.
+    /// Allows the compensation so many bytes of redo more.
     #[must_use]
     pub fn with_more(self, bytes: u32) -> UndoData<'a> {
         UndoData {
@@ -122,14 +123,15 @@ impl<'a> UndoData<'a> {
     }
 }
 
-/// A moment in a transaction, to which it can be taken back.
+/// A moment in a transaction to which it can be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageSavepoint {
     transaction: Option<Lsn>,
     pub(super) last: Lsn,
 }
 
-/// A nested top action that has begun: changes that stay, once it has ended, whatever becomes of the transaction.
+/// A nested top action that has begun: changes that stay, once it has ended, however the
+/// transaction ends.
 #[derive(Debug)]
 #[must_use = "until it has ended, its changes are taken back with the transaction"]
 pub struct NestedAction {
@@ -139,17 +141,17 @@ pub struct NestedAction {
 }
 
 impl PageTransaction {
-    /// A transaction that has done nothing.
+    /// Returns a transaction without changes.
     pub fn new() -> PageTransaction {
         PageTransaction::default()
     }
 
-    /// Whether it has records in the log.
+    /// True if it has records in the log.
     pub fn has_begun(&self) -> bool {
         self.chain.is_some()
     }
 
-    /// This moment.
+    /// Returns the present moment.
     pub fn savepoint(&self) -> PageSavepoint {
         PageSavepoint {
             transaction: self.chain.map(|chain| chain.begin),
@@ -157,7 +159,7 @@ impl PageTransaction {
         }
     }
 
-    /// The moment of `savepoint`, if that is one of this transaction.
+    /// True if `savepoint` is one of this transaction.
     pub(super) fn owns(&self, savepoint: PageSavepoint) -> bool {
         let begin = self.chain.map(|chain| chain.begin);
         savepoint.transaction.is_none() || savepoint.transaction == begin
@@ -165,22 +167,24 @@ impl PageTransaction {
 }
 
 impl Recovery {
-    /// The log.
+    /// Returns the log.
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
 
-    /// The room in the log.
+    /// Returns the log space.
     pub fn space(&self) -> &UndoSpace {
         &self.space
     }
 
-    /// Logs a change of `page`, before it is made. The caller keeps everybody else from changing the page until he
-    /// has made the change and stamped the page with the end of the place (`pages`, P1).
+    /// Logs a change of `page`, before it is made. The caller keeps other threads from changing the
+    /// page until it has made the change and stamped the page with the end of the position
+    /// (`pages`, P1).
     ///
     /// # Errors
     ///
-    /// If there is no room for the change and for taking it back, or the log does not take it. Nothing was done then.
+    /// If there is no space for the change and for undoing it, or the log does not take it. Then
+    /// nothing was done.
     ///
     /// # Panics
     ///
@@ -219,7 +223,8 @@ impl Recovery {
         Ok(place)
     }
 
-    /// Begins changes that are to stay whatever becomes of the transaction, such as those of a page that is split.
+    /// Begins changes that stay however the transaction ends, such as those of a page that is
+    /// split.
     ///
     /// # Errors
     ///
@@ -241,11 +246,11 @@ impl Recovery {
         })
     }
 
-    /// Ends them: from here on they stay.
+    /// Ends the action: from here on its changes stay.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update); then they are taken back with the transaction.
+    /// As [`update`](Self::update); then they are undone with the transaction.
     ///
     /// # Panics
     ///
@@ -258,7 +263,7 @@ impl Recovery {
     ) -> Result<(), WriteError> {
         let chain = self.chain(worker, transaction, nested_bytes())?;
         assert_eq!(chain.begin, action.transaction, "whose action it is");
-        // What was taken back within the action may have gone to before it.
+        // Undo within the action may have gone back to before it.
         let undo_next = action.undo_next.min(chain.undo_next);
         let undo_space = action.undo_space.min(chain.undo_space);
         let nested = Nested {
@@ -271,13 +276,14 @@ impl Recovery {
         Ok(())
     }
 
-    /// Commits. The commit stands once the log is durable up to what is returned; locks may go at once, if whoever
-    /// sees what they guarded waits as long. `None` if nothing was changed.
+    /// Commits. The commit is durable once the log is durable up to the returned position. Locks
+    /// may be released at once, if readers of the guarded rows wait as long. `None` if nothing was
+    /// changed.
     ///
     /// # Errors
     ///
-    /// If the log does not take it; it has failed then, and what becomes of the transaction shows at restart. Never
-    /// for want of room.
+    /// If the log does not take it: then it has failed, and restart decides how the transaction
+    /// ends. Never for lack of space.
     ///
     /// # Panics
     ///
@@ -297,7 +303,7 @@ impl Recovery {
         Ok(Some(place.end))
     }
 
-    /// Ends a transaction that is committed or taken back, and gives back what it had set aside.
+    /// Ends a transaction that is committed or undone, and releases its reserve.
     pub(super) fn end(&self, worker: &Worker, chain: &mut RecordChain) -> Result<(), LogError> {
         self.append(worker, chain, &RecoveryRecord::End(chain.link()))?;
         self.space.release(chain.credit);
@@ -305,7 +311,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The chain of `transaction`, which is begun if need be, with credit for `bytes` more.
+    /// Returns the chain of `transaction`, which is begun if need be, with credit for `bytes` more.
     fn chain<'t>(
         &self,
         worker: &Worker,
@@ -347,7 +353,7 @@ impl Recovery {
         })
     }
 
-    /// Sees to it that there is credit for `bytes` beyond what is set aside (I2).
+    /// Ensures that there is credit for `bytes` beyond the reserve (I2).
     fn reserve_credit(&self, chain: &mut RecordChain, bytes: u64) -> Result<(), WriteError> {
         let missing = (chain.undo_space + bytes).saturating_sub(chain.credit);
         if missing > 0 {
@@ -356,7 +362,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Adds a record to the chain, out of its credit.
+    /// Appends a record to the chain, out of its credit.
     pub(super) fn append(
         &self,
         worker: &Worker,
@@ -365,7 +371,7 @@ impl Recovery {
     ) -> Result<RecordPosition, LogError> {
         let place = record.insert(&self.log, worker)?;
         (chain.last, chain.end) = (place.begin, place.end); // I1
-        // A log that was forged may have set aside too little.
+        // A forged log may have reserved too little.
         chain.credit = chain.credit.saturating_sub(place.end.since(place.begin));
         Ok(place)
     }

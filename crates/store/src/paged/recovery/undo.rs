@@ -1,14 +1,15 @@
-//! Taking back: a transaction as a whole, or to a savepoint, while it runs or after a crash, in one way.
+//! Undo: of a transaction as a whole, or to a savepoint, while it runs or after a crash, in one
+//! way.
 //!
-//! What is to be taken back is read from the log, from the last change to the first. Each change that is taken
-//! back is a change, too, and logged: its compensation says with which record taking back goes on.
+//! Undo reads the changes from the log, from the last to the first. Undoing a change is a change,
+//! too, and logged: its compensation says with which record undo continues.
 //!
 //! # Invariants
 //!
-//! * I1 A change is taken back once. Its compensation says to go on before it, and is never taken back itself. Either the
-//!   compensation is in the log, and then every later restart goes on before the change, or it is not, and
-//!   then no page that was changed by it went out (`pages`, P2).
-//! * I2 Taking back never wants for room: what it writes was set aside (`space`, I1).
+//! * I1  A change is undone once. Its compensation says to continue before it, and is never undone
+//!   itself. Either the compensation is in the log, and then every later restart continues before
+//!   the change. Or it is not, and then no page that was changed by it was written (`pages`, P2).
+//! * I2  Undo never lacks space: the space for its writes was reserved (`space`, I1).
 
 use foxton_log::Lsn;
 use foxton_log::read::record_reader::RecordReader;
@@ -23,11 +24,12 @@ use super::tables::{PageId, TransactionState};
 use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery};
 
 impl Recovery {
-    /// Takes back what the transaction did since `savepoint`. It may go on.
+    /// Undoes the changes of the transaction since `savepoint`. The transaction may continue.
     ///
     /// # Errors
     ///
-    /// If the log or the pages fail. It may be tried again, and goes on where it stopped. Never for want of room.
+    /// If the log or the pages fail. It may be tried again, and continues where it stopped. Never
+    /// for lack of space.
     ///
     /// # Panics
     ///
@@ -46,7 +48,7 @@ impl Recovery {
         }
     }
 
-    /// Takes back all that the transaction did, and ends it.
+    /// Undoes all changes of the transaction, and ends it.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Takes back what lies behind `until`.
+    /// Undoes the changes behind `until`.
     fn undo_to<P: Pages>(
         &self,
         worker: &Worker,
@@ -91,7 +93,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Takes back one record, the last that is left, or finds that there is nothing to take back in it.
+    /// Undoes one record, the last remaining one, or finds that there is nothing to undo in it.
     pub(super) fn undo_one<P: Pages>(
         &self,
         worker: &Worker,
@@ -121,7 +123,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Takes back the change at `chain.undo_next`, which is `update`.
+    /// Undoes the change at `chain.undo_next`, which is `update`.
     fn compensate<P: Pages>(
         &self,
         worker: &Worker,
