@@ -1,35 +1,38 @@
-//! Histories: what each client asked for and was answered, noted so that others can judge it.
+//! Histories: every request of each client and its answer, recorded for checkers.
 //!
-//! Every value that is ever written is unique and says who wrote it: a [`Version`](crate::history::Version) is a client, the
-//! number of its transaction, and a step in that. So whoever reads it knows from whom it came, and
-//! whether that transaction committed, was rolled back, or wrote something else in its place later.
+//! Every value that is written is unique and names its writer: a
+//! [`Version`](crate::history::Version) is a client, the number of its transaction, and a step in
+//! that. So a reader of a value knows which transaction wrote it, and whether that committed, was
+//! rolled back, or wrote another value in its place later.
 //!
-//! # How it is noted
+//! # How it is recorded
 //!
-//! Each client has a [`Record`](crate::history::Record) of its own: three lists that only grow, of transactions, of steps and
-//! of rows that scans returned. Nothing is shared and nothing is allocated for a step, so noting
-//! costs the clients a few stores, and two readings of the clock for each transaction.
+//! Each client has a [`Record`](crate::history::Record) of its own: three lists that only grow, of
+//! transactions, of steps, and of rows that scans returned. Nothing is shared and nothing is
+//! allocated for a step. So recording costs the clients a few stores, and two readings of the clock
+//! for each transaction.
 //!
 //! # The order
 //!
-//! A transaction that committed has a *place*: where its record ends in the log
-//! ([`commit_at`](foxton::Transaction::commit_at)); who only read has the place where the log ended then.
-//! Places are drawn while every lock is held, so among transactions that conflict they are as the locks were.
-//! [`History::order`](crate::history::History::order) is all transactions by place, who wrote before who only read.
+//! A committed transaction has a *place*: where its record ends in the log
+//! ([`commit_at`](foxton::Transaction::commit_at)). A transaction that only read has the place
+//! where the log ended then. Places are drawn while every lock is held, so conflicting transactions
+//! have them in the order of their locks. [`History::order`](crate::history::History::order) is all
+//! transactions by place, at one place writers before readers.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Range};
 
-/// Which keys rows have in indexes.
+/// Keys of rows in indexes.
 mod labels;
 
 pub(crate) use labels::Position;
 pub use labels::{By, Label, Labels};
 
-/// From a few lines of text.
+/// Histories from a few lines of text.
 #[cfg(test)]
 pub(crate) mod sketch;
 
-/// Who wrote something: a client, and which of its transactions.
+/// Writer of a value: a client, and the number of its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer {
     /// Below 4,095.
@@ -48,11 +51,11 @@ impl fmt::Display for Writer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(NonZeroU64);
 
-// "Absent, or this value" is one word.
+// `Option<Version>` fits into one word.
 const _: () = assert!(size_of::<Option<Version>>() == 8);
 
 impl Version {
-    /// What `step` of a transaction of `writer` writes.
+    /// Returns the version that `step` of a transaction of `writer` writes.
     pub fn new(writer: Writer, step: u16) -> Self {
         let Writer { client, number } = writer;
         debug_assert!(client < 4095 && number < 1 << 36);
@@ -60,17 +63,17 @@ impl Version {
         Self(NonZeroU64::new(bits).expect("the client's part is not zero"))
     }
 
-    /// The value of a row. A value that nobody can have written is one of client 4,094.
+    /// Decodes the value of a row. A value that no client can have written is one of client 4,094.
     pub fn from_value(value: u64) -> Self {
         Self(NonZeroU64::new(value).unwrap_or(NonZeroU64::MAX))
     }
 
-    /// As it is kept in a row.
+    /// Encodes the version as the value of a row.
     pub fn value(self) -> u64 {
         self.0.get()
     }
 
-    /// Who wrote it.
+    /// Returns its writer.
     pub fn writer(self) -> Writer {
         let bits = self.0.get();
         Writer {
@@ -79,7 +82,7 @@ impl Version {
         }
     }
 
-    /// Which step of the transaction.
+    /// Returns its step in the transaction.
     pub fn step(self) -> u16 {
         self.0.get() as u16
     }
@@ -91,76 +94,79 @@ impl fmt::Display for Version {
     }
 }
 
-/// How long what a read found was to stay as it was: what its transaction's level says, or its lock.
+/// How long the result of a read must stay as it was, by the level of the transaction or by its
+/// lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kept {
-    /// It need not even be committed.
+    /// Not even committed.
     Dirty,
-    /// While it was read.
+    /// While it is read.
     Briefly,
-    /// To the end: the rows that were found, and that one which was asked for by its key or its name is absent.
+    /// To the end: the rows that were found, and the absence of a row that was asked for by its key
+    /// or name.
     Rows,
-    /// To the end, and so is what a range did not find.
+    /// To the end, and so is the absence of rows in a range.
     Range,
 }
 
-/// What became of a value that a key was to be given.
+/// Result of writing a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// The key has it.
+    /// The key has the value.
     Done,
-    /// The key had one already.
+    /// The key had a value already.
     Exists,
-    /// Its row would have had a name that another row has: this one.
+    /// The row would have had a name that this other row has.
     Taken(u64),
 }
 
-/// One operation and its answer.
+/// An operation and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The value of a key, or that it is absent.
     Get(u64, Option<Version>, Kept),
-    /// The row that has a name, or that there is none.
+    /// The row with a name, or that there is none.
     GetBy(u64, Option<(u64, Version)>, Kept),
     /// The rows of a range.
     Scan(Scan),
-    /// A key was to be given a value.
+    /// A value was written under a key.
     Put(u64, Version, Written),
-    /// A key was to be given a value if it had none.
+    /// A value was written under a key if it had none.
     Insert(u64, Version, Written),
-    /// A key was taken away. Whether it was there.
+    /// A key was deleted; true if it was there.
     Delete(u64, bool),
     /// A savepoint was set, after those that are open.
     Save,
-    /// What was written since this one of the open savepoints was undone, and those after it are gone.
+    /// Changes since this one of the open savepoints were undone, and the later savepoints are
+    /// gone.
     Back(u16),
-    /// This one of the open savepoints and those after it are gone.
+    /// This one of the open savepoints and the later ones are gone.
     Release(u16),
 }
 
 /// A range that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scan {
-    /// In which order.
+    /// Order of the rows.
     pub by: By,
-    /// The smallest key, name or group.
+    /// Smallest key, name or group.
     pub from: u64,
-    /// The largest.
+    /// Largest key, name or group.
     pub to: u64,
-    /// Whether the largest came first.
+    /// True if the largest came first.
     pub reversed: bool,
-    /// Rows read at most.
+    /// Largest number of rows read.
     pub limit: u64,
-    /// Whether rows that others had locked were passed over.
+    /// True if rows that others had locked were skipped.
     pub skips: bool,
-    /// How long it was to stay so.
+    /// How long the result must stay as it was.
     pub kept: Kept,
     pub(crate) first_row: u32,
     pub(crate) end_row: u32,
 }
 
 impl Scan {
-    /// All of `from..=to` upwards, to the end, of which no row has been noted.
+    /// Returns a scan of all of `from..=to` upwards, to the end, without rows yet.
     pub fn of(by: By, from: u64, to: u64) -> Scan {
         Scan {
             by,
@@ -175,7 +181,7 @@ impl Scan {
         }
     }
 
-    /// How many rows there were.
+    /// Number of rows.
     pub fn row_count(&self) -> u64 {
         u64::from(self.end_row - self.first_row)
     }
@@ -184,32 +190,32 @@ impl Scan {
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It committed, and this is its place.
+    /// It committed, at this place.
     Committed(u64),
     /// It was rolled back: by itself, or by a conflict.
     RolledBack,
 }
 
-/// One transaction. Times are in nanoseconds since an instant that all clients of a history share.
+/// A transaction. Times are in nanoseconds since an instant that all clients of a history share.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Who ran it, and which of its transactions it is.
+    /// The client that ran it, and its number.
     pub writer: Writer,
     /// A moment before it began.
     pub begun: u64,
     /// A moment after its end was acknowledged.
     pub ended: u64,
-    /// How.
+    /// How it ended.
     pub end: End,
-    /// Whether it changed anything.
+    /// True if it changed anything.
     pub wrote: bool,
     steps: Range<u32>,
 }
 
-/// A write: in which step, of which key, and what that has by it.
+/// A write: its step, its key, and the version that the key then has.
 pub(crate) type Effect = (u16, u64, Option<Version>);
 
-/// Puts what `steps`, all of one transaction, wrote and did not take back into `into`.
+/// Adds to `into` what `steps`, all of one transaction, wrote and did not undo.
 pub(crate) fn effects(steps: &[Step], into: &mut Vec<Effect>) {
     into.clear();
     let mut saved = Vec::new();
@@ -235,7 +241,7 @@ pub(crate) fn effects(steps: &[Step], into: &mut Vec<Effect>) {
     }
 }
 
-/// All that one client did.
+/// Everything that one client did.
 #[derive(Debug, Clone)]
 pub struct Record {
     client: u16,
@@ -247,7 +253,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of a client whose next transaction has the number `first`.
+    /// Returns the empty record of a client whose next transaction has the number `first`.
     pub fn new(client: u16, first: u64) -> Self {
         Self {
             client,
@@ -259,23 +265,23 @@ impl Record {
         }
     }
 
-    /// A transaction begins, at a moment that has passed already.
+    /// Begins a transaction, at a moment that has passed already.
     pub fn begin(&mut self, now: u64) {
         self.begun = now;
     }
 
-    /// Where the steps of the transaction at hand begin.
+    /// Returns where the steps of the current transaction begin.
     fn start(&self) -> u32 {
         let last = self.transactions.last();
         last.map_or(0, |transaction| transaction.steps.end)
     }
 
-    /// The number of the transaction at hand.
+    /// Returns the number of the current transaction.
     pub fn number(&self) -> u64 {
         self.first + self.transactions.len() as u64
     }
 
-    /// What the step at hand writes, if it writes.
+    /// Returns the version that the current step writes, if it writes.
     pub fn version(&self) -> Version {
         let writer = Writer {
             client: self.client,
@@ -286,12 +292,12 @@ impl Record {
         Version::new(writer, step)
     }
 
-    /// Notes a step.
+    /// Records a step.
     pub fn note(&mut self, step: Step) {
         self.steps.push(step);
     }
 
-    /// Notes a scan, of which no row has been noted.
+    /// Records a scan, without rows yet.
     pub fn scan(&mut self, scan: Scan) {
         let row = self.rows.len() as u32;
         let (first_row, end_row) = (row, row);
@@ -302,7 +308,7 @@ impl Record {
         }));
     }
 
-    /// Notes the next row of the scan that was noted last.
+    /// Records the next row of the last scan.
     pub fn row(&mut self, key: u64, version: Version) {
         let Some(Step::Scan(scan)) = self.steps.last_mut() else {
             panic!("a row without a scan");
@@ -311,7 +317,7 @@ impl Record {
         scan.end_row += 1;
     }
 
-    /// The transaction at hand ended, at a moment that has passed already.
+    /// Ends the current transaction, at a moment that has passed already.
     pub fn end(&mut self, end: End, now: u64) {
         let steps = self.start()..self.steps.len() as u32;
         let writer = Writer {
@@ -334,39 +340,40 @@ impl Record {
         });
     }
 
-    /// What it ran, in order.
+    /// Returns the client's transactions, in order.
     pub fn transactions(&self) -> &[Transaction] {
         &self.transactions
     }
 
-    /// What `transaction`, one of this record, did.
+    /// Returns the steps of `transaction`, which is one of this record.
     pub fn steps(&self, transaction: &Transaction) -> &[Step] {
         let Range { start, end } = transaction.steps;
         &self.steps[start as usize..end as usize]
     }
 
-    /// What `scan`, one of this record, returned, in its order.
+    /// Returns the rows of `scan`, which is one of this record, in its order.
     pub fn rows(&self, scan: &Scan) -> &[(u64, Version)] {
         &self.rows[scan.first_row as usize..scan.end_row as usize]
     }
 }
 
-/// All that happened between two moments at which nobody did anything.
+/// Everything that happened between two moments of rest.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The rows before.
+    /// Rows before.
     pub start: BTreeMap<u64, Version>,
-    /// What the clients did.
+    /// One record for each client.
     pub records: Vec<Record>,
-    /// For keys whose versions are known to have followed each other otherwise than by place, from some
-    /// other witness: who wrote them, in order.
+    /// For keys whose versions are known, from some other witness, to have another order than by
+    /// place: their writers, in order.
     pub orders: BTreeMap<u64, Vec<Writer>>,
-    /// By what else than their keys rows can be found.
+    /// The labels by which rows can be found besides their keys.
     pub labels: Labels,
 }
 
 impl History {
-    /// The transactions that committed, with their records, by place; who only read after who wrote.
+    /// Returns the committed transactions with their records, by place; at one place writers before
+    /// readers.
     pub fn order(&self) -> Vec<(&Record, &Transaction)> {
         let mut order: Vec<_> = self
             .records
@@ -384,7 +391,7 @@ impl History {
             .collect()
     }
 
-    /// The transaction that wrote as `writer`, if it is of this history.
+    /// Returns the transaction of `writer`, if it is in this history.
     pub fn find(&self, writer: Writer) -> Option<(&Record, &Transaction)> {
         let record = self
             .records
@@ -394,7 +401,7 @@ impl History {
         Some((record, record.transactions.get(index)?))
     }
 
-    /// How many transactions committed, and how many were rolled back.
+    /// Returns how many transactions committed, and how many were rolled back.
     pub fn counts(&self) -> (u64, u64) {
         let ends = self
             .records
@@ -425,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_was_not_written() {
+    fn an_undone_write_was_not_written() {
         let mut record = Record::new(0, 0);
         let put = |record: &mut Record, key| {
             let version = record.version();
@@ -450,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_comes_before_who_read_at_the_same_place() {
+    fn a_writer_comes_before_a_reader_at_the_same_place() {
         let mut records = [Record::new(0, 7), Record::new(1, 0)];
         records[0].begin(0);
         records[0].scan(Scan {

@@ -1,18 +1,18 @@
-//! What each isolation level lets through, in the words of the graph.
+//! Isolation levels and the anomalies that each allows, by the names of the graph.
 //!
-//! [`Isolation`](foxton::Isolation) says it for people. A level is as good as its word if the
-//! [graph](crate::graph) of a history finds nothing that it forbids, and is no stronger than it need be if
-//! all that it admits is found, given time.
+//! [`Isolation`](foxton::Isolation) says it for people. A level keeps its promise if the
+//! [graph](crate::graph) of a history finds no anomaly that it forbids. It is no stronger than
+//! necessary if every anomaly that it allows is found at some time.
 
 use crate::graph::{Class, Name};
 use crate::history::Kept;
 use foxton::{Isolation, Lock, LockOptions, LockWait};
 
-/// How long what a read with this `lock` finds is to stay so, at `level`.
+/// Returns how long the result of a read with this `lock` must stay valid, at `level`.
 pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
     let is_plain = lock.lock == Lock::Shared && lock.wait != LockWait::Skip;
     match level {
-        // What passes over something says nothing of what it did not find.
+        // A read that skips rows says nothing about rows that it did not find.
         Isolation::Serializable if lock.wait != LockWait::Skip => Kept::Range,
         Isolation::ReadCommitted if is_plain => Kept::Briefly,
         Isolation::ReadUncommitted if is_plain => Kept::Dirty,
@@ -20,9 +20,9 @@ pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
     }
 }
 
-/// Whether `name` may be found in a history whose transactions all ran at `level`.
+/// True if `name` may be found in a history whose transactions all ran at `level`.
 pub fn admits(level: Isolation, name: Name) -> bool {
-    // Reads of ranges alone; reads that were let go of; reads of what was not committed.
+    // Reads of ranges only; reads whose locks were released; reads of uncommitted values.
     let weakest_that_forbids = match name.class {
         Class::Internal | Class::G0 => return false,
         Class::G1a | Class::G1b | Class::G1c | Class::Otv => 1,
@@ -32,7 +32,8 @@ pub fn admits(level: Isolation, name: Name) -> bool {
     strength(level) < weakest_that_forbids
 }
 
-/// The anomalies that clients such as [ours](crate::clients) are sure to meet at `level` before long.
+/// Returns the anomalies that clients such as [ours](crate::clients) are sure to cause at `level`
+/// before long.
 pub fn expected(level: Isolation) -> Vec<Class> {
     let all = [
         Class::Pmp,

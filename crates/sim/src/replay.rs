@@ -1,17 +1,17 @@
-//! All that committed, run again one after the other.
+//! Replay: all committed transactions, run again one after the other.
 //!
-//! Locks are held until a commit is in the log. So if the locks are right, running the transactions
-//! alone, in the order of their places, gives every one of them the answers it got: a phantom is a scan
-//! whose rows differ, a lost update, a dirty or a fuzzy read is a value that differs. A plain ordered map
-//! does that. It also shows real time: who began after another was acknowledged must come behind it. So
-//! what is shown is strict serializability, of the histories that were produced; and what it says of an
-//! answer that is wrong is what the right one would have been. Why it was wrong is for the
-//! [graph](crate::graph).
+//! Locks are held until a commit is in the log. So if the locks are right, each transaction gets
+//! the same answers when all run alone, in the order of their places. A phantom is a scan whose
+//! rows differ; a lost update, a dirty read or a fuzzy read is a value that differs. A plain
+//! ordered map is enough for the replay. It also checks real time: a transaction that began after
+//! another was acknowledged must come behind it. So the replay shows strict serializability of the
+//! histories that were produced. For a wrong answer it gives the right one; the
+//! [graph](crate::graph) gives the reason.
 //!
-//! Writes keep their locks at every level, and so do reads for update; so this order is right for
-//! transactions of any level, side by side. Of each read, what its [level](crate::history::Kept) promised is
-//! looked at: of a range that did not lock its gaps, whether the rows it found were there; of a read that kept
-//! nothing, nothing.
+//! Writes keep their locks at every level, and so do reads for update. So this order is right for
+//! transactions of any level, side by side. Of each read it checks what the
+//! [level](crate::history::Kept) promised. For a range that did not lock its gaps, that is whether
+//! the rows it found were there. For a read that kept nothing, it is nothing.
 
 use crate::history::{History, Record, Transaction, Version};
 use std::{collections::BTreeMap, fmt};
@@ -29,14 +29,14 @@ use model::Model;
 /// The rows at some moment.
 pub type Rows = BTreeMap<u64, Version>;
 
-/// What the transactions before do not explain.
+/// An answer that the transactions before do not explain.
 #[derive(Debug, Clone)]
 pub struct Anomaly {
-    /// Which transaction, with all its steps.
+    /// The transaction, with all its steps.
     pub transaction: String,
-    /// Which of the steps; of none, if it stands in the wrong place altogether.
+    /// The step; `None` if the transaction has the wrong place altogether.
     pub step: Option<usize>,
-    /// What was wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -53,8 +53,8 @@ impl fmt::Display for Anomaly {
 ///
 /// # Errors
 ///
-/// The first answer that differs, or the first transaction that stands before one that had ended when it
-/// began.
+/// The first answer that differs, or the first transaction that comes before one that had ended
+/// when it began.
 pub fn replay(history: &History) -> Result<Rows, Box<Anomaly>> {
     let mut model = Model::new(history);
     let order = history.order();
@@ -74,8 +74,8 @@ pub fn replay(history: &History) -> Result<Rows, Box<Anomaly>> {
     Ok(model.rows)
 }
 
-/// Nobody stands behind another that began after it had ended: from the end, the earliest end of those
-/// behind must not lie before a beginning.
+/// Checks that no transaction comes behind one that began after it had ended: going from the end,
+/// no beginning may lie after the earliest end of those behind.
 fn in_real_time(order: &[(&Record, &Transaction)]) -> Result<(), Box<Anomaly>> {
     let mut earliest: Option<(&Record, &Transaction)> = None;
     for &(record, transaction) in order.iter().rev() {
@@ -83,7 +83,7 @@ fn in_real_time(order: &[(&Record, &Transaction)]) -> Result<(), Box<Anomaly>> {
             && ended.ended < transaction.begun
         {
             let what = format!(
-                "it began after another was acknowledged, and stands before that one:\n{}",
+                "it began after another was acknowledged, but comes before that one:\n{}",
                 tell(other, ended)
             );
             return Err(Box::new(Anomaly {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_index_says_wrongly_is_noticed() {
+    fn a_wrong_answer_of_an_index_is_noticed() {
         let anomalies = [
             ("a phantom in an index", "groups 3..5 1=S", "insert 7g4"),
             ("a row that came into a range", "groups 3..5 1=S", "put 2g4"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_not_there() {
+    fn an_undone_write_is_not_there() {
         for seen in [
             "get 1=A",
             "groups 4..9 1=A",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_began_later_and_stands_before_is_noticed() {
+    fn a_transaction_that_began_later_and_comes_before_is_noticed() {
         let stale = "start 1\nA@1 50..60: get 1=S\nB@2 10..20: put 1";
         let anomaly = replay(&history(stale)).unwrap_err().to_string();
         assert!(
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn an_anomaly_names_step_and_right_answer() {
         let phantom = history("start 1\nA@1: insert 3\nB@2: get 3=A; scan 0..9 1=S");
         let anomaly = replay(&phantom).unwrap_err();
         assert_eq!(

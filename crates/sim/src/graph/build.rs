@@ -1,16 +1,17 @@
-//! From what was read and written to who depends on whom.
+//! Building the graph: from reads and writes to dependencies.
 //!
-//! A value that was read says who wrote it. That something was *absent* says less: it may have been
-//! absent several times while the reader ran. Then it surely comes after whoever took it away before the first
-//! of these times, and before whoever put it back after the last, and no more is said. Where nothing was
-//! absent while it ran, what it saw is the last time before its own place.
+//! A value that was read names its writer. That a key was *absent* says less, because it may have
+//! been absent several times while the reader ran. The reader then comes after the deletion before
+//! the first of these times, and before the write after the last one, and no more is known. If the
+//! key was never absent while it ran, the reader saw the last absence before its own place.
 //!
-//! A range depends on every key between its ends that was ever there, as far as it was read: a limit
-//! ends it at its last row. In an index, a key is *there* while its row has a label between the ends: so a row
-//! that moves within them changes nothing, and one that moves over them appears or goes.
+//! A range depends on every key between its ends that was ever there, as far as it was read: a
+//! limit ends it at its last row. In an index, a key is *there* while its row has a label between
+//! the ends. So a row that moves between the ends changes nothing, and a row that moves across an
+//! end appears or disappears.
 //!
-//! Where gaps were not locked, a row that moves in an index while a range passes may be met twice or not at
-//! all, though it was there all the time; nothing is said of it then.
+//! Where gaps were not locked, a row that moves in an index while a range is read may be read twice
+//! or not at all, although it was there all the time. No dependency follows then.
 
 use super::edge::{Edge, Kind};
 use super::versions::{self, Node, Nodes, START, State, Versions};
@@ -20,7 +21,7 @@ use crate::history::{
 };
 use std::collections::BTreeMap;
 
-/// Who depends on whom, as it is found out.
+/// The dependencies found so far, and the state of the current transaction.
 pub(crate) struct Build<'h> {
     order: &'h [(&'h Record, &'h Transaction)],
     nodes: &'h Nodes,
@@ -29,26 +30,26 @@ pub(crate) struct Build<'h> {
     scope: Scope,
     pub(crate) edges: Vec<(Node, Edge)>,
     pub(crate) direct: Vec<Direct>,
-    /// The transaction at hand, and what it wrote so far.
+    /// The current transaction, and its writes so far.
     node: Node,
     writer: Writer,
     own: BTreeMap<u64, Option<Version>>,
-    /// What its writes wrote over in that, and how many there were at each savepoint.
+    /// The states that its writes replaced there, and how many there were at each savepoint.
     undo: Vec<(u64, Option<Option<Version>>)>,
     saved: Vec<usize>,
-    /// What the step at hand was promised.
+    /// How long the read of the current step must stay valid.
     kept: Kept,
-    /// Indexes of keys, used again.
+    /// Buffer for indexes of keys.
     keys: Vec<usize>,
 }
 
-/// A range of one order, both ends included.
+/// A range in one order, both ends included.
 #[derive(Clone, Copy)]
 struct Stretch {
     by: By,
     from: Position,
     to: Position,
-    /// The name or key alone was asked for, and is locked as such.
+    /// True if one name or key was asked for, and is locked as such.
     is_one: bool,
 }
 
@@ -81,7 +82,7 @@ impl<'h> Build<'h> {
         }
     }
 
-    /// Whoever wrote a version depends on whoever wrote the one before.
+    /// The writer of a version depends on the writer of the version before.
     pub(crate) fn writes(&mut self) {
         for index in self.versions.keys() {
             for pair in self.versions.states(index).windows(2) {
@@ -97,14 +98,14 @@ impl<'h> Build<'h> {
         }
     }
 
-    /// Everything that `transaction` read.
+    /// Adds the dependencies of all reads of `transaction`.
     pub(crate) fn reads(&mut self, node: Node, record: &Record, transaction: &Transaction) {
         (self.node, self.writer) = (node, transaction.writer);
         self.own.clear();
         self.undo.clear();
         self.saved.clear();
         for (step, number) in record.steps(transaction).iter().zip(0..) {
-            // What a write finds is locked as what it writes.
+            // A row found by a write is locked like a written one.
             self.kept = match step {
                 Step::Get(_, _, kept) | Step::GetBy(_, _, kept) => *kept,
                 Step::Scan(scan) => scan.kept,
@@ -130,7 +131,7 @@ impl<'h> Build<'h> {
                     self.write(key, Some(version));
                 }
                 Step::Insert(key, _, Written::Taken(_)) => self.saw(number, key, None),
-                // What was there, nobody said.
+                // These do not say what was there.
                 Step::Put(..) | Step::Insert(..) => {}
                 Step::Delete(key, true) => self.write(key, None),
                 Step::Delete(key, false) => self.saw(number, key, None),
@@ -156,7 +157,7 @@ impl<'h> Build<'h> {
         self.saved.truncate(at + 1);
     }
 
-    /// Nobody else had the name that the row `key` got.
+    /// No other row had the name that the row `key` got.
     fn was_free(&mut self, step: u16, key: u64, version: Version) {
         if let Some((name, _)) = self.labels.position(By::Name, key, version) {
             self.missed(step, Stretch::one(By::Name, name), &[], Some(key));
@@ -184,14 +185,14 @@ impl<'h> Build<'h> {
         for &(key, version) in rows {
             self.saw(step, key, Some(version));
         }
-        // What was read without locks in an index may have moved while it was: it ends nowhere exactly.
+        // Rows may have moved in the index during a read without locks, so its end is not exact.
         let is_vague = scan.kept == Kept::Dirty && scan.by != By::Key;
         if !scan.skips && !is_vague {
             self.missed(step, stretch, rows, None);
         }
     }
 
-    /// What was in this stretch and not in `rows` was not there; `but` may have been.
+    /// Keys of this stretch that are not in `rows` were absent; `but` need not have been.
     fn missed(&mut self, step: u16, stretch: Stretch, rows: &[(u64, Version)], but: Option<u64>) {
         let mut seen: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
         seen.extend(but);
@@ -241,14 +242,14 @@ impl<'h> Build<'h> {
             };
             self.blame(class, step, key, Some(version));
         }
-        // Of the start, only what was there then; of others also what they wrote in between.
+        // Of the start, only rows that were there then; of others, also what they wrote in between.
         let at = at.filter(|_| node.is_some() || exact.is_some());
         if let Some(at) = at {
             self.depends(step, key, states, [at, at], false);
         }
     }
 
-    /// The key was not in a stretch, in which it has been.
+    /// The key, which was in the stretch at some time, was absent from it.
     fn absent(&mut self, step: u16, index: usize, stretch: Stretch) {
         let (key, states) = (self.versions.key(index), self.versions.states(index));
         let is_absent = |at: usize| !stretch.has(self.labels, key, states[at].version);
@@ -258,7 +259,8 @@ impl<'h> Build<'h> {
         }
         match self.when_absent(states, is_absent) {
             Some([mut first, mut last]) => {
-                // Of several ways not to be there, one after the other, each is as good.
+                // The key may have been absent in several states that follow each other; each
+                // explains the read.
                 while !is_key && first > 0 && is_absent(first - 1) {
                     first -= 1;
                 }
@@ -267,12 +269,12 @@ impl<'h> Build<'h> {
                 }
                 self.depends(step, key, states, [first, last], !stretch.is_one);
             }
-            // Only somebody who did not commit can have taken it away.
+            // Only a transaction that did not commit can have deleted it.
             None => self.blame(Class::G1a, step, key, None),
         }
     }
 
-    /// From when to when whoever brought about a state ran.
+    /// Returns when the transaction that made a state began and ended.
     fn times(&self, state: State) -> (u64, u64) {
         match state.node {
             START => (0, 0),
@@ -283,7 +285,7 @@ impl<'h> Build<'h> {
         }
     }
 
-    /// Whether a row moved inside a stretch while the transaction at hand ran.
+    /// True if a row moved inside a stretch while the current transaction ran.
     fn moves(&self, states: &[State], is_absent: impl Fn(usize) -> bool) -> bool {
         let reader = self.order[self.node as usize - 1].1;
         (1..states.len()).any(|at| {
@@ -292,7 +294,8 @@ impl<'h> Build<'h> {
         })
     }
 
-    /// The first and the last of `states` without the key that the transaction at hand can have seen.
+    /// Returns the first and the last of `states` without the key that the current transaction can
+    /// have seen.
     fn when_absent(
         &self,
         states: &[State],
@@ -301,8 +304,8 @@ impl<'h> Build<'h> {
         let reader = self.order[self.node as usize - 1].1;
         let own = states.partition_point(|state| state.node < self.node);
         let is_absent = |at: &usize| is_absent(*at);
-        // Until what followed was over before the reader began, and from when it had begun before the
-        // reader was over.
+        // Backwards until the next state was complete before the reader began, and forwards while a
+        // state was begun before the reader ended.
         let back = (0..own).rev();
         let back = back.take_while(|&at| {
             at + 1 == states.len() || self.times(states[at + 1]).1 >= reader.begun
@@ -320,8 +323,8 @@ impl<'h> Build<'h> {
         Some([first, last.unwrap_or(first)])
     }
 
-    /// The transaction at hand saw one of two states of a key or something between: so it comes after the
-    /// first, and before what follows the last.
+    /// The current transaction saw one of two states of a key, or one between: it comes after the
+    /// first, and before the one that follows the last.
     fn depends(
         &mut self,
         step: u16,
@@ -356,14 +359,15 @@ impl<'h> Build<'h> {
         }
     }
 
-    /// Nothing depends on oneself, and everything on what was there before.
+    /// Adds an edge. Nothing depends on itself, and everything depends on the start.
     fn add(&mut self, from: Node, edge: Edge) {
         if from != START && edge.to != START && from != edge.to && self.counts(edge.kind) {
             self.edges.push((from, edge));
         }
     }
 
-    /// Whether a dependency of this kind, of the step at hand, is one that its transaction was promised.
+    /// True if the level of the transaction promises dependencies of this kind for the current
+    /// step.
     fn counts(&self, kind: Kind) -> bool {
         let needed = match kind {
             Kind::Wrote | Kind::Earlier => return true,
@@ -398,17 +402,17 @@ impl Stretch {
         }
     }
 
-    /// Whether the row `key` stands in it while it has `version`.
+    /// True if the row `key` is in the stretch while it has `version`.
     fn has(&self, labels: &Labels, key: u64, version: Option<Version>) -> bool {
         let position = version.and_then(|version| labels.position(self.by, key, version));
         position.is_some_and(|position| self.from <= position && position <= self.to)
     }
 }
 
-/// Whoever was acknowledged before another began comes first. A line of moments, each after the one
-/// before, stands for all of these: a transaction leads to the moment of its end, and the last
-/// moment before its beginning leads to it. Returns how many moments there are; they follow the
-/// transactions, the first of which is `first`.
+/// A transaction that was acknowledged before another began comes first. A line of moments, each
+/// after the one before, represents all of these edges: a transaction leads to the moment of its
+/// end, and the last moment before its beginning leads to it. Returns the number of moments. Their
+/// nodes follow those of the transactions, the first of which is `first`.
 pub(crate) fn real_time(
     order: &[(&Record, &Transaction)],
     first: Node,

@@ -1,10 +1,10 @@
-//! Strongly connected components: where the cycles are.
+//! Strongly connected components, which contain all cycles.
 //!
-//! Tarjan's, without recursion: the time is that of one look at each edge.
+//! Tarjan's algorithm without recursion: it visits each edge once.
 
 use super::edge::{Edges, Kinds};
 
-/// The components of more than one node, by the edges of some kinds.
+/// Returns the components of more than one node, by the edges of some kinds.
 pub(crate) fn components(edges: &Edges, kinds: Kinds) -> Vec<Vec<u32>> {
     let mut search = Search {
         edges,
@@ -23,13 +23,13 @@ pub(crate) fn components(edges: &Edges, kinds: Kinds) -> Vec<Vec<u32>> {
     search.found
 }
 
-/// What has left the stack has an index that nothing is below.
+/// Index of a node that has left the stack; no index is larger.
 const DONE: u32 = u32::MAX;
 
 struct Search<'e> {
     edges: &'e Edges,
     kinds: Kinds,
-    /// When each node was met; 0 for never.
+    /// When each node was visited; 0 for never.
     index: Vec<u32>,
     low: Vec<u32>,
     stack: Vec<u32>,
@@ -75,7 +75,7 @@ impl Search<'_> {
         }
     }
 
-    /// If `node` is the first of its component, takes that off the stack.
+    /// If `node` is the first of its component, takes the component off the stack.
     fn close(&mut self, node: u32) {
         if self.low[node as usize] != self.index[node as usize] {
             return;

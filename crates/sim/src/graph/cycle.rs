@@ -1,34 +1,34 @@
-//! The shortest cycle of a kind, and what it is called.
+//! The shortest cycle of a kind, and its class.
 
 use super::edge::{Edge, Edges, Kind, Kinds};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
-/// What can go wrong, by the names of the literature, from what no level allows to what only the
+/// Anomalies by the names of the literature, from those that no level allows to those that only the
 /// strictest forbids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A transaction did not see what it had itself written.
+    /// A transaction did not see its own write.
     Internal,
     /// Writes of two transactions are mixed.
     G0,
-    /// Something was read that was rolled back, or that nobody wrote.
+    /// A transaction read a value that was rolled back, or that was never written.
     G1a,
-    /// Something was read that its writer overwrote before it committed.
+    /// A transaction read a value that its writer overwrote before it committed.
     G1b,
-    /// Information flowed in a circle.
+    /// Information flowed in a cycle.
     G1c,
     /// A transaction that had been observed vanished.
     Otv,
     /// An update was lost.
     P4,
-    /// Two reads by predicate belong to different moments.
+    /// Two reads by predicate saw different moments.
     Pmp,
-    /// Half of a transaction was seen.
+    /// A transaction saw half of another one.
     GSingle,
-    /// Two or more did not see what the others wrote.
+    /// Two or more transactions did not see each other's writes.
     G2Item,
-    /// As `G2Item`, where something appeared in a range.
+    /// As `G2Item`, where a row appeared in a range.
     G2,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Class {
     }
 }
 
-/// A circle of dependencies: each edge begins where the one before ended, and the last one ends where
-/// the first began.
+/// A cycle of dependencies: each edge begins where the one before ended, and the last one ends
+/// where the first began.
 #[derive(Debug, Clone)]
 pub(crate) struct Cycle(pub(crate) Vec<(u32, Edge)>);
 
@@ -82,8 +82,8 @@ impl Cycle {
         }
     }
 
-    /// Of a cycle with one anti-dependency, which goes out from a reader; what leads into the reader
-    /// says what it had seen besides.
+    /// Returns the class of a cycle with one anti-dependency, which leaves a reader; the edge that
+    /// leads into the reader says what it had seen before.
     fn class_of_single(&self, anti: usize) -> Class {
         let missed = self.0[anti].1;
         let saw = self.0[(anti + self.len() - 1) % self.len()].1;
@@ -101,11 +101,12 @@ impl Cycle {
     }
 }
 
-/// Nodes a search looks at before it gives up: what is longer than that leads nowhere.
+/// Number of nodes after which a search gives up: longer cycles explain nothing.
 const PATIENCE: usize = 200_000;
 
-/// The shortest way from the end of `first` back to `start`, by edges of `kinds` inside `inside`, as a
-/// cycle of at most `longest` edges. Nodes from `real` on are moments, which take no step.
+/// Returns the shortest way from the end of `first` back to `start`, by edges of `kinds` inside
+/// `inside`, as a cycle of at most `longest` edges. Nodes from `real` on are moments, and count no
+/// edge.
 pub(crate) fn back(
     edges: &Edges,
     (start, first): (u32, Edge),
@@ -137,7 +138,7 @@ pub(crate) fn back(
     None
 }
 
-/// The cycle that came to `start`, moments left out.
+/// Returns the cycle that ended at `start`, without moments.
 fn trace(came: &HashMap<u32, (u32, Edge)>, start: u32, real: u32) -> Cycle {
     let mut cycle = Vec::new();
     let mut node = start;

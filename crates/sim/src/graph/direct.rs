@@ -1,4 +1,4 @@
-//! Reads that are wrong whatever anybody else read.
+//! Reads that are wrong by themselves, whatever other transactions read.
 
 use super::cycle::Class;
 use crate::history::{End, History, Record, Step, Transaction, Version, Writer};
@@ -7,15 +7,15 @@ use crate::replay::{tell, told};
 /// A read that no order of the transactions explains.
 #[derive(Debug, Clone, Copy)]
 pub struct Direct {
-    /// What is wrong: [`Class::Internal`], [`Class::G1a`] or [`Class::G1b`].
+    /// Kind of anomaly: [`Class::Internal`], [`Class::G1a`] or [`Class::G1b`].
     pub class: Class,
-    /// Who read.
+    /// The reading transaction.
     pub reader: Writer,
-    /// In which step.
+    /// The step that read.
     pub step: u16,
-    /// Which key.
+    /// The key.
     pub key: u64,
-    /// What was seen.
+    /// The version that was read.
     pub saw: Option<Version>,
 }
 
@@ -35,11 +35,14 @@ impl Direct {
                 |(record, each)| tell(record, each),
             )
         };
-        let mut text = format!("{reader} saw in step {step} that key {key} {}; ", told(saw));
+        let mut text = format!(
+            "{reader} read in step {step} that key {key} {}; ",
+            told(saw)
+        );
         text += match self.class {
-            Class::Internal => "it had itself written something else",
-            Class::G1b => "whoever wrote that wrote something else before it committed",
-            _ => "nobody who committed left it so",
+            Class::Internal => "it had written another value itself",
+            Class::G1b => "its writer overwrote it before it committed",
+            _ => "no committed transaction left it so",
         };
         text += &format!(".\n{}", transaction(reader));
         if let Some(other) = saw.map(Version::writer).filter(|other| *other != reader) {
@@ -54,7 +57,7 @@ impl Direct {
     }
 }
 
-/// One who took `key` away and was rolled back, if there was any.
+/// Returns a transaction that deleted `key` and was rolled back, if there was one.
 fn deleter(history: &History, key: u64) -> Option<(&Record, &Transaction)> {
     let all = history.records.iter().flat_map(|record| {
         let transactions = record.transactions().iter();

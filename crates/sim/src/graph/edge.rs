@@ -1,42 +1,42 @@
-//! What one transaction owes to another.
+//! Dependencies: why one transaction comes before another.
 
 use std::fmt;
 
-/// Why a transaction comes before another.
+/// Reason why a transaction comes before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The other overwrote what it wrote: *ww*.
     Wrote,
     /// The other read what it wrote: *wr*.
     Read,
-    /// The other's range, or miss in a range, shows what it took away: *wr* by predicate.
+    /// The other's range, or its miss of a key, shows a deletion of it: *wr* by predicate.
     ReadRange,
     /// The other overwrote what it had read: *rw*.
     Overwrote,
-    /// The other put something where its range had found nothing: *rw* by predicate.
+    /// The other wrote a row where its range had found none: *rw* by predicate.
     Appeared,
     /// It was acknowledged before the other began.
     Earlier,
 }
 
 impl Kind {
-    /// An anti-dependency: the reader comes first because it did not see the writer.
+    /// True for an anti-dependency: the reader comes first because it did not see the writer.
     pub fn is_anti(self) -> bool {
         matches!(self, Kind::Overwrote | Kind::Appeared)
     }
 
-    /// Whether it came about by a range that had no row.
+    /// True if the reason is a range without the row.
     pub fn is_predicate(self) -> bool {
         matches!(self, Kind::ReadRange | Kind::Appeared)
     }
 
-    /// The bit of a [`Kinds`].
+    /// Returns the bit of a [`Kinds`].
     pub(crate) fn bit(self) -> u8 {
         1 << self as u8
     }
 }
 
-/// Several kinds at once.
+/// A set of kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kinds(u8);
 
@@ -46,7 +46,7 @@ impl Kinds {
     pub(crate) const ITEMS: Kinds = Kinds(0b1011);
     pub(crate) const DATA: Kinds = Kinds(0b11111);
 
-    /// And real time.
+    /// Adds real time to the set.
     pub(crate) fn and_time(self) -> Kinds {
         Kinds(self.0 | Kind::Earlier.bit())
     }
@@ -56,18 +56,18 @@ impl Kinds {
     }
 }
 
-/// One dependency, from the transaction in whose list it stands to another.
+/// A dependency of the transaction in whose list it is on another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     /// The other transaction.
     pub to: u32,
-    /// Why.
+    /// The reason.
     pub kind: Kind,
-    /// Under which key; nothing for real time.
+    /// The key; unused for real time.
     pub key: u64,
-    /// Which step of the first transaction.
+    /// The step of the first transaction.
     pub step: u16,
-    /// Which step of the other.
+    /// The step of the other.
     pub step_to: u16,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// All dependencies, by the transaction they go out from.
+/// All dependencies, by the transaction from which they lead.
 #[derive(Debug, Default)]
 pub(crate) struct Edges {
     firsts: Vec<u32>,
@@ -92,7 +92,8 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// Sorts `pairs`, each with the transaction it goes out from, of which there are `count`.
+    /// Sorts `pairs` of a transaction and an edge that leads from it; there are `count`
+    /// transactions.
     pub(crate) fn new(count: usize, pairs: &[(u32, Edge)]) -> Edges {
         let mut firsts = vec![0; count + 1];
         for (from, _) in pairs {

@@ -1,45 +1,45 @@
-//! Who depends on whom, and where that goes in a circle.
+//! The graph of dependencies between transactions, and the cycles in it.
 //!
-//! The transactions that committed are the nodes of Adya's direct serialization graph. An edge says that
-//! one must come before another: because the other overwrote what it wrote (*ww*), read what it wrote
-//! (*wr*), or overwrote what it had read (*rw*), where a range that had no row at a key counts as a read
-//! of its absence; or because it was acknowledged before the other began. A history is
-//! strictly serializable exactly if there is no circle. Where there is one, its edges say what kind of anomaly
-//! it is ([`Class`](crate::graph::Class)), and the shortest of each kind is told as a story.
+//! The committed transactions are the nodes of Adya's direct serialization graph. An edge says that
+//! one must come before another. The reasons are: the other overwrote what it wrote (*ww*); read
+//! what it wrote (*wr*); overwrote what it had read (*rw*); or began after it was acknowledged. A
+//! range without a row at a key counts as a read of its absence. A history is strictly serializable
+//! exactly if the graph has no cycle. The edges of a cycle say what kind of anomaly it is
+//! ([`Class`](crate::graph::Class)), and the shortest of each kind is reported in words.
 //!
-//! Versions of a key follow each other by the places of those who wrote them, unless
-//! [`History::orders`](crate::history::History::orders) knows better.
+//! Versions of a key follow each other by the places of their writers, unless
+//! [`History::orders`](crate::history::History::orders) says otherwise.
 //!
-//! Building the graph takes a sort of all writes, and of all reads a search in what they name; finding out
-//! that there is no circle takes one look at each edge. Only circles take longer.
+//! Building the graph takes a sort of all writes, and a search for each read. To find that there is
+//! no cycle takes one visit of each edge. Only cycles take longer.
 //!
 //! # What it adds to the replay
 //!
-//! The [replay](crate::replay) shows more, that the order of commits itself is a serial order, but it
-//! can only say which answer was wrong. And a level below serializable promises no serial order at all: what it
-//! promises is that certain circles do not occur.
+//! The [replay](crate::replay) shows more: that the order of commits itself is a serial order. But
+//! it can only say which answer was wrong. And a level below serializable promises no serial order
+//! at all: it promises that certain cycles do not occur.
 
-/// Why one comes before the other.
+/// Dependencies: why one transaction comes before another.
 pub mod edge;
 
-/// Where the circles are.
+/// Components, which contain the cycles.
 mod component;
 
-/// The shortest of each kind.
+/// The shortest cycle of each kind.
 mod cycle;
 
-/// What each key had.
+/// The versions of each key.
 mod versions;
 
 pub use cycle::Class;
 
-/// What is wrong with one read alone.
+/// Reads that are wrong by themselves.
 mod direct;
 
 /// From reads and writes to edges.
 mod build;
 
-/// Circles in words.
+/// Cycles in words.
 mod story;
 
 pub use direct::Direct;
@@ -52,13 +52,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use versions::{Nodes, START, Versions};
 
-/// An anomaly: what it is called, and whether it takes real time to see it.
+/// Name of an anomaly: its class, and whether it takes real time to see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
-    /// What it is without real time.
+    /// Its class without real time.
     pub class: Class,
-    /// Whether some of its edges are real time. If not, no order of the transactions explains what
-    /// they saw; if so, only none that keeps to the clock.
+    /// True if some of its edges are real time. If not, no order of the transactions explains what
+    /// they saw. If so, only orders that contradict the clock explain it.
     pub realtime: bool,
 }
 
@@ -72,20 +72,20 @@ impl fmt::Display for Name {
     }
 }
 
-/// What the graph of a history shows.
+/// Result of checking a history.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: usize,
-    /// Dependencies between them.
+    /// Number of dependencies between them.
     pub dependencies: usize,
-    /// The anomalies by name: of reads that are wrong alone how many, of circles how many were looked at;
-    /// and the smallest as a story.
+    /// The anomalies by name. The count is that of wrong reads, or of cycles inspected; the text
+    /// reports the smallest one.
     pub anomalies: BTreeMap<Name, (u64, String)>,
 }
 
 impl Findings {
-    /// The names of what was found.
+    /// Returns the names of the anomalies.
     pub fn names(&self) -> Vec<String> {
         self.anomalies.keys().map(Name::to_string).collect()
     }
@@ -102,27 +102,27 @@ impl fmt::Display for Findings {
     }
 }
 
-/// What is looked for.
+/// Dependencies that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Whatever does not go together, whoever was promised that it would.
+    /// All of them, whatever the levels promise.
     All,
-    /// Of what each read depends on, what it was promised.
+    /// Those that the levels promise for each read.
     Promised,
 }
 
-/// Looks for everything that is wrong with `history`, as if all were serializable: at a weaker level that is
-/// not wrong but what is to be seen.
+/// Looks for every anomaly in `history`, as if all transactions were serializable. At a weaker
+/// level some anomalies are allowed and expected.
 pub fn check(history: &History) -> Findings {
     look(history, Scope::All)
 }
 
-/// Looks for what was promised and is not so, in a history of transactions of any level, side by side.
+/// Looks for broken promises in a history of transactions of any level, side by side. This is
 /// Adya's mixed graph: writes count at every level, and of each read only what was
-/// [kept](crate::history::Kept) for it. None of what this finds may be.
+/// [kept](crate::history::Kept) for it. Any finding is an error.
 ///
-/// (That a transaction which was observed does not vanish again, with reads that keep nothing, it does not
-/// see: that takes a history of one level.)
+/// It does not see one anomaly: that an observed transaction vanishes again for reads that keep
+/// nothing. Only a history of one level shows that.
 pub fn check_promised(history: &History) -> Findings {
     look(history, Scope::Promised)
 }
@@ -183,28 +183,29 @@ impl Findings {
     }
 }
 
-/// Circles that are looked for from so many edges of one component at most: where there are more,
-/// one fault has made them all.
+/// Largest number of edges of one component from which cycles are searched: where there are more,
+/// one fault has caused them all.
 const MOST_STARTS: usize = 2_000;
 
 struct Search<'h> {
     order: &'h [(&'h Record, &'h Transaction)],
     edges: &'h Edges,
-    /// From here on nodes are moments.
+    /// Nodes from here on are moments.
     real: u32,
     found: BTreeMap<Name, (u64, Cycle)>,
 }
 
 impl Search<'_> {
     fn all(&mut self) {
-        // The one look at each edge that a clean history takes.
+        // The one visit of each edge that a clean history takes.
         let circles = component::components(self.edges, Kinds::DATA.and_time());
         if circles.is_empty() {
             return;
         }
         for time in [false, true] {
             let with = |kinds: Kinds| if time { kinds.and_time() } else { kinds };
-            // Of ever more kinds, and of each circle begun by what the step before did not have.
+            // With ever more kinds. Each cycle begins with an edge that the step before did not
+            // have.
             self.close(with(Kinds::WRITES), with(Kinds::WRITES), |edge| {
                 !edge.kind.is_anti()
             });
@@ -223,8 +224,8 @@ impl Search<'_> {
         }
     }
 
-    /// In each component by edges `of`, looks for the shortest way back from each edge that may begin a
-    /// circle, by edges `by`.
+    /// In each component by edges `of`, looks for the shortest way back from each edge that may
+    /// begin a cycle, by edges `by`.
     fn close(&mut self, of: Kinds, by: Kinds, begins: impl Fn(&Edge) -> bool) {
         for component in component::components(self.edges, of) {
             let inside: HashSet<u32> = component.iter().copied().collect();

@@ -1,11 +1,11 @@
-//! A circle in words: who read what, and who overwrote it.
+//! Reports of cycles in words: which transaction read a value, and which overwrote it.
 
 use super::cycle::Cycle;
 use super::edge::{Edge, Kind};
 use crate::history::{Record, Transaction};
 use crate::replay::tell;
 
-/// Tells `cycle`: first why each of its transactions comes before the next, then all they did.
+/// Describes `cycle`: first why each transaction comes before the next, then all of their steps.
 pub(crate) fn tell_cycle(cycle: &Cycle, order: &[(&Record, &Transaction)]) -> String {
     let count = cycle.len();
     let mut text =
@@ -34,13 +34,13 @@ fn why(edge: &Edge, one: usize, other: usize) -> String {
             format!("T{one} wrote key {key} in step {step}; T{other} read that in step {step_to}")
         }
         Kind::ReadRange => format!(
-            "T{one} took key {key} away in step {step}; what T{other} read in step {step_to} did not have it"
+            "T{one} deleted key {key} in step {step}; T{other} read without it in step {step_to}"
         ),
         Kind::Overwrote => format!(
             "T{one} read key {key} in step {step}; T{other} overwrote what it had read in step {step_to}"
         ),
         Kind::Appeared => format!(
-            "what T{one} read in step {step} had no key {key}; T{other} put it there in step {step_to}"
+            "T{one} read without key {key} in step {step}; T{other} wrote it in step {step_to}"
         ),
         Kind::Earlier => format!("T{one} was acknowledged before T{other} began"),
     }

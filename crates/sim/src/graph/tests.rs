@@ -1,4 +1,5 @@
-//! Each anomaly of the literature in the smallest history that has it, and what is near it and clean.
+//! Each anomaly of the literature in the smallest history that has it, and similar histories
+//! without it.
 
 use super::*;
 use crate::history::sketch::history;
@@ -7,7 +8,7 @@ fn names(text: &str) -> Vec<String> {
     check(&history(text)).names()
 }
 
-/// The only anomaly of a history, told.
+/// Returns the report of the only anomaly of a history.
 fn only(name: &str, text: &str) -> String {
     let findings = check(&history(text));
     assert_eq!(findings.names(), [name], "{text}\n{findings}");
@@ -35,7 +36,7 @@ fn g0_writes_of_two_are_mixed() {
         "start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2\norder 1 A B\norder 2 B A",
     );
     assert!(story.contains("T2 overwrote that"), "{story}");
-    // In one order they are not.
+    // In one order they are not mixed.
     assert!(names("start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2").is_empty());
 }
 
@@ -43,10 +44,10 @@ fn g0_writes_of_two_are_mixed() {
 fn g1a_something_was_read_that_was_rolled_back() {
     only("G1a", "start 1\nA@x: put 1\nB@1: get 1=A");
     only("G1a", "start 1\nA@x: put 1\nB@1: scan 0..9 1=A");
-    // Or that somebody was about to take away, and did not.
+    // Or a key is missing that a transaction deleted and then rolled back.
     let story = only("G1a", "start 1\nA@x: delete 1\nB@1: scan 0..9");
     assert!(story.contains("delete 1"), "{story}");
-    // Or that nobody ever wrote.
+    // Or a value was never written.
     only("G1a", "start 1\nB@1: get 1=D.7");
 }
 
@@ -96,7 +97,7 @@ fn g_single_half_of_a_transaction_is_seen() {
         "G-single",
         "start 1 2\nA@1: put 1; put 2\nB@2: get 1=S; get 2=A",
     );
-    // Over others, too.
+    // By way of other transactions, too.
     only(
         "G-single",
         "start 1 2\nA@1: put 1; put 3\nC@2: get 3=A; put 2\nB@3: get 1=S; get 2=C",
@@ -109,7 +110,7 @@ fn g2_item_two_did_not_see_each_others_writes() {
     let story = only("G2-item", skew);
     assert!(story.starts_with("2 transactions, "), "{story}");
     assert!(story.contains("\nG2-item, "), "{story}");
-    // Keys that are read by themselves and are not there are items.
+    // Absent keys that are read singly are items.
     only(
         "G2-item",
         "start 1\nA@1: get 7=-; insert 8\nB@2: get 8=-; insert 7",
@@ -127,7 +128,7 @@ fn g2_something_appeared_in_a_range() {
         "G2",
         "start 1\nA@1: scan 2..9; insert 3\nB@2: scan 2..9; insert 4",
     );
-    assert!(story.contains("had no key"), "{story}");
+    assert!(story.contains("read without key"), "{story}");
     // A reader that wrote nothing can show it.
     only(
         "G2",
@@ -159,12 +160,12 @@ fn a_transaction_sees_its_own_writes() {
 }
 
 #[test]
-fn what_is_right_but_for_the_clock_is_real_time() {
+fn a_history_that_is_wrong_only_by_the_clock_is_real_time() {
     let stale = "start 1\nA@2 0..1: put 1\nB@1 5..9: get 1=S";
     let story = only("G-single-realtime", stale);
     assert!(story.contains("was acknowledged before"), "{story}");
     assert!(names("start 1\nA@2 0..6: put 1\nB@1 5..9: get 1=S").is_empty());
-    // Over a third that has nothing to do with either.
+    // By way of a third transaction that concerns neither.
     only(
         "G-single-realtime",
         "start 1\nA@2 0..1: put 1\nC@9 2..3: get 8=-\nB@1 5..9: get 1=S",
@@ -172,7 +173,7 @@ fn what_is_right_but_for_the_clock_is_real_time() {
 }
 
 #[test]
-fn what_was_absent_more_than_once_is_blamed_for_as_little_as_explains_it() {
+fn a_key_absent_more_than_once_gives_the_least_dependencies_that_explain_it() {
     let twice = "start 1
         A@1 0..1: delete 1
         B@2 2..3: insert 1
@@ -184,7 +185,7 @@ fn what_was_absent_more_than_once_is_blamed_for_as_little_as_explains_it() {
 #[test]
 fn a_large_history_is_looked_at_in_no_time() {
     let mut text = "start 1 2 3\n".to_owned();
-    // Clients are letters here, so a large one has few transactions with many steps.
+    // Clients are letters here, so a large history has few transactions with many steps.
     for (place, name) in (1..).zip('A'..='O') {
         let before = if place == 1 {
             'S'
@@ -207,12 +208,12 @@ fn a_row_that_comes_into_a_range_of_an_index_appears() {
         A@1: groups 4..6; put 2g5
         B@2: groups 4..6; put 1g5",
     );
-    assert!(story.contains("T2 put it there"), "{story}");
+    assert!(story.contains("T2 wrote it"), "{story}");
     only(
         "PMP",
         "start 1g1 2g9\nA@1: put 1g5; put 2g6\nB@2: groups 5..5; groups 6..6 2=A",
     );
-    // A name that is asked for by itself is an item, and so is one that a write wants.
+    // A name that is asked for singly is an item, and so is one that a write wants.
     only(
         "G2-item",
         "start 1 2\nA@1: name 7=-; put 1n8\nB@2: name 8=-; put 2n7",
@@ -233,7 +234,7 @@ fn a_row_that_moves_inside_a_range_changes_nothing_for_it() {
     only("G2-item", within);
     let outside = "start 1g4 2g9\nA@1: groups 5..6; put 2g8\nB@2: get 2=S; put 1g7";
     assert!(names(outside).is_empty());
-    // It left, was gone for two transactions, and came back.
+    // The row left, was gone for two transactions, and came back.
     let back = "start 1g4
         A@1 0..1: put 1g7
         B@2 2..3: put 1g8
@@ -251,7 +252,7 @@ fn a_limit_ends_what_was_read_of_an_index_at_a_row() {
 }
 
 #[test]
-fn what_was_taken_back_was_never_written() {
+fn an_undone_write_was_never_written() {
     assert!(names("start 1\nA@1: save; put 1; back 0; get 1=S\nB@2: get 1=S").is_empty());
     only(
         "G1b",
@@ -295,7 +296,7 @@ fn of_each_transaction_what_it_was_promised_counts() {
             assert_eq!(promised(&text).is_empty(), at < least, "{text}");
         }
     }
-    // Writes that are mixed are wrong at every level.
+    // Mixed writes are wrong at every level.
     assert_eq!(
         promised("start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2\norder 1 A B\norder 2 B A"),
         ["G0"]

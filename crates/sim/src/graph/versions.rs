@@ -6,19 +6,19 @@ use crate::history::{
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Where a transaction stands among those that committed; 0 is what was there before all of them.
+/// Position of a transaction among the committed ones; 0 is the start, before all of them.
 pub(crate) type Node = u32;
 
 pub(crate) const START: Node = 0;
 
-/// One state of a key: a value, or none.
+/// A state of a key: a value, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Who brought it about.
+    /// The transaction that made it.
     pub(crate) node: Node,
-    /// In which step, the last of that transaction that wrote the key.
+    /// The step that made it, the last of that transaction that wrote the key.
     pub(crate) step: u16,
-    /// The value, or none if it was taken away.
+    /// The value, or `None` if it was deleted.
     pub(crate) version: Option<Version>,
 }
 
@@ -28,16 +28,16 @@ pub(crate) struct Versions {
     keys: Vec<u64>,
     firsts: Vec<u32>,
     states: Vec<State>,
-    /// Which keys ever stood where, by name and by group.
+    /// The keys that ever had a position, by name and by group.
     stood: [Vec<(Position, u32)>; 2],
 }
 
-/// The nodes of transactions by who ran them.
+/// The nodes of transactions, by client and number.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<Writer, Node>);
 
 impl Nodes {
-    /// Of transactions in this order, the first being 1.
+    /// Returns the nodes of transactions in this order; the first is 1.
     pub(crate) fn new(order: &[(&Record, &Transaction)]) -> Nodes {
         let writers = order.iter().map(|(_, each)| each.writer);
         Nodes(writers.zip(1..).collect())
@@ -93,7 +93,7 @@ impl Versions {
         versions
     }
 
-    /// Notes where each key ever stood.
+    /// Records every position that each key ever had.
     fn stand(&mut self, labels: &Labels) {
         self.stood = [By::Name, By::Group].map(|by| {
             let stood = self.keys().flat_map(|index| {
@@ -111,13 +111,13 @@ impl Versions {
         });
     }
 
-    /// Adds a key whose states are `written`, of each transaction only the last.
+    /// Adds a key whose states are `written`; of each transaction only the last counts.
     fn add(&mut self, written: &[(u64, State)]) {
         self.keys.push(written[0].0);
         self.firsts.push(self.states.len() as u32);
         let first = written[0].1;
         if first.node != START {
-            // It was not born yet.
+            // The key did not exist at the start.
             self.states.push(State {
                 node: START,
                 step: 0,
@@ -139,12 +139,12 @@ impl Versions {
         self.states[states].sort_by_key(|state| ranks.get(&state.node).copied().unwrap_or(0));
     }
 
-    /// The index of `key`, if it was ever there.
+    /// Returns the index of `key`, if it was ever there.
     pub(crate) fn find(&self, key: u64) -> Option<usize> {
         self.keys.binary_search(&key).ok()
     }
 
-    /// Puts the indexes of the keys that ever stood between two positions into `into`.
+    /// Adds to `into` the indexes of the keys that ever had a position between these two.
     pub(crate) fn between(&self, by: By, from: Position, to: Position, into: &mut Vec<usize>) {
         into.clear();
         let stood = match by {
@@ -177,16 +177,16 @@ impl Versions {
         first..end
     }
 
-    /// The states of a key.
+    /// Returns the states of a key.
     pub(crate) fn states(&self, index: usize) -> &[State] {
         &self.states[self.range(index)]
     }
 }
 
-/// Which of `states` `node` brought about.
+/// Returns which of `states` was made by `node`.
 pub(crate) fn at(states: &[State], node: Node) -> Option<usize> {
     let sorted = states.binary_search_by_key(&node, |state| state.node).ok();
-    // In another order than by place there are few.
+    // States in another order than by place are few.
     let found = sorted.filter(|&at| states[at].node == node);
     found.or_else(|| {
         let few = states.len() < 100;

@@ -1,28 +1,28 @@
-//! Which keys a row has in the indexes of its table.
+//! Labels: the keys of a row in the indexes of its table.
 //!
-//! They follow from the row's own key and its [`Version`], so a history need not say them: who wrote a
-//! version has decided where its row is to be found, and whoever judges can tell. Half of the versions of a row
-//! have labels of the row itself, so an update mostly leaves its entries where they are; the others move them
-//! somewhere else, now and then onto the name of another row, which is refused.
+//! They follow from the row's own key and its [`Version`], so a history need not record them: the
+//! writer and every checker can compute them. Half of the versions of a row have labels that depend
+//! on the row alone, so an update mostly leaves its entries where they are. The others move the
+//! entries somewhere else, now and then onto the name of another row, which is refused.
 
 use super::Version;
 use crate::ledger::mix;
 use std::collections::BTreeMap;
 
-/// In which order rows are looked for.
+/// Order in which rows are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum By {
     /// By their own keys.
     #[default]
     Key,
-    /// By their names, of which a row has at most one, and nobody else has it.
+    /// By their names: a row has at most one, and no other row has it.
     Name,
     /// By their groups; then by their own keys.
     Group,
 }
 
 impl By {
-    /// As one says it.
+    /// Returns the word for it.
     pub fn word(self) -> &'static str {
         match self {
             By::Key => "key",
@@ -32,32 +32,33 @@ impl By {
     }
 }
 
-/// The labels of one row: its name, if it has one, and its group.
+/// Labels of one row: its name, if it has one, and its group.
 pub type Label = (Option<u64>, u64);
 
-/// Where a row stands in an order: what it is looked for by, and what decides between equals.
+/// Position of a row in an order: the key in that order, and the row's own key, which decides
+/// between equals.
 pub(crate) type Position = (u64, u64);
 
-/// The labels of all rows.
+/// Labels of all rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Labels {
     /// There are no indexes.
     #[default]
     None,
-    /// Drawn, from so many.
+    /// Drawn, from this many.
     Drawn {
         /// Names are below this.
         names: u64,
         /// Groups are below this.
         groups: u64,
     },
-    /// Those of each version; of others, no name and group 0.
+    /// Those of each version; other versions have no name and group 0.
     Told(BTreeMap<Version, Label>),
 }
 
 impl Labels {
-    /// For rows whose keys are below `keys`: so many names that some are wanted twice, and so few groups that
-    /// each has several rows.
+    /// For rows whose keys are below `keys`. There are so few names that some are wanted twice, and
+    /// so few groups that each has several rows.
     pub fn for_keys(keys: u64) -> Labels {
         Labels::Drawn {
             names: keys * 2,
@@ -65,7 +66,7 @@ impl Labels {
         }
     }
 
-    /// The labels of the row `key` while it has `version`.
+    /// Returns the labels of the row `key` while it has `version`.
     pub fn of(&self, key: u64, version: Version) -> Label {
         match self {
             Labels::None => (None, 0),
@@ -84,7 +85,8 @@ impl Labels {
         }
     }
 
-    /// Where the row `key` stands while it has `version`; nowhere, if it has no label of that kind.
+    /// Returns the position of the row `key` while it has `version`; `None` if it has no label of
+    /// that kind.
     pub(crate) fn position(&self, by: By, key: u64, version: Version) -> Option<Position> {
         match by {
             By::Key => Some((key, 0)),

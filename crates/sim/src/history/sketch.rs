@@ -1,7 +1,7 @@
 //! Histories from a few lines of text, for tests.
 //!
 //! ```text
-//! start 1 2                             rows of nobody in this history, at these keys
+//! start 1 2                             rows of no client in this history, at these keys
 //! A@1 0..5: get 1=S; put 1; put 2       committed at place 1, from 0 to 5 ns; S is the start
 //! start 3n7g5                           a row with a name and a group, as a put can have them
 //! B@2: get 1=A; get 3=-; scan 0..9 1=A  at any time; nothing at 3; the rows of a scan
@@ -11,9 +11,9 @@
 //! order 1 B A                           versions of key 1 followed each other so
 //! ```
 //!
-//! `A` is what A wrote last under that key, `A.2` what its step 2 wrote, the first being 0. `desc` before
-//! the rows of a scan reverses it, and `limit=2` limits it. `dirty`, `brief` and `rows` behind a read say how
-//! long it was kept; nothing, that it was as a range.
+//! `A` is the last value that A wrote under that key. `A.2` is the value of its step 2, the first
+//! step being 0. `desc` before the rows of a scan reverses it, and `limit=2` limits it. `dirty`,
+//! `brief` and `rows` behind a read say how long it was kept; without them it was kept as a range.
 
 use super::{By, End, History, Kept, Label, Labels, Record, Scan, Step, Version, Writer, Written};
 
@@ -29,13 +29,13 @@ fn writer(name: &str) -> Writer {
     Writer { client, number: 0 }
 }
 
-/// The steps of a line that begins with a name.
+/// Returns the steps of a line that begins with a name.
 fn steps(line: &str) -> impl Iterator<Item = &str> {
     let (_, steps) = line.split_once(':').expect("a colon behind the name");
     steps.split(';').map(str::trim)
 }
 
-/// The version that `name` stands for under `key`, in a history of these lines.
+/// Returns the version that `name` stands for under `key`, in a history of these lines.
 fn version(text: &str, name: &str, key: u64) -> Option<Version> {
     if name == "-" {
         return None;
@@ -62,7 +62,7 @@ fn version(text: &str, name: &str, key: u64) -> Option<Version> {
     Some(Version::new(writer(name), step as u16))
 }
 
-/// A key, and what labels stand behind it.
+/// Parses a key and the labels behind it.
 fn labelled(word: &str) -> (u64, Label) {
     let number = |text: &str| text.parse::<u64>().unwrap();
     let (word, group) = word.split_once('g').unwrap_or((word, "0"));
@@ -73,7 +73,7 @@ fn labelled(word: &str) -> (u64, Label) {
     (number(key), (name, number(group)))
 }
 
-/// The words of a step without those that say how long a read was kept, and that.
+/// Returns the words of a step, and how long its read was kept.
 fn kept(step: &str) -> (Vec<&str>, Kept) {
     let words = step.split_whitespace();
     let mut kept = Kept::Range;
@@ -151,7 +151,7 @@ fn note(record: &mut Record, labels: &mut BTreeMap<Version, Label>, text: &str, 
     }
 }
 
-/// The history that `text` describes.
+/// Returns the history that `text` describes.
 pub(crate) fn history(text: &str) -> History {
     let mut history = History::default();
     let mut labels = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The rows and their indexes, as ordered maps, and what each step does to them when nobody else is there.
+//! The rows and their indexes, as ordered maps, and what each step does to them when it runs alone.
 
 use super::{Rows, told};
 use crate::history::{By, History, Kept, Labels, Position, Record, Scan, Step, Version, Written};
@@ -10,7 +10,8 @@ pub(super) struct Model<'h> {
     labels: &'h Labels,
     names: BTreeMap<Position, u64>,
     groups: BTreeMap<Position, u64>,
-    /// What the transaction at hand wrote over, and how much of that there was at each of its savepoints.
+    /// Values that the current transaction replaced, and how many there were at each of its
+    /// savepoints.
     undo: Vec<(u64, Option<Version>)>,
     saved: Vec<usize>,
 }
@@ -36,7 +37,7 @@ impl<'h> Model<'h> {
         self.saved.clear();
     }
 
-    /// Gives `key` a version, or none. Returns what it had.
+    /// Gives `key` a version, or none. Returns the one before.
     fn set(&mut self, key: u64, version: Option<Version>) -> Option<Version> {
         let old = match version {
             Some(version) => self.rows.insert(key, version),
@@ -61,7 +62,7 @@ impl<'h> Model<'h> {
         self.undo.push((key, old));
     }
 
-    /// Does `step`, and says how its answer differs, as far as it was promised.
+    /// Does `step`, and returns how its answer differs, as far as its level promised it.
     pub(super) fn differs(&mut self, record: &Record, step: &Step) -> Option<String> {
         match *step {
             Step::Get(key, saw, kept) => {
@@ -116,7 +117,7 @@ impl<'h> Model<'h> {
         }
     }
 
-    /// What becomes of it if `key` is given `version`.
+    /// Returns the result of giving `version` to `key`.
     fn may_be(&self, key: u64, version: Version) -> Written {
         let name = self.labels.position(By::Name, key, version);
         let holder = name.and_then(|name| self.names.get(&name));
@@ -154,7 +155,7 @@ impl<'h> Model<'h> {
                 }
                 right
             }
-            // What was not found may have been there.
+            // Rows that were not found may have been there.
             _ => {
                 if self.are_there(scan, rows) {
                     return None;
@@ -169,7 +170,7 @@ impl<'h> Model<'h> {
         Some(format!("alone, the range has {}", right.join(" ")))
     }
 
-    /// What `scan` returns when nobody else is there.
+    /// Returns what `scan` returns when it runs alone.
     fn select(&self, scan: &Scan) -> Vec<(u64, Version)> {
         let most = usize::try_from(scan.limit).unwrap_or(usize::MAX);
         let range = (scan.from, 0)..=(scan.to, u64::MAX);
@@ -189,7 +190,7 @@ impl<'h> Model<'h> {
         }
     }
 
-    /// Whether all of `rows` are there, inside the range and in its order.
+    /// True if all of `rows` are there, inside the range and in its order.
     fn are_there(&self, scan: &Scan, rows: &[(u64, Version)]) -> bool {
         let positions: Option<Vec<Position>> = rows
             .iter()
@@ -205,7 +206,7 @@ impl<'h> Model<'h> {
     }
 }
 
-/// The first `most` of `items`, or the last.
+/// Returns the first `most` of `items`, or the last.
 fn directed<I: DoubleEndedIterator, T>(
     items: I,
     reversed: bool,

@@ -46,7 +46,7 @@ pub(crate) fn tell(record: &Record, transaction: &Transaction) -> String {
 fn tell_end(end: Written) -> String {
     match end {
         Written::Done => String::new(),
-        Written::Exists => ": it is there already".to_owned(),
+        Written::Exists => ": it exists already".to_owned(),
         Written::Taken(row) => format!(": row {row} has its name"),
     }
 }
