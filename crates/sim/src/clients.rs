@@ -1,10 +1,13 @@
-//! Random transactions of many clients, every answer noted.
+//! Random transactions of many clients, with every answer recorded.
 //!
-//! Point reads, one by one and many at once, and range reads, shared, for update and exclusive, that wait, that are refused rather than
-//! wait, and that pass over what is locked, upwards and downwards, whole and with a limit; the same by
-//! two indexes, one of them unique; writes of every kind, some of what was read just before, some of what was
-//! deleted just before; savepoints, gone back to and released; one of ten is rolled back. Few keys make
-//! conflicts, many make gaps and leaves that split and go.
+//! * Point reads, of one key and of many at once, and reads of ranges: shared, for update and
+//!   exclusive. They wait, are refused instead of waiting, or skip locked rows. Ranges go upwards
+//!   and downwards, whole and with a limit.
+//! * The same reads by two indexes, one of them unique.
+//! * Writes of every kind, some of them on keys that were just read or just deleted.
+//! * Savepoints that are rolled back to or released. One transaction of ten is rolled back.
+//!
+//! Few keys make conflicts; many keys make gaps, and leaves that split and disappear.
 
 use crate::{
     history::{By, End, History, Kept, Labels, Record, Scan, Step, Version, Written},
@@ -19,7 +22,7 @@ use foxton::{
 use std::time::{Duration, Instant};
 use std::{collections::BTreeMap, thread};
 
-/// A version, and the labels that follow from it: a name, one more than it is and 0 for none, and a group.
+/// A version and its labels: a name plus 1, or 0 for none, and a group.
 type Row = (u64, u64, u64);
 
 const ROWS: Table<u64, Row> = Table::new("rows");
@@ -36,27 +39,27 @@ pub fn declare(options: &mut Options) {
     options.indexes.add(&NAMES).add(&GROUPS);
 }
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// What every choice is drawn from.
+    /// Seed of every choice.
     pub seed: u64,
-    /// Threads; at most 4,000.
+    /// Number of threads; at most 4,000.
     pub clients: u16,
-    /// Transactions of each that commit.
+    /// Number of transactions of each client that commit.
     pub count: u64,
     /// Keys are below this.
     pub keys: u64,
-    /// Operations of a transaction, at most.
+    /// Largest number of operations of a transaction.
     pub steps: u64,
-    /// Keys between the ends of a range, at most; of names and groups, no more than 12.
+    /// Largest number of keys between the ends of a range; of names and groups, no more than 12.
     pub width: u64,
-    /// Before one step of so many a client lets others run; 0 for never. Where threads are more than
-    /// cores, transactions would otherwise run one after the other most of the time.
+    /// A client yields before one step of this many; 0 for never. With more threads than cores,
+    /// transactions would otherwise run one after the other most of the time.
     pub yields: u64,
-    /// Whether rows are found by indexes, too, which the database must [have](declare).
+    /// True if rows are found by indexes, too, which the database must [have](declare).
     pub indexed: bool,
-    /// Whether each transaction draws its level. If not, it is the database's.
+    /// True if each transaction draws its level. If not, it is the database's.
     pub mixed: bool,
 }
 
@@ -69,25 +72,26 @@ impl Plan {
     }
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// Every answer.
     pub history: History,
-    /// The rows afterwards.
+    /// Rows afterwards.
     pub end: BTreeMap<u64, Version>,
-    /// Transactions that a deadlock ended.
+    /// Number of transactions that a deadlock ended.
     pub deadlocks: u64,
-    /// Transactions that took as long as a lock may be waited for: with transactions as short as these, a
-    /// wake-up that was lost, or a deadlock that nobody found.
+    /// Number of transactions that took as long as a lock may be waited for. With such short
+    /// transactions, that means a lost wake-up, or a deadlock that was not found.
     pub stalled: u64,
 }
 
-/// Runs `plan` on `db`, whose rows are `start`, and whose clients have run `before` transactions each.
+/// Runs `plan` on `db`, whose rows are `start`, and whose clients have run `before` transactions
+/// each.
 ///
 /// # Errors
 ///
-/// Whatever the database answers, except conflicts: those are run again.
+/// Any error of the database but conflicts, whose transactions are run again.
 pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64) -> Result<Ran> {
     let zero = Instant::now();
     let clients = thread::scope(|scope| {
@@ -129,11 +133,11 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
     Ok(ran)
 }
 
-/// The rows of `db`.
+/// Returns the rows of `db`.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn rows(db: &Database) -> Result<BTreeMap<u64, Version>> {
     let rows = db.run(|tx| tx.range(&ROWS, ..).collect())?;
     let rows = rows.into_iter();
@@ -159,7 +163,7 @@ struct Client<'a> {
     random: Random,
     record: Record,
     labels: Labels,
-    /// Of the transaction at hand.
+    /// Level of the current transaction.
     level: Isolation,
     saved: Vec<Savepoint>,
     deadlocks: u64,
@@ -241,7 +245,7 @@ impl Client<'_> {
         }
     }
 
-    /// Mostly what is usual.
+    /// Draws options of a lock, mostly the default ones.
     fn lock(&mut self) -> LockOptions {
         let lock = match self.random.below(8) {
             0..5 => Lock::Shared,
@@ -255,8 +259,8 @@ impl Client<'_> {
         }
     }
 
-    /// Notes a read unless it says nothing: it was refused rather than to wait, or found nothing and may
-    /// have passed over something.
+    /// Records a read unless it shows nothing: because it was refused instead of waiting, or
+    /// because it found nothing and may have skipped something.
     fn note_read<T>(&mut self, read: Result<T>, note: impl FnOnce(&mut Self, T)) -> Result<()> {
         match read {
             Ok(found) => {
@@ -279,7 +283,7 @@ impl Client<'_> {
         })
     }
 
-    /// Reads some keys at once, fewer or more than are looked ahead together.
+    /// Reads some keys at once, fewer or more than are prefetched together.
     fn get_many(&mut self, tx: &mut Transaction, first: u64) -> Result<()> {
         let more = self.random.below(20);
         let more = (0..more).map(|_| self.random.below(self.plan.keys));
@@ -301,7 +305,7 @@ impl Client<'_> {
         let Labels::Drawn { names, .. } = self.labels else {
             return Ok(());
         };
-        // Names that are likely to be somebody's.
+        // Names that some row is likely to have.
         let name = match self.random.below(3) {
             0 => self.random.below(names),
             _ => self.random.below(self.plan.keys),
@@ -322,15 +326,15 @@ impl Client<'_> {
         })
     }
 
-    /// The version of a row that was found by `found`, if that is what it is to be found by. Without locks a
-    /// row may have changed since its entry was looked at.
+    /// Returns the version of a row that was found by `found`, if it has that label. Without locks
+    /// a row may have changed after its entry was read.
     fn checked(&self, by: By, found: u64, key: u64, row: Row, kept: Kept) -> Result<Version> {
         let version = Version::from_value(row.0);
         let is_there = self.labels.position(by, key, version);
         match is_there.is_some_and(|(place, _)| place == found) || kept == Kept::Dirty {
             true => Ok(version),
             false => Err(Error::other(format!(
-                "row {key} was found by {} {found} and is {version}, which does not have that",
+                "row {key} was found by {} {found}, but its version {version} has another",
                 by.word()
             ))),
         }
@@ -341,7 +345,7 @@ impl Client<'_> {
         (version.value(), name.map_or(0, |name| name + 1), group)
     }
 
-    /// What became of a write.
+    /// Returns the result of a write.
     fn written(wrote: Result<()>) -> Result<Written> {
         match wrote {
             Ok(()) => Ok(Written::Done),
@@ -373,7 +377,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sets one, or goes back to one or releases one of those that are open.
+    /// Sets a savepoint, or rolls back to an open one, or releases one.
     fn savepoint(&mut self, tx: &mut Transaction) -> Result<()> {
         let open = self.saved.len() as u64;
         if open == 0 || self.random.below(3) == 0 {

@@ -1,9 +1,10 @@
-//! What the steps do when nobody else is there, and whether an outcome can have come about so.
+//! The serial model of a case: the steps of transactions run one after the other, and whether an
+//! outcome agrees with some such order.
 
 use super::outcome::{Answer, Outcome, Rows};
 use super::script::{Case, Step};
 
-/// The value that an `add` makes, from what its transaction has seen so far.
+/// Returns the value that an `add` writes, from what its transaction has read so far.
 pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> i64 {
     let seen = steps.iter().zip(answers).rev();
     let seen = seen.filter_map(|(step, answer)| match (step, answer) {
@@ -17,18 +18,18 @@ pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> 
     seen.flatten().next().unwrap_or(0) + more
 }
 
-/// The key that a `place` writes, from what its transaction has seen so far.
+/// Returns the key that a `place` writes, from what its transaction has read so far.
 pub(crate) fn placed(steps: &[Step], answers: &[Answer], base: u64, by: u64) -> u64 {
     base.saturating_add_signed(added(steps, answers, by, 0))
 }
 
-/// Whether a unique index, if there is one, lets `key` have `value`.
+/// True if a unique index, if there is one, allows `key` to have `value`.
 fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
     let taken = |(&other, &held): (&u64, &i64)| other != key && held == value;
     index != Some(true) || !rows.iter().any(taken)
 }
 
-/// Runs one transaction of `case`; `false` if an answer differs.
+/// Runs one transaction of `case`; returns `false` if an answer differs.
 pub(crate) fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
     let select = |rows: &Rows, from, to| -> Vec<(u64, i64)> {
         let range = rows.range(from..=to);
@@ -127,8 +128,9 @@ pub(crate) fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answ
     true
 }
 
-/// Whether some order of the transactions that committed, in which none comes before one that had ended
-/// when it began, gives each the answers it got, and leaves what was left.
+/// True if some order of the committed transactions explains the outcome: it gives each its answers
+/// and leaves the rows that were left. A transaction that ended before another began comes before
+/// it.
 pub fn is_serial(case: &Case, outcome: &Outcome) -> bool {
     let committed = (0..case.sessions.len()).filter(|&index| outcome.sessions[index].committed);
     fits(case, outcome, &case.start, &mut committed.collect())

@@ -1,6 +1,7 @@
-//! Anomalies as scripts: a few transactions, step by step, played in every order.
+//! Anomalies as scripts: a few transactions, step by step, run in every order.
 //!
-//! A case is a text: the rows before, what each transaction does, and what must never come of it.
+//! A case is a text: the rows before, the steps of each transaction, and the outcomes that must
+//! never happen.
 //!
 //! ```text
 //! # Write skew: each reads what the other writes.
@@ -13,55 +14,58 @@
 //! | step | does | answers |
 //! |---|---|---|
 //! | `get K`, `getu K` | reads, or reads for update | the value, or `none` |
-//! | `scan A..B`, then any of `desc`, `limit=N`, `update` | reads a range, both ends included | the rows |
+//! | `scan A..B`, then any of `desc`, `limit=N`, `update` | reads a range with both ends | rows |
 //! | `put K V` | writes | |
 //! | `add K N` | writes N more than the transaction read last under K | |
-//! | `place B K V` | writes V under the key that is B and the value the transaction read last under K | |
+//! | `place B K V` | writes V under the key B + the value that was read last under K | |
 //! | `insert K V` | writes if there is nothing | `ok` or `exists` |
-//! | `delete K` | takes away | `ok` or `none` |
+//! | `delete K` | deletes | `ok` or `none` |
 //! | `bump A..B N` | adds N to every value of a range, read for update | the rows it read |
-//! | `cut A..B V` | takes away every row of a range whose value is V | the rows it read |
-//! | `by A..B`, then any of `desc`, `limit=N`, `update` | reads the rows whose values lie in a range, by the index | the rows, by value and then by key |
+//! | `cut A..B V` | deletes every row of a range whose value is V | the rows it read |
+//! | `by A..B`, then as `scan` | reads rows by value, with the index | rows, by value and key |
 //! | `fill A..B V` | writes V under every key of a range | |
 //! | `table M` | locks the table: `is`, `ix`, `s`, `six`, `u` or `x` | |
-//! | `save`, `back` | sets a savepoint; goes back to the last one, which stays | |
-//! | `sync` | lets the device sync what it was given, once (`power`) | |
+//! | `save`, `back` | sets a savepoint; rolls back to the last one, which stays | |
+//! | `sync` | lets the device sync once (`power`) | |
 //! | `commit`, `abort` | ends | |
-//! | `quit` | ends without commit, also while the step before waits | |
+//! | `quit` | ends without commit, even while the step before waits | |
 //!
-//! A line of its own can say that the table has an `index` on its values, or a `unique index`, which refuses a
-//! value that another row has (`exists`); or that a transaction locks the whole of a table above so many keys
-//! (`escalation N`).
+//! A line of its own can say that the table has an `index` on its values, or a `unique index`,
+//! which refuses a value that another row has (`exists`). A line `escalation N` says that a
+//! transaction locks the whole table above that many keys.
 //!
-//! `T1.2` is the answer of T1's second step; it can be compared (`=`, `!=`) with a value, with rows
-//! (`{1=10 2=20}`), with another answer, or be asked whether it `has` a row. `end` is the rows afterwards, `T1`
-//! by itself says that T1 committed. `and` joins, `|` separates what would each be enough.
+//! `T1.2` is the answer of T1's second step. It can be compared (`=`, `!=`) with a value, with rows
+//! (`{1=10 2=20}`) or with another answer, or be asked whether it `has` a row. `end` is the rows
+//! afterwards. `T1` by itself says that T1 committed. `and` joins conditions; `|` separates
+//! alternatives.
 //!
 //! # Verdicts
 //!
-//! Who waits for whom and who gives way is not judged: only what committed is. What a transaction that
-//! was rolled back saw counts for nothing, so anything said of it is false. At serializable, every outcome must
-//! also be that of the committed transactions run one after the other, in some order that keeps to the
-//! clock. What is `never` to happen `from` a level on is forbidden there and at stronger ones, and must be
-//! seen, in some order of the steps, at the next weaker one: a level that does not let it through is not the
-//! level it says it is, or the case does not show what it means to.
+//! Only committed transactions are judged, not which transaction waits for which or is rolled back.
+//! Reads of a rolled-back transaction count for nothing, so any condition about it is false. At
+//! serializable, every outcome must also be that of the committed transactions run one after the
+//! other, in some order that agrees with the clock.
+//!
+//! An outcome that must `never` happen `from` a level on is forbidden at that level and at stronger
+//! ones. At the next weaker level it must be seen in some order of the steps. Otherwise that level
+//! is not what it claims to be, or the case does not show what it means to.
 
-/// What came of a play.
+/// Outcome of a case.
 mod outcome;
 
-/// From text to steps.
+/// Parser of cases.
 mod script;
 
-/// What the steps do when nobody else is there.
+/// The serial model of a case.
 mod alone;
 
-/// In which order they are played.
+/// Orders of steps.
 mod order;
 
-/// Sessions that are played by hand.
+/// Runs a case: sessions polled by hand.
 mod play;
 
-/// The same on a device whose power may go.
+/// Runs a case on a device whose power may fail.
 #[cfg(feature = "hooks")]
 mod power;
 

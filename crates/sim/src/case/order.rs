@@ -1,12 +1,12 @@
-//! In which order steps are played: all orders that keep each transaction's own.
+//! Orders of steps: all orders that keep each transaction's own.
 
 use crate::ledger::mix;
 
-/// How many orders there are of transactions of these lengths.
+/// Returns the number of orders of transactions of these lengths.
 pub fn count(lengths: &[usize]) -> u64 {
     let (mut count, mut before) = (1_u64, 0);
     for &length in lengths {
-        // Places for the steps of this one among all so far.
+        // Positions for the steps of this one among all so far.
         for step in 1..=length as u64 {
             before += 1;
             count = count * before / step;
@@ -15,7 +15,7 @@ pub fn count(lengths: &[usize]) -> u64 {
     count
 }
 
-/// Calls `take` with every order: a list of whose step is next.
+/// Calls `take` with every order: a list that says whose step is next.
 pub fn each(lengths: &[usize], take: &mut impl FnMut(&[usize])) {
     fn go(left: &mut [usize], order: &mut Vec<usize>, take: &mut impl FnMut(&[usize])) {
         if left.iter().all(|&steps| steps == 0) {

@@ -1,41 +1,41 @@
-//! What came of a play.
+//! Outcome of a case.
 
 use std::collections::BTreeMap;
 
-/// The rows of a table.
+/// Rows of a table.
 pub(crate) type Rows = BTreeMap<u64, i64>;
 
-/// What a step answered.
+/// Answer of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing that could differ.
     Done,
-    /// A value, or that there is none.
+    /// A value, or `None` if there is none.
     Value(Option<i64>),
-    /// The rows of a range, in its order.
+    /// Rows of a range, in its order.
     Rows(Vec<(u64, i64)>),
     /// The key had a value already.
     Exists,
 }
 
-/// What became of one transaction.
+/// Outcome of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Played {
-    /// Whether it committed.
+    /// True if it committed.
     pub committed: bool,
-    /// What its steps answered, as far as it came.
+    /// Answers of its steps, as far as it got.
     pub answers: Vec<Answer>,
-    /// When its first step was begun, among everything that happened in the play.
+    /// When its first step began, among all events of the run.
     pub begun: usize,
     /// When it had ended.
     pub ended: usize,
 }
 
-/// What came of a play.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Each transaction.
+    /// One entry for each transaction.
     pub sessions: Vec<Played>,
-    /// The rows afterwards.
+    /// Rows afterwards.
     pub end: Rows,
 }

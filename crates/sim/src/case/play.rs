@@ -1,8 +1,8 @@
-//! Sessions that are played by hand: no threads, no clocks, no sleeping.
+//! Running a case: sessions polled by hand, without threads, clocks or sleeping.
 //!
-//! Each step of a session is a future, polled here. One that must wait keeps its session busy, and the
-//! steps that come due for it meanwhile are played once it goes on. It is polled again only when it was
-//! woken; so a wake-up that is lost, or a deadlock that nobody finds, is a play that does not end.
+//! Each step of a session is a future, polled here. A step that must wait keeps its session busy.
+//! Steps that come due meanwhile are run after it. It is polled again only when it was woken. So a
+//! lost wake-up, or a deadlock that is not found, is a run that does not end.
 
 use super::alone::{added, placed};
 use super::outcome::{Answer, Outcome, Played, Rows};
@@ -22,7 +22,7 @@ const BY_VALUE: Index<i64, u64, i64> =
 const BY_OWN_VALUE: Index<i64, u64, i64> =
     Index::unique("case_by_own_value", &ROWS, |_, value, keys| keys.add(value));
 
-/// A database on which a case is played again and again.
+/// A database on which a case is run repeatedly.
 #[derive(Debug)]
 pub struct Stage {
     pub(super) db: Database,
@@ -31,11 +31,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// For `case`, whose transactions are of this level.
+    /// Opens a database for `case`, whose transactions are of this level.
     ///
     /// # Errors
     ///
-    /// Whatever the database answers.
+    /// Any error of the database.
     pub fn new(case: &Case, mut options: Options, level: Isolation) -> foxton::Result<Stage> {
         options.durability = Durability::None;
         options.checkpoint_log_bytes = u64::MAX;
@@ -51,29 +51,29 @@ impl Stage {
         Ok(Stage { db, level, index })
     }
 
-    /// Its database is `db`, which keeps no index.
+    /// Uses `db`, which has no index.
     #[cfg(feature = "hooks")]
     pub(super) fn on(db: Database, level: Isolation) -> Stage {
         let index = BY_VALUE;
         Stage { db, level, index }
     }
 
-    /// Plays the steps of `case` in this order.
+    /// Runs the steps of `case` in this order.
     ///
     /// # Errors
     ///
-    /// What the database answers that is neither a conflict nor a key that exists; or that some
-    /// transaction waits, and nobody is left who could wake it.
+    /// An error of the database that is neither a conflict nor a key that exists; or that some
+    /// transaction waits, and no other is left to wake it.
     pub fn play(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
         self.play_as(case, order, false)
     }
 
-    /// The same, but who waits sleeps until its next step is due, whatever it was granted meanwhile: others take their
-    /// steps before it sees that.
+    /// The same, but a waiting session sleeps until its next step is due, even if its lock was
+    /// granted earlier. So other sessions take steps before it notices the grant.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`play`](Self::play).
     pub fn play_asleep(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
         self.play_as(case, order, true)
     }
@@ -91,7 +91,7 @@ impl Stage {
             sessions[session].due += 1;
             match asleep {
                 true => while sessions[session].go_on(self, &mut time).map_err(told)? {},
-                // Whoever goes on may wake others.
+                // A session that continues may wake others.
                 false => while self.go_on(&mut sessions, &mut time).map_err(told)? {},
             }
         }
@@ -101,7 +101,7 @@ impl Stage {
             .position(|session| session.running.is_some())
         {
             return Err(format!(
-                "T{} waits, and nobody wakes it, in {order:?}",
+                "T{} waits and is never woken, in the order {order:?}",
                 stuck + 1
             ));
         }
@@ -110,7 +110,7 @@ impl Stage {
         Ok(Outcome { sessions, end })
     }
 
-    /// Has the rows be as they are before `case`.
+    /// Sets the rows to those before `case`.
     pub(super) fn set(&self, case: &Case) -> foxton::Result<()> {
         self.db.run(|tx| {
             let mut old = Vec::new();
@@ -122,12 +122,12 @@ impl Stage {
         })
     }
 
-    /// Whether nobody holds a lock any more.
+    /// True if no lock is held any more.
     pub fn is_idle(&self) -> bool {
         self.db.locks().is_empty()
     }
 
-    /// Lets each session do what it can. `false` once none can do anything.
+    /// Lets each session do what it can. Returns `false` once none can do anything.
     fn go_on(&self, sessions: &mut [Session<'_>], time: &mut usize) -> foxton::Result<bool> {
         let mut went_on = false;
         for session in sessions {
@@ -137,7 +137,7 @@ impl Stage {
     }
 }
 
-/// What is in the table.
+/// Returns the rows of the table.
 pub(super) fn rows(db: &Database) -> foxton::Result<Rows> {
     let rows = db.run(|tx| tx.range(&ROWS, ..).collect())?;
     Ok(rows.into_iter().collect())
@@ -150,7 +150,7 @@ struct Flag(AtomicBool);
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
-        // Release: whoever is polled for it sees what was done before.
+        // Release: the next poll sees what was done before the wake-up.
         self.0.store(true, Ordering::Release);
     }
 }
@@ -161,7 +161,7 @@ pub(super) struct Session<'c> {
     saved: Option<Savepoint>,
     running: Option<Running>,
     woken: Arc<Flag>,
-    /// Steps that were to be played by now and were not begun.
+    /// Steps that were due by now and have not begun.
     pub(super) due: usize,
     over: bool,
     pub(super) played: Played,
@@ -186,13 +186,13 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Whether it waits, and what is due next is to give that up.
+    /// True if it waits, and the next due step is to end it.
     fn quits(&self) -> bool {
         let next = self.steps.get(self.played.answers.len() + 1);
         self.running.is_some() && self.due > 0 && next == Some(&Step::Quit)
     }
 
-    /// Whether its commit has begun, and no answer has come.
+    /// True if its commit has begun and has not been answered.
     #[cfg(feature = "hooks")]
     pub(super) fn is_committing(&self) -> bool {
         let step = self.steps.get(self.played.answers.len());
@@ -201,7 +201,7 @@ impl<'c> Session<'c> {
 
     pub(super) fn go_on(&mut self, stage: &Stage, time: &mut usize) -> foxton::Result<bool> {
         if self.quits() {
-            // Dropped where it waits, it leaves its line and rolls back.
+            // Dropped while it waits, it leaves the queue and rolls back.
             *time += 1;
             (self.running, self.over, self.played.ended) = (None, true, *time);
             return Ok(true);
@@ -214,12 +214,15 @@ impl<'c> Session<'c> {
             *time += 1;
             self.begin_step(stage, *time)?;
         }
-        // Acquire: sees what whoever woke it did before.
+        // Acquire: sees what was done before the wake-up.
         if !self.woken.0.swap(false, Ordering::Acquire) {
             return Ok(false);
         }
         let waker = Waker::from(self.woken.clone());
-        let running = self.running.as_mut().expect("begun above, or before");
+        let running = self
+            .running
+            .as_mut()
+            .expect("it was begun above, or before");
         if let Poll::Ready((tx, answer)) = running.as_mut().poll(&mut Context::from_waker(&waker)) {
             *time += 1;
             self.end_step(tx, answer, *time)?;
@@ -235,7 +238,10 @@ impl<'c> Session<'c> {
             self.idle = Some(tx);
             self.played.begun = now;
         }
-        let mut tx = self.idle.take().expect("nothing runs, and it is not over");
+        let mut tx = self
+            .idle
+            .take()
+            .expect("nothing runs, and the session is not over");
         match (&self.steps[at], &self.saved) {
             (Step::Save, _) => self.saved = Some(tx.savepoint()?),
             (Step::Back, Some(savepoint)) => tx.rollback_to(savepoint)?,
@@ -298,7 +304,7 @@ async fn run(
             drop(tx);
             (None, Ok(Answer::Done))
         }
-        // Done already: neither waits.
+        // Done already; these do not wait.
         Step::Save | Step::Back | Step::Sync => (Some(tx), Ok(Answer::Done)),
         step => {
             let answer = attempt(&mut tx, step, &index).await;
@@ -389,6 +395,6 @@ async fn attempt(
         Step::Add(..) | Step::Place { .. } | Step::Save | Step::Back | Step::Sync => {
             unreachable!("done elsewhere")
         }
-        Step::Commit | Step::Abort | Step::Quit => unreachable!("an end, done elsewhere"),
+        Step::Commit | Step::Abort | Step::Quit => unreachable!("ends are handled elsewhere"),
     })
 }

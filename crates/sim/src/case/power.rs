@@ -1,18 +1,19 @@
-//! Cases on a device that syncs only when it is told to: whoever is answered must be right after a power cut.
+//! Cases on a device that syncs only on request: answers must hold after a power cut.
 //!
-//! Commits let go of their locks when they are in the log, and are answered when they are durable; others may have
-//! read what they wrote by then. Here a session of the case is the device: its step `sync` lets what was
-//! given to it become durable. Each time that a transaction is told that it committed, the power is cut in a
-//! copy of the device, and what is found there has to be
+//! Commits release their locks when they are in the log, and are answered when they are durable. In
+//! between, other transactions may have read what they wrote. Here a session of the case is the
+//! device: its step `sync` makes its bytes durable. Each time a commit is answered, the power is
+//! cut in a copy of the device. The rows found there must be
 //!
-//! * the rows after the first so many commits, in their order, and no others;
-//! * after so many that what the transaction wrote is there; and
-//! * after so many that what it has read could be read.
+//! * the rows after some number of the commits, in their order, and no others;
+//! * after enough of them that the transaction's own writes are there; and
+//! * after enough of them that its reads could be made.
 //!
-//! Which of those who wait for one sync are answered by it, the flusher decides: the verdict holds for all.
+//! The flusher decides which of the waiting commits one sync answers; the verdict holds for all of
+//! them.
 //!
-//! With durability *buffered* it is the process that ends, and not the power that is cut: the device is stopped before it
-//! writes, and what it was given stays.
+//! With durability *buffered* the process ends instead of the power being cut: the device is
+//! stopped before it writes, and keeps the bytes that it has.
 
 use super::alone::runs;
 use super::outcome::Rows;
@@ -23,21 +24,21 @@ use foxton_log::device::{disk::Damage, fault::FaultDevice};
 use foxton_sync::failpoint::{Failpoint, FailpointStop};
 use std::{sync::Arc, thread, time::Duration};
 
-/// How transactions were answered in a play.
+/// How commits were answered in a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Acknowledged {
     /// Before the device had synced anything of the case.
     pub at_once: u64,
-    /// Those that had written nothing and had to wait for a sync.
+    /// Commits that had written nothing and had to wait for a sync.
     pub readers_waited: u64,
 }
 
-/// Plays `case` in this order over a new device, with a power cut at each answer, or the end of the process if
-/// `options` say *buffered*.
+/// Runs `case` in this order on a new device, with a power cut at each answer, or the end of the
+/// process if `options` say *buffered*.
 ///
 /// # Errors
 ///
-/// What was found after a cut that should not be, or what the database answered.
+/// A wrong state after a cut, or an error of the database.
 pub fn play_over_power_cuts(
     case: &Case,
     order: &[usize],
@@ -87,13 +88,13 @@ struct Play<'a> {
     options: Options,
     /// Where the device stops.
     point: &'static Failpoint,
-    /// What a cut does.
+    /// Damage of a cut.
     damage: Damage,
     stop: FailpointStop,
     sessions: Vec<Session<'a>>,
-    /// Whose commits have begun, in that order: that of the log.
+    /// The sessions whose commits have begun, in that order, which is that of the log.
     commits: Vec<usize>,
-    /// Whose answer was looked at.
+    /// True for each session whose answer was judged.
     judged: Vec<bool>,
     time: usize,
     acknowledged: Acknowledged,
@@ -142,7 +143,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Lets the device sync once, and waits until somebody is answered for it, if somebody waits.
+    /// Lets the device sync once. If a commit waits, waits until one is answered.
     fn sync(&mut self) -> Result<(), String> {
         let open = |play: &Self| play.sessions.iter().filter(|s| s.is_committing()).count();
         let waiting = open(self);
@@ -160,7 +161,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Nobody is kept waiting by the device any more.
+    /// Lets the device sync all that commits still wait for.
     fn finish(&mut self) -> Result<(), String> {
         self.stage.db.failpoints().clear(self.point);
         self.stop.release();
@@ -172,7 +173,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Cuts the power now, when this session has just been told that it committed.
+    /// Cuts the power now, when the commit of this session was just answered, and judges the
+    /// result.
     fn judge(&self, at: usize) -> Result<(), String> {
         let told = |error: foxton::Error| error.to_string();
         let image = self.device.crash(self.damage, 0);
@@ -180,33 +182,35 @@ impl Play<'_> {
         let found = rows(&after).map_err(told)?;
         let mut states = vec![self.case.start.clone()];
         for &session in &self.commits {
-            let mut rows = states.last().expect("there is a first").clone();
+            let mut rows = states.last().expect("there is a first state").clone();
             self.replay(session, &mut rows);
             states.push(rows);
         }
         let kept = states.iter().rposition(|rows| *rows == found);
-        let kept = kept.ok_or_else(|| format!("after a cut there is {found:?}, of {states:?}"))?;
+        let kept = kept.ok_or_else(|| {
+            format!("after a cut {found:?} was found, which is none of {states:?}")
+        })?;
         let place = self.commits.iter().position(|&other| other == at);
-        let place = place.expect("it was noted before it was judged");
+        let place = place.expect("its commit was recorded before it was judged");
         let needed = match self.is_writer(at) {
             true => place + 1,
             // The first state in which it would have read the same.
             false => {
                 let reads = |rows: &&Rows| self.replay(at, &mut (**rows).clone());
                 let first = states[..=place].iter().position(|rows| reads(&rows));
-                first.ok_or_else(|| format!("T{} has read what never was", at + 1))?
+                first.ok_or_else(|| format!("T{} has read a state that never existed", at + 1))?
             }
         };
         match kept >= needed {
             true => Ok(()),
             false => Err(format!(
-                "T{} was answered, and a power cut takes what it needs: {found:?}",
+                "T{} was answered, but a power cut loses what it depends on: {found:?}",
                 at + 1
             )),
         }
     }
 
-    /// Does what a session did; whether its answers are what they were.
+    /// Repeats what a session did; true if its answers are the same.
     fn replay(&self, session: usize, rows: &mut Rows) -> bool {
         let answers = &self.sessions[session].played.answers;
         let steps = &self.case.sessions[session];

@@ -1,10 +1,10 @@
-//! From text to steps.
+//! Parser of cases: from text to steps.
 
 use super::outcome::{Answer, Outcome, Rows};
 use foxton::{Isolation, TableLock};
 use std::fmt;
 
-/// One step of a transaction.
+/// A step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Get {
@@ -46,28 +46,28 @@ pub(crate) enum Step {
     Quit,
 }
 
-/// A case, read.
+/// A parsed case.
 #[derive(Debug)]
 pub struct Case {
     pub(crate) start: Rows,
-    /// What each transaction does.
+    /// Steps of each transaction.
     pub(crate) sessions: Vec<Vec<Step>>,
-    /// What must not come of it.
+    /// Outcomes that must not happen.
     pub never: Vec<Never>,
     /// Whether there is an index on the values, and whether it is unique.
     pub(crate) index: Option<bool>,
-    /// Above how many keys a transaction locks all of the table, if the case says so.
+    /// Number of keys above which a transaction locks the whole table, if the case sets it.
     pub(crate) escalation: Option<u32>,
 }
 
-/// What must not come of a case.
+/// An outcome that must not happen.
 #[derive(Debug)]
 pub struct Never {
-    /// From which level on.
+    /// Weakest level that forbids it.
     pub from: Isolation,
-    /// As it was written.
+    /// Its text.
     pub text: String,
-    /// Each is enough; each is several that must all hold.
+    /// Alternatives, each of several conditions that must all hold.
     any: Vec<Vec<Atom>>,
 }
 
@@ -79,7 +79,7 @@ enum Atom {
     Compare(Place, bool, Right),
 }
 
-/// An answer: whose, and of which step.
+/// An answer: its session, and its step.
 type Place = (usize, usize);
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ enum Right {
     Other(Place),
 }
 
-/// What is no case.
+/// Error in the text of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError(String);
 
@@ -127,7 +127,7 @@ fn range<T: std::str::FromStr>(word: &str) -> Result<(T, T), ParseError> {
 }
 
 impl Case {
-    /// Reads a case.
+    /// Parses a case.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Case {
         Ok(case)
     }
 
-    /// How many steps each transaction has.
+    /// Returns how many steps each transaction has.
     pub fn lengths(&self) -> Vec<usize> {
         self.sessions.iter().map(Vec::len).collect()
     }
@@ -291,7 +291,7 @@ impl Never {
         })
     }
 
-    /// Whether it came about.
+    /// True if it happened.
     pub fn is_seen(&self, outcome: &Outcome) -> bool {
         let holds = |all: &Vec<Atom>| all.iter().all(|atom| atom.holds(outcome));
         self.any.iter().any(holds)
