@@ -1,4 +1,4 @@
-//! What the log of a run says of itself: no change is taken back twice, and nothing that was committed.
+//! Audit of a run's log: no change is undone twice, and no committed change is undone.
 
 use super::engine::{IDENTITY, Trouble};
 use foxton_log::device::fault::FaultDevice;
@@ -7,28 +7,28 @@ use foxton_log::{Lsn, Start};
 use foxton_store::paged::recovery::record::{Malformed, RecoveryRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was counted in a log.
+/// Counts of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Changes that can be taken back.
+    /// Number of changes that can be undone.
     pub updates: u64,
-    /// Of these, those that were.
+    /// Number of these that were undone.
     pub compensations: u64,
 }
 
 /// A transaction, by its records.
 #[derive(Debug, Default)]
 struct Chain {
-    /// What can be taken back and was not, by `prev`, which no two records share.
+    /// Changes that can be undone and were not, by `prev`, which no two records share.
     standing: BTreeSet<Lsn>,
     committed: bool,
 }
 
-/// Reads the whole log in `device`. It must begin at its beginning.
+/// Reads the whole log in `device`, from its first record.
 ///
 /// # Errors
 ///
-/// If something was taken back that did not stand: twice, or of a transaction that was committed.
+/// If a change was undone that cannot be: because it was undone before, or was committed.
 pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
     let mut counted = Counted::default();
     let mut chains: BTreeMap<Lsn, Chain> = BTreeMap::new();
@@ -54,7 +54,7 @@ pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
         }
     };
     reader::read(device, &IDENTITY, Start::default(), &mut |view| {
-        let expected = "the first compensation of a change that stands";
+        let expected = "the first compensation of a change that can be undone";
         let record = RecoveryRecord::decode(&view)?;
         let sound = record.is_none_or(|record| take(&record, view.lsn));
         sound.then_some(()).ok_or(Malformed {

@@ -1,4 +1,5 @@
-//! Power cuts at every moment of a recorded run, at every moment of the restart behind it, and of the restart behind that.
+//! Power cuts at every moment of a recorded run, of the restart after it, and of the restart after
+//! that.
 
 use super::Fault;
 use super::audit::{Counted, audit};
@@ -11,35 +12,35 @@ use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
 use std::fmt;
 
-/// Cuts of cuts: a run, its restart, the restart of that.
+/// Depth of cuts: a run, its restart, the restart of that.
 const DEPTH: usize = 3;
-/// Of so many images, the restart of one is cut after every change it makes, that of others once.
+/// The restart of one image of this many is cut after each of its changes; that of others once.
 const THOROUGH: u64 = 16;
 
-/// What was looked at.
+/// Counts of what was inspected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Images restarted, by how often they had been cut.
     pub images: [u64; DEPTH],
     /// Changes that restarts made again.
     pub redone: u64,
-    /// Transactions that they took back.
+    /// Transactions that restarts undid.
     pub losers: u64,
-    /// Changes that they took back.
+    /// Changes that restarts undid.
     pub undone: u64,
-    /// Logs that were read from the beginning: no change in them is taken back twice.
+    /// Logs that were read from the beginning: no change in them is undone twice.
     pub audited: u64,
-    /// Changes in the longest of these, and how many of them were taken back.
+    /// Changes in the longest of these, and how many of them were undone.
     pub most: Counted,
 }
 
 impl Tally {
-    /// All images.
+    /// Returns the number of all images.
     pub fn all(&self) -> u64 {
         self.images.iter().sum()
     }
 
-    /// Adds what another looked at.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Tally) {
         for (sum, more) in self.images.iter_mut().zip(other.images) {
             *sum += more;
@@ -54,14 +55,15 @@ impl Tally {
     }
 }
 
-/// An image in which something was not as it must be.
+/// An image with wrong contents.
 #[derive(Debug)]
 pub struct Failure {
-    /// Of which run.
+    /// Setting of the run.
     pub setting: Setting,
-    /// After how many changes it was cut, and what happened to what was not synced; then, its restart.
+    /// After how many changes it was cut, and the damage to unsynced changes; then the same for its
+    /// restart.
     pub cuts: Vec<(usize, Damage)>,
-    /// What was wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -81,15 +83,15 @@ impl std::error::Error for Failure {}
 /// An image that was restarted and found right.
 #[derive(Debug)]
 pub struct Right {
-    /// What a power cut left.
+    /// The directory that a power cut left.
     pub image: MemoryDevice,
-    /// What is in it.
+    /// Its contents.
     pub contents: Contents,
 }
 
 impl Setting {
-    /// What a power cut may do: everything that leaves durable bytes alone; without images, nothing that a page of one
-    /// sector does not stand.
+    /// Returns the kinds of damage that a power cut may do: none that harms durable bytes. Without
+    /// images, none that tears a sector, because a page is one sector then.
     fn damages(&self) -> Vec<Damage> {
         let whole_sectors = [
             Damage::DropAll,
@@ -106,12 +108,12 @@ impl Setting {
 }
 
 impl Run {
-    /// Cuts the run after every `step`-th change, in every way, and the restarts of what is left. Returns some image
-    /// that was found right, too.
+    /// Cuts the run after every `step`-th change, with every damage, and also cuts the restarts.
+    /// Returns an image that was found right, too.
     ///
     /// # Errors
     ///
-    /// The first image in which something is not as it must be.
+    /// The first image with wrong contents.
     pub fn cut_everywhere(
         &self,
         step: usize,
@@ -133,7 +135,7 @@ impl Run {
         Ok(right)
     }
 
-    /// The contents that may be found if the run was cut after `cut` changes.
+    /// Returns the contents that may be found if the run was cut after `cut` changes.
     fn expected(&self, cut: usize) -> &[Contents] {
         let told = self.acknowledged.iter().filter(|(_, at)| *at <= cut);
         let must = told.map(|(commit, _)| *commit).max().unwrap_or(0);
@@ -141,7 +143,7 @@ impl Run {
         &self.states[must..=may.max(must)]
     }
 
-    /// Restarts an image, compares what is found, and cuts that restart in turn.
+    /// Restarts an image, compares the result, and cuts that restart in turn.
     fn look(
         &self,
         image: &MemoryDevice,
@@ -177,7 +179,8 @@ impl Run {
         Ok(contents)
     }
 
-    /// What is found in the image, which must be one of `expected`, and what restart did to the device.
+    /// Restarts the image. Returns its contents, which must be one of `expected`, and the changes
+    /// of the device.
     fn restart(
         &self,
         image: &MemoryDevice,
@@ -196,11 +199,11 @@ impl Run {
         tally.losers += restarted.losers as u64;
         tally.undone += restarted.undone;
         if engine.log_end() > engine.limit {
-            return Err("restart has gone beyond the limit of the log".into());
+            return Err("restart went beyond the limit of the log".into());
         }
         let left = restarted.checkpoint.map_or(0, |made| made.transactions);
         if left > 0 {
-            return Err(format!("{left} transactions are still under way").into());
+            return Err(format!("{left} transactions are still running").into());
         }
         let contents = engine.pool.things()?;
         if !expected.contains(&contents) {
@@ -223,7 +226,7 @@ impl Run {
     }
 }
 
-/// One disk of the recording, or all.
+/// Returns one disk of the recording, or all.
 fn chosen_disks(recording: &Recording, all: bool, chosen: usize) -> Vec<(usize, Disk)> {
     let disks = recording.disks().enumerate();
     disks.filter(|(cut, _)| all || *cut == chosen).collect()

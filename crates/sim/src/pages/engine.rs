@@ -1,4 +1,4 @@
-//! Pages, their log, and what is done with both: the engine of a run.
+//! Pages and their log: the engine of a run.
 
 use super::Fault;
 use super::page::{Back, Change, Thing};
@@ -14,51 +14,51 @@ use foxton_store::paged::recovery::{
 use foxton_sync::worker::{Worker, Workers};
 use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
 
-/// What went wrong, for people.
+/// An error, for people.
 pub type Trouble = Box<dyn Error + Send + Sync>;
 
 /// All things and their values.
 pub type Contents = BTreeMap<Thing, i64>;
 
-/// Names the database of every run.
+/// Identity of the database of every run.
 pub const IDENTITY: [u8; 16] = *b"pages, simulated";
 
-/// Pages that there are.
+/// Number of pages.
 pub(super) const PAGES: u64 = 6;
-/// Things that everybody adds to.
+/// Things that every client adds to.
 pub(super) const COUNTERS: std::ops::Range<Thing> = 0..8;
 /// Things that one client at a time sets.
 pub(super) const REGISTERS: std::ops::Range<Thing> = 8..16;
-/// The thing of a client, in which it counts its commits.
+/// First of the things in which clients count their commits.
 pub(super) const OWN: Thing = 100;
 pub(super) const CLIENTS: usize = 4;
-/// Bytes of log in a run with a limit.
+/// Number of bytes of log in a run with a limit.
 const LIMIT: u64 = 24 << 10;
 
-/// How a run goes.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// What it draws from.
+    /// Seed of every choice.
     pub seed: u64,
-    /// Steps of all clients together.
+    /// Number of steps of all clients together.
     pub steps: usize,
-    /// What is done wrong.
+    /// The injected fault, if any.
     pub fault: Option<Fault>,
 }
 
 impl Setting {
-    /// Whether pages can be torn.
+    /// True if pages can be torn.
     pub fn images(&self) -> bool {
-        // Where there are images, redo begins with one, and so may do everything twice.
+        // With images, redo begins with one, and so may do everything twice.
         self.seed.is_multiple_of(2) && self.fault != Some(Fault::RedoTwice)
     }
 
-    /// Whether the log is cut behind checkpoints.
+    /// True if the log is cut behind checkpoints.
     pub fn cuts_log(&self) -> bool {
         self.seed % 3 == 1
     }
 
-    /// Whether there is a limit to the log.
+    /// True if the log has a limit.
     pub fn is_limited(&self) -> bool {
         self.seed % 5 == 2
     }
@@ -70,7 +70,7 @@ impl Setting {
         Ok(first(device)?.plus(LIMIT))
     }
 
-    /// Whether clients roll back in their own way, which is wrong.
+    /// True if clients roll back in a wrong way of their own.
     pub(super) fn own_rollback(&self) -> bool {
         matches!(
             self.fault,
@@ -79,20 +79,20 @@ impl Setting {
     }
 }
 
-/// Where the log begins.
+/// Returns where the log begins.
 fn first(device: &dyn Device) -> Result<Lsn, Trouble> {
     let names = device.list()?;
     let firsts = names.iter().filter_map(|name| segment::first_of(name));
     Ok(firsts.min().unwrap_or(Lsn::ZERO))
 }
 
-/// Pages, their log, and everything between.
+/// Pages, their log, and the recovery between them.
 pub struct Engine {
     /// The pages.
     pub pool: Pool,
-    /// The rest.
+    /// The recovered log and tables.
     pub recovered: RestartResult,
-    /// Where the log may go.
+    /// Largest LSN that the log may reach.
     pub limit: Lsn,
     pub(super) worker: Worker,
 }
@@ -105,7 +105,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Opens the log in `device`, showing each record to analysis.
+/// Opens the log in `device`, and shows each record to analysis.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub fn open_log(
     Ok((log, analysis))
 }
 
-/// Opens what is in `device`, and brings it to what was committed.
+/// Opens what is in `device`, and brings it to the committed state.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ pub fn open_with(
 }
 
 impl Engine {
-    /// Where the log ends.
+    /// Returns where the log ends.
     pub fn log_end(&self) -> Lsn {
         self.recovered.recovery.log().end(&self.worker)
     }
@@ -192,11 +192,11 @@ impl Engine {
         })
     }
 
-    /// Sets `thing` to `value`, or adds so much to it.
+    /// Sets `thing` to `value`, or adds to it.
     ///
     /// # Errors
     ///
-    /// If there is no room, or something fails.
+    /// If there is no space in the log, or something fails.
     pub fn apply(
         &self,
         transaction: &mut PageTransaction,
@@ -214,7 +214,7 @@ impl Engine {
         Ok((page, place, back))
     }
 
-    /// Puts all things into pages, and commits that.
+    /// Puts all things into pages, and commits.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Engine {
         }
         let recovery = &self.recovered.recovery;
         let end = recovery.commit(&self.worker, &mut transaction)?;
-        Ok(end.expect("it has changed something"))
+        Ok(end.expect("the transaction has changed something"))
     }
 
     /// Moves `thing` to another page, in a nested top action.
@@ -254,13 +254,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// If something fails; never for want of room.
+    /// If something fails; never for lack of space.
     pub fn rollback(&self, transaction: &mut PageTransaction) -> Result<(), Trouble> {
         let recovery = &self.recovered.recovery;
         Ok(recovery.rollback(&self.worker, transaction, &self.pool)?)
     }
 
-    /// Commits; returns where.
+    /// Commits, and returns where the commit record ends.
     ///
     /// # Errors
     ///
@@ -311,12 +311,12 @@ pub(super) fn all_things() -> impl Iterator<Item = Thing> {
     COUNTERS.chain(REGISTERS).chain(own)
 }
 
-/// What a client did to a thing.
+/// A change of a thing by a client.
 #[derive(Debug, Clone, Copy)]
 pub enum Done {
     /// It has this value.
     Set(Thing, i64),
-    /// It has so much more.
+    /// Its value has grown by this.
     Add(Thing, i64),
 }
 
@@ -327,7 +327,7 @@ impl Done {
         }
     }
 
-    /// Does it to `contents`.
+    /// Makes the change in `contents`.
     pub fn apply(self, contents: &mut Contents) {
         match self {
             Done::Set(thing, value) => contents.insert(thing, value),
@@ -339,17 +339,17 @@ impl Done {
     }
 }
 
-/// Numbers drawn from a seed.
+/// Random numbers from a seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers that `seed` gives.
+    /// Returns the random numbers of `seed`.
     pub fn new(seed: u64) -> Random {
         Random(mix(seed))
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = mix(self.0);
         self.0 % limit

@@ -1,7 +1,7 @@
-//! What a page holds, and what is done to it.
+//! Contents of a page, and changes of it.
 //!
-//! A page holds things: a number and a value each. It lies in one place of the file, under a checksum that is tied to
-//! that place, with the LSN of its last change.
+//! A page holds things: a number and a value each. It has one place in the file, and a checksum
+//! that depends on that place. It carries the LSN of its last change.
 //!
 //! ```text
 //!  0       4       8       16      24
@@ -14,34 +14,34 @@ use foxton_log::Lsn;
 use foxton_store::paged::recovery::PageId;
 use std::collections::BTreeMap;
 
-/// The number of a thing that lies in some page.
+/// Number of a thing, which is in one of the pages.
 pub type Thing = u32;
 
 const HEAD: usize = 24;
 const ITEM: usize = 12;
 
-/// What a page holds.
+/// Contents of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Up to where it has every change.
+    /// It has every change up to this LSN.
     pub lsn: Lsn,
     /// The things in it, and their values.
     pub things: BTreeMap<Thing, i64>,
 }
 
-/// What the bytes in a page's place are.
+/// State of the bytes at a page's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing was ever written there, or it was lost.
     Nothing,
-    /// A page.
+    /// A whole page.
     Whole(Page),
     /// Neither.
     Broken,
 }
 
 impl Page {
-    /// The bytes of the page, as many as `size`.
+    /// Returns the bytes of the page, as many as `size`.
     pub fn encode(&self, id: PageId, size: usize) -> Vec<u8> {
         let mut bytes = vec![0; HEAD];
         bytes[4..8].copy_from_slice(&(self.things.len() as u32).to_le_bytes());
@@ -55,7 +55,7 @@ impl Page {
         bytes
     }
 
-    /// What lies in the place of page `id`.
+    /// Decodes the bytes at the place of page `id`.
     pub fn decode(id: PageId, bytes: &[u8]) -> Found {
         if bytes.iter().all(|byte| *byte == 0) {
             return Found::Nothing;
@@ -75,7 +75,7 @@ impl Page {
         })
     }
 
-    /// Whether the change can be made, and makes it.
+    /// Makes the change, if it can be made; returns whether.
     #[must_use]
     pub fn make(&mut self, change: &Change) -> bool {
         match change {
@@ -120,21 +120,21 @@ fn things(bytes: &[u8]) -> Option<BTreeMap<Thing, i64>> {
         .then(|| bytes.chunks(ITEM).map(item).collect())
 }
 
-/// What is done to one page.
+/// A change of one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A thing is there, with this value.
+    /// Puts a thing with this value.
     Put(Thing, i64),
-    /// A thing that is there has so much more. Doing it twice is wrong.
+    /// Adds to a thing that is there. Doing it twice is wrong.
     Add(Thing, i64),
-    /// A thing is no longer there.
+    /// Removes a thing.
     Remove(Thing),
-    /// The page holds this and nothing else.
+    /// Makes this the whole contents of the page.
     Image(BTreeMap<Thing, i64>),
 }
 
 impl Change {
-    /// The bytes that a log record has of it.
+    /// Encodes the change for a log record.
     pub fn encode(&self) -> Vec<u8> {
         let (tag, rest) = match self {
             Change::Put(thing, value) => (0, items(&[(*thing, *value)].into())),
@@ -145,7 +145,7 @@ impl Change {
         [vec![tag], rest].concat()
     }
 
-    /// The change that `bytes` are, if they are one.
+    /// Decodes a change, if `bytes` are one.
     pub fn decode(bytes: &[u8]) -> Option<Change> {
         let (tag, rest) = bytes.split_first()?;
         let all = things(rest)?;
@@ -162,17 +162,17 @@ impl Change {
     }
 }
 
-/// How a change is taken back.
+/// How a change is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Back {
-    /// On the page that was changed: what is left of a nested top action.
+    /// On the page that was changed: for a nested top action that did not end.
     Here(Change),
-    /// Wherever the thing is by then.
+    /// On whichever page has the thing by then.
     There(Change),
 }
 
 impl Back {
-    /// The bytes that a log record has of it.
+    /// Encodes it for a log record.
     pub fn encode(&self) -> Vec<u8> {
         let (tag, change) = match self {
             Back::Here(change) => (0, change),
@@ -181,7 +181,7 @@ impl Back {
         [vec![tag], change.encode()].concat()
     }
 
-    /// What `bytes` are, if they are one.
+    /// Decodes it, if `bytes` are one.
     pub fn decode(bytes: &[u8]) -> Option<Back> {
         let (tag, rest) = bytes.split_first()?;
         let change = Change::decode(rest)?;

@@ -1,14 +1,15 @@
-//! Few frames and many writes: the owner of pages.
+//! The owner of pages: few frames and many writes.
 //!
-//! A page that is asked for takes a frame, and whatever lay there goes out, committed or not; now and then a page goes
-//! out for no reason at all. Nothing is synced but when somebody asks. So the device has any mixture of old and
-//! new pages, which is what restart must do with.
+//! A requested page takes a frame, and the page that was there is written, committed or not. Now
+//! and then a page is written without a reason. Nothing is synced except on request. So the device
+//! has any mixture of old and new pages, and restart must manage with it.
 //!
 //! # A page that was torn
 //!
-//! With `images`, pages are of two sectors, and so can be torn. The first change of a page behind the last time it was
-//! written leaves an image of the page in the log as its redo. A page that cannot be read has no changes, takes none
-//! until redo comes to an image, and is whole from there on. Without images a page is one sector.
+//! With `images`, pages have two sectors, and so can be torn. The first change of a page after it
+//! was last written logs an image of the page as its redo. A page that cannot be read has no
+//! changes, takes none until redo reaches an image, and is whole from there on. Without images a
+//! page is one sector.
 
 use super::Fault;
 use super::page::{Back, Change, Found, Page, Thing};
@@ -21,23 +22,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fmt, io};
 
-/// The file that the pages are in.
+/// Name of the file of pages.
 pub const FILE: &str = "things";
-/// Pages in memory at one time.
+/// Number of pages in memory at one time.
 const FRAMES: usize = 3;
-/// Of so many times that a page is asked for, it goes out once.
+/// Of this many requests for a page, one writes it.
 const STEAL: u64 = 5;
 
-/// Why the pool did not do something.
+/// Reason why the pool refused something.
 #[derive(Debug)]
 pub enum PoolError {
     /// The device failed.
     Device(io::Error),
-    /// The log did.
+    /// The log failed.
     Log(LogError),
-    /// There is no room in the log.
+    /// There is no space in the log.
     NoRoom,
-    /// A page, or a change of one, is not what it must be.
+    /// A page, or a change of one, is wrong.
     Wrong(PageId, &'static str),
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for PoolError {
         match self {
             PoolError::Device(error) => error.fmt(f),
             PoolError::Log(error) => error.fmt(f),
-            PoolError::NoRoom => f.write_str("there is no room in the log"),
+            PoolError::NoRoom => f.write_str("there is no space in the log"),
             PoolError::Wrong(page, what) => write!(f, "page {page}: {what}"),
         }
     }
@@ -91,26 +92,26 @@ struct State {
     worker: Worker,
     frames: BTreeMap<PageId, Page>,
     pages: BTreeMap<PageId, Status>,
-    /// Where each thing is, once somebody has looked.
+    /// The page of each thing, once it was looked up.
     homes: Option<BTreeMap<Thing, PageId>>,
     random: u64,
 }
 
-/// What is known of a page, in a frame or not.
+/// State of a page, in a frame or not.
 #[derive(Debug, Clone, Copy, Default)]
 struct Status {
     /// Where the first change begins that was not written.
     unwritten: Option<Lsn>,
     /// Where the first change begins that was written and not synced.
     unsynced: Option<Lsn>,
-    /// Whether it has been changed, and its image logged, since it was last written.
+    /// True if it has been changed, and its image logged, since it was last written.
     has_image: bool,
-    /// Whether what the device has of it cannot be read.
+    /// True if the device's version of it cannot be read.
     broken: bool,
 }
 
 impl Pool {
-    /// The pages in the directory, of which there are `count`.
+    /// Opens the `count` pages in the directory.
     ///
     /// # Errors
     ///
@@ -124,7 +125,8 @@ impl Pool {
         let is_there = device.list()?.iter().any(|name| name == FILE);
         let file = if is_there {
             let file = device.open(FILE)?;
-            // What is seen of it may not be durable, and what restart finds in a page counts as that.
+            // The bytes that are visible may not be durable, and restart counts what it finds in a
+            // page as durable.
             file.sync()?;
             file
         } else {
@@ -149,7 +151,7 @@ impl Pool {
         })
     }
 
-    /// Names the log that pages must not overtake.
+    /// Sets the log that pages must not overtake.
     ///
     /// # Panics
     ///
@@ -166,12 +168,12 @@ impl Pool {
         SECTOR_BYTES as usize * if self.images { 2 } else { 1 }
     }
 
-    /// Bytes of redo that an image may have more than the change itself.
+    /// Number of bytes of redo that an image may have beyond the change itself.
     pub fn image_bytes(&self) -> u32 {
         if self.images { self.size() as u32 } else { 0 }
     }
 
-    /// All things and their values.
+    /// Returns all things and their values.
     ///
     /// # Errors
     ///
@@ -182,23 +184,26 @@ impl Pool {
         for id in (0..self.count).map(PageId) {
             for (thing, value) in self.whole(state, id)?.things.clone() {
                 if all.insert(thing, value).is_some() {
-                    return Err(PoolError::Wrong(id, "it holds what another page holds"));
+                    return Err(PoolError::Wrong(
+                        id,
+                        "it holds a thing that another page holds",
+                    ));
                 }
             }
         }
         Ok(all)
     }
 
-    /// The page that `thing` is in.
+    /// Returns the page that holds `thing`.
     ///
     /// # Errors
     ///
-    /// If it is in none.
+    /// If no page does.
     pub fn home(&self, thing: Thing) -> Result<PageId, PoolError> {
         self.home_in(&mut self.state(), thing)
     }
 
-    /// The value of `thing`.
+    /// Returns the value of `thing`.
     ///
     /// # Errors
     ///
@@ -209,11 +214,11 @@ impl Pool {
         Ok(self.whole(state, home)?.things[&thing])
     }
 
-    /// Changes a page, once `log` has logged it: the redo that it is given.
+    /// Changes a page, once `log` has logged the redo that it gets.
     ///
     /// # Errors
     ///
-    /// If that fails, or the page cannot be read. Nothing is changed then.
+    /// If that fails, or the page cannot be read. Then nothing is changed.
     pub fn change(
         &self,
         id: PageId,
@@ -223,7 +228,7 @@ impl Pool {
         self.change_in(&mut self.state(), id, change, log)
     }
 
-    /// Makes what was written durable.
+    /// Makes written pages durable.
     ///
     /// # Errors
     ///
@@ -255,7 +260,7 @@ impl Pool {
             }
             state.homes = Some(homes);
         }
-        let homes = state.homes.as_ref().expect("they were looked for");
+        let homes = state.homes.as_ref().expect("they were looked up");
         let nowhere = PoolError::Wrong(PageId(self.count), "a thing is in no page");
         homes.get(&thing).copied().ok_or(nowhere)
     }
@@ -269,7 +274,7 @@ impl Pool {
     ) -> Result<RecordPosition, PoolError> {
         let mut page = self.whole(state, id)?.clone();
         if !page.make(change) {
-            return Err(PoolError::Wrong(id, "it cannot be changed so"));
+            return Err(PoolError::Wrong(id, "this change cannot be made"));
         }
         let status = state.pages.entry(id).or_default();
         let redo = if self.images && !status.has_image {
@@ -289,7 +294,7 @@ impl Pool {
         Ok(place)
     }
 
-    /// The page, which must be whole.
+    /// Returns the page, which must be whole.
     fn whole<'s>(&self, state: &'s mut State, id: PageId) -> Result<&'s mut Page, PoolError> {
         let page = self.frame(state, id)?;
         if page.1.broken {
@@ -298,7 +303,7 @@ impl Pool {
         Ok(page.0)
     }
 
-    /// The page in its frame. One that cannot be read is empty.
+    /// Returns the page in its frame. A page that cannot be read is empty.
     fn frame<'s>(
         &self,
         state: &'s mut State,
@@ -384,17 +389,18 @@ impl Pages for Pool {
         let (page, status) = self.frame(state, id)?;
         let is_image = matches!(change, Change::Image(_));
         if images && page.lsn == Lsn::ZERO && !is_image {
-            // It was lost or torn behind this change, and an image follows.
+            // The page was lost or torn after this change, and an image follows.
             return Ok(());
         }
         if status.broken && !is_image || !page.make(&change) {
-            return Err(PoolError::Wrong(id, "a change cannot be made again"));
+            return Err(PoolError::Wrong(id, "redo cannot make a change"));
         }
         page.lsn = place.end;
         status.broken = false;
         status.has_image |= is_image;
-        // What the device has may be from a restart that was cut while it repeated history. Then no image follows it
-        // that was logged for it, and the last one lies somewhere before: where, only the tables know.
+        // The device's version may be from a restart that was cut while it repeated history. Then
+        // no image follows that was logged for it. The last one is somewhere before, and only the
+        // tables know where.
         let is_whole = !images || status.has_image;
         let first = if is_whole { place.begin } else { Lsn::ZERO };
         status.unwritten.get_or_insert(first);
@@ -408,14 +414,19 @@ impl Pages for Pool {
         log: &mut CompensationLog<'_>,
     ) -> Result<(), PoolError> {
         let state = &mut *self.state();
-        let back = Back::decode(undo).ok_or(PoolError::Wrong(id, "an undo is none"))?;
+        let back = Back::decode(undo).ok_or(PoolError::Wrong(id, "an undo cannot be decoded"))?;
         let (id, change) = match back {
             Back::Here(change) => (id, change),
             Back::There(change) => match change {
                 Change::Put(thing, _) | Change::Add(thing, _) => {
                     (self.home_in(state, thing)?, change)
                 }
-                _ => return Err(PoolError::Wrong(id, "an undo is not for another page")),
+                _ => {
+                    return Err(PoolError::Wrong(
+                        id,
+                        "this undo cannot be made on another page",
+                    ));
+                }
             },
         };
         let mut refused = false;

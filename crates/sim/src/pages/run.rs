@@ -1,12 +1,13 @@
 //! Random transactions, recorded.
 //!
-//! Clients take turns, step by step, as a seed draws. They add to things that everybody may add to at once, set things
-//! that they have for themselves until they end, move things from page to page in nested top actions, set savepoints and
-//! go back to them, commit and roll back. Between them pages are synced, checkpoints made and the log is cut. With a
-//! limit to the log, changes are refused for want of room; then the client rolls back, which must not be.
+//! Clients take turns, step by step, as a seed draws. They add to shared things, and set things
+//! that they have for themselves until they end. They move things from page to page in nested top
+//! actions, set savepoints and roll back to them, commit and roll back. In between, pages are
+//! synced, checkpoints are made and the log is cut. If the log has a limit, changes are refused for
+//! lack of space; then the client rolls back, and that must never be refused.
 //!
-//! What must be found afterwards is the contents after some commit. Commits happen in the order of the log, so the run
-//! keeps the contents after each, and who was told what, when.
+//! The result must be the contents after some commit. Commits happen in the order of the log. So
+//! the run keeps the contents after each commit, and the times of the acknowledgements.
 
 use super::engine::{
     CLIENTS, COUNTERS, Contents, Done, Engine, OWN, PAGES, REGISTERS, Random, Setting, Trouble,
@@ -19,15 +20,15 @@ use foxton_log::Lsn;
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_store::paged::recovery::{PageId, PageSavepoint, PageTransaction, RecordPosition};
 
-/// One who runs transactions.
+/// A client that runs transactions.
 #[derive(Debug, Default)]
 struct Client {
     transaction: PageTransaction,
     done: Vec<Done>,
-    /// With what had been done by then.
+    /// With the number of changes that it had made by then.
     savepoints: Vec<(PageSavepoint, usize)>,
     commits: i64,
-    /// What it logged, for rolling back in its own way.
+    /// Records that it logged, for rolling back in its own way.
     trace: Vec<(PageId, RecordPosition, Back)>,
 }
 
@@ -42,14 +43,14 @@ impl Client {
 /// A recorded run.
 #[derive(Debug)]
 pub struct Run {
-    /// How it went.
+    /// Its parameters.
     pub setting: Setting,
     pub(super) recording: Recording,
     /// The contents before the first commit, and after each.
     pub(super) states: Vec<Contents>,
-    /// Changes recorded before the record of each commit was inserted.
+    /// Number of changes recorded before the record of each commit was inserted.
     pub(super) begun: Vec<usize>,
-    /// Commits that were acknowledged, counted from 1, and changes recorded by then.
+    /// Acknowledged commits, counted from 1, and the number of changes recorded by then.
     pub(super) acknowledged: Vec<(usize, usize)>,
 }
 
@@ -66,11 +67,12 @@ struct Recorder<'d> {
 }
 
 impl Run {
-    /// Records a run on a directory of which `contents` are known. Opening it is part of the recording.
+    /// Records a run on a directory whose contents are `contents`. Opening it is part of the
+    /// recording.
     ///
     /// # Errors
     ///
-    /// If anything fails, or something is not as it was left.
+    /// If anything fails, or the contents are wrong.
     pub fn record(
         device: &FaultDevice,
         contents: Contents,
@@ -116,12 +118,12 @@ impl Run {
         })
     }
 
-    /// Changes that were recorded.
+    /// Number of changes that were recorded.
     pub fn changes(&self) -> usize {
         self.recording.len()
     }
 
-    /// Commits that there were.
+    /// Number of commits.
     pub fn commits(&self) -> usize {
         self.begun.len()
     }
@@ -281,11 +283,11 @@ impl Recorder<'_> {
         self.within_limit()
     }
 
-    /// No promise of room was given twice.
+    /// Checks that no space was promised twice.
     fn within_limit(&self) -> Result<(), Trouble> {
         let (end, limit) = (self.engine.log_end(), self.engine.limit);
         if end > limit {
-            return Err(format!("the log ends at {end}, and may go to {limit}").into());
+            return Err(format!("the log ends at {end}, beyond its limit {limit}").into());
         }
         let free = self.engine.recovered.recovery.space().free();
         let idle = self.clients.iter().all(|c| !c.transaction.has_begun());
@@ -296,7 +298,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// What is in the pages is what was committed, and what is under way.
+    /// Checks that the pages hold the committed and the current changes.
     fn compare(&self) -> Result<(), Trouble> {
         let mut expected = self.states.last().expect("there is one").clone();
         let under_way = self.clients.iter().flat_map(|client| &client.done);

@@ -1,4 +1,4 @@
-//! What clients and restart do wrong on purpose, with records that they make themselves.
+//! Injected faults of clients and of restart, with records that they make themselves.
 
 use super::Fault;
 use super::engine::{Engine, IDENTITY, Trouble, open_log};
@@ -11,7 +11,7 @@ use foxton_store::paged::recovery::{PageId, RecordPosition};
 use foxton_sync::worker::Workers;
 use std::collections::BTreeMap;
 
-/// Rolls back as it should not be done.
+/// Rolls back in a wrong way.
 pub(super) fn wrong_rollback(
     engine: &Engine,
     fault: Option<Fault>,
@@ -52,7 +52,7 @@ pub(super) fn wrong_rollback(
     Ok(())
 }
 
-/// Commits the last transaction that is under way, behind its back.
+/// Commits the last running transaction without its knowledge.
 pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
     let (log, analysis) = open_log(device, None)?;
     let mut last: BTreeMap<Lsn, (Lsn, bool)> = BTreeMap::new();
