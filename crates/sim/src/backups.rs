@@ -1,9 +1,9 @@
-//! One backup after the other of a database that is in use, and a list of them.
+//! Backups of a database in use, taken one after the other, and a list of them.
 //!
-//! The thread that takes them is one of a process that will be killed. So it notes, in a file outside the
-//! database, what was acknowledged when a backup was begun, and which are done. Every other backup is taken
-//! as [`foxton::Database::backup_to`] does, and the rest as another process would, from the files. What the list
-//! says is held against what is there by [`crate::kill`].
+//! The thread that takes them belongs to a process that will be killed. So it records, in a file
+//! outside the database, what was acknowledged when a backup was begun, and which backups are done.
+//! Every other backup is taken as [`foxton::Database::backup_to`] does, and the others as another
+//! process would, from the files. [`crate::kill`] compares the list with the backups it finds.
 
 use crate::{ledger::mix, notebook::Notebook};
 use foxton::{Database, backup};
@@ -18,33 +18,33 @@ use std::{
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Where all of it lies.
+/// Where database, backups and list are.
 #[derive(Debug, Clone)]
 pub struct Backups {
-    /// The directory of the database.
+    /// Directory of the database.
     pub database: PathBuf,
-    /// The directory that the backups go into, each in a directory of its own.
+    /// Directory of the backups, each of which has a directory of its own.
     pub shelf: PathBuf,
-    /// The file with the list.
+    /// File with the list.
     pub list: PathBuf,
 }
 
-/// What is noted of one backup.
+/// Entry of one backup in the list.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
-    /// What each client had acknowledged before.
+    /// Number of transactions that each client had acknowledged before.
     pub(crate) acknowledged: Vec<u64>,
-    /// Whether it was done.
+    /// True if it was done.
     pub(crate) done: bool,
 }
 
 impl Backups {
-    /// Takes one backup of `db` after the other, until killed. With `early` it says that one is done when
-    /// it was only begun: a fault, planted to see that it is found.
+    /// Takes one backup of `db` after the other, until killed. With `early` it records a backup as
+    /// done when it was only begun: an injected fault, to see that it is found.
     ///
     /// # Errors
     ///
-    /// Whatever goes wrong.
+    /// Any error of the database or of the list.
     pub fn take(
         &self,
         db: &Database,
@@ -79,12 +79,12 @@ impl Backups {
         Ok(())
     }
 
-    /// Where backup `number` is.
+    /// Returns the directory of backup `number`.
     pub(crate) fn path(&self, number: usize) -> PathBuf {
         self.shelf.join(number.to_string())
     }
 
-    /// The list.
+    /// Reads the list.
     pub(crate) fn begun(&self) -> Outcome<Vec<Begun>> {
         let text = match fs::read_to_string(&self.list) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -102,19 +102,20 @@ impl Backups {
                     done: false,
                 }),
                 Some("done") if number < all.len() => all[number].done = true,
-                _ => return Err(format!("nobody wrote {line:?}").into()),
+                _ => return Err(format!("the list has an unknown line {line:?}").into()),
             }
         }
         Ok(all)
     }
 }
 
-/// One line, by one call: a kill leaves all of it, or a part without an end.
+/// Writes one line by one call: a kill leaves all of it, or a part without its end.
 fn note(list: &mut File, line: &str) -> io::Result<()> {
     list.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Whether backup `number` is taken from the files. Then commits of durability *none* need not be in it.
+/// True if backup `number` is taken from the files. Then commits of durability *none* need not be
+/// in it.
 pub(crate) fn is_from_files(number: usize) -> bool {
     number % 2 == 1
 }

@@ -1,17 +1,17 @@
-//! A process that dies at its k-th system call of a kind, or is told that the call failed.
+//! Faults at system calls: a process is killed at its k-th call of a kind, or the call fails.
 //!
-//! `strace` stands between the victim and its system. It sees every call of one kind that concerns one
-//! kind of file, lets k - 1 of them pass in each thread, and then kills the process before the call is
-//! made, or has the call answered with an error, once or from then on. So the moments just before and
-//! just after everything that a database does to its directory are met for certain, which random kills
-//! do not do, and errors come from where real ones do.
+//! `strace` runs the victim. It sees every call of one kind on one kind of file, and lets k - 1 of
+//! them pass in each thread. Then it kills the process before the call is made, or makes the call
+//! fail, once or from then on. So every moment just before and just after a change of the directory
+//! is tested, which random kills do not ensure, and errors arrive where real ones do.
 //!
-//! A victim has so many transactions to do and ends by itself. What it left is compared as after any kill
-//! ([`crate::kill`]); who was killed is started again on what it left, and killed once more, mostly while
-//! it recovers. After an error the victim has to go on, where that is right, or to say what failed and end.
+//! A victim runs a fixed number of transactions and ends by itself. The directory that it leaves is
+//! compared as after any kill ([`crate::kill`]). A victim that was killed is started again on what
+//! it left, and killed once more, mostly while it recovers. After an error the victim must
+//! continue, where that is right, or report what failed and end.
 //!
-//! The calls are counted thread by thread, and threads take their turns as the machine likes: of a
-//! failing case the call, the file and k are known, and when the other threads came is not.
+//! Calls are counted per thread, and the machine schedules the threads. So the call, the file and k
+//! of a failing case are known, but not what the other threads did at that moment.
 
 use crate::{
     ground::Firm,
@@ -28,45 +28,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Which file a call concerns.
+/// Kind of file that a call concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A segment of the log.
     Log,
-    /// Rows of a checkpoint.
+    /// A layer: rows of a checkpoint.
     Layer,
-    /// What names the layers.
+    /// The manifest, which names the layers.
     Manifest,
-    /// The directory of all of them: what opens, renames and removes names it.
+    /// The directory of these files; calls that open, rename or remove a file name it.
     Directory,
-    /// What says that this is a database, and the file that locks it.
+    /// The superblock, and the file that locks the directory.
     Head,
-    /// Where the directory lies.
+    /// The parent of the directory.
     Folder,
 }
 
-/// What is done to the victim at the call.
+/// Fault at the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
-    /// It is killed.
+    /// The victim is killed.
     Kill,
     /// The call fails.
     Fail {
-        /// With which error.
+        /// The error.
         error: &'static str,
-        /// And every one after it.
+        /// True if every later call fails, too.
         ever: bool,
     },
 }
 
-/// What is done to the victim, and at which calls.
+/// A fault, and the calls at which it happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
-    /// What.
+    /// The fault.
     pub blow: Blow,
-    /// The name of the system call.
+    /// Name of the system call.
     pub call: &'static str,
-    /// Which file it concerns.
+    /// Kind of file.
     pub place: Place,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Aim {
     }
 }
 
-/// What a database does to its directory, and what it may answer to that besides success.
+/// Calls by which a database changes its directory, and the errors that each may return.
 const CHANGES: [(&str, Place, &[&str]); 18] = [
     ("mkdir", Place::Folder, &["EIO", "ENOSPC"]),
     ("fsync", Place::Folder, &["EIO"]),
@@ -104,7 +104,7 @@ const CHANGES: [(&str, Place, &[&str]); 18] = [
     ("fdatasync", Place::Manifest, &["EIO", "ENOSPC"]),
 ];
 
-/// What it reads. Being killed there is like being killed at the change before.
+/// Calls that read. A kill there is like a kill at the change before.
 const READS: [(&str, Place); 4] = [
     ("getdents64", Place::Directory),
     ("pread64", Place::Head),
@@ -112,7 +112,7 @@ const READS: [(&str, Place); 4] = [
     ("pread64", Place::Manifest),
 ];
 
-/// Every kind of call, and everything that is done there.
+/// Returns every kind of call with every fault that is tested there.
 pub fn aims() -> Vec<Aim> {
     let kill = |&(call, place, _)| Aim {
         blow: Blow::Kill,
@@ -143,24 +143,24 @@ pub fn aims() -> Vec<Aim> {
 pub enum End {
     /// It was killed at the call.
     Killed,
-    /// The call failed, and it said so and ended.
+    /// The call failed; the victim reported it and ended.
     Refused,
-    /// The call failed, and it did everything that it had to do.
+    /// The call failed, and the victim did everything that it had to do.
     WentOn,
-    /// It came to its end, and made no such call, or not so many.
+    /// The victim ended without making that many such calls.
     Missed,
 }
 
-/// A case after which something was not as it must be.
+/// A case with a wrong result.
 #[derive(Debug)]
 pub struct Failure {
-    /// Where it was hit.
+    /// The fault.
     pub aim: Aim,
-    /// At which of these calls.
+    /// Number of the call, from 1.
     pub nth: u64,
-    /// What decides its transactions and options.
+    /// Seed of the transactions and options.
     pub seed: u64,
-    /// What was wrong.
+    /// Description of the wrong result.
     pub what: String,
 }
 
@@ -178,11 +178,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Whether it can be done here.
+/// Checks whether calls can be traced here.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no `strace` or no `timeout`; another if tracing is not allowed.
+/// [`ErrorKind::NotFound`] if there is no `strace` or no `timeout`; another if tracing is not
+/// allowed.
 pub fn is_possible() -> io::Result<()> {
     for program in ["strace", "timeout"] {
         let mut try_it = Command::new(program);
@@ -201,18 +202,18 @@ pub fn is_possible() -> io::Result<()> {
     }
 }
 
-/// Where the cases are played, and by whom.
+/// Runs cases: the folder, the load and the victim's command.
 #[derive(Debug)]
 pub struct Rig<V> {
-    /// A folder that is there and empty.
+    /// An existing, empty folder.
     pub folder: PathBuf,
     /// Clients of each victim.
     pub clients: u32,
     /// Transactions of each client.
     pub each: u64,
-    /// Whether the victims tell the truth.
+    /// Whether the victims record the truth.
     pub honesty: Honesty,
-    /// Makes the command that will be given its orders, and must run [`crate::victim::carry_out`] with them.
+    /// Makes the command that gets the orders, and must run [`crate::victim::carry_out`] with them.
     pub victim: V,
 }
 
@@ -220,12 +221,12 @@ pub struct Rig<V> {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl<V: Fn() -> Command> Rig<V> {
-    /// Has a victim hit at its `nth` call of `aim`, and looks at what it left. The database stays in the
-    /// folder if something was wrong.
+    /// Runs a victim with a fault at its `nth` call of `aim`, and inspects what it left. The
+    /// database stays in the folder if the result is wrong.
     ///
     /// # Errors
     ///
-    /// If something was not as it must be.
+    /// If the result is wrong.
     pub fn play(
         &self,
         aim: Aim,
@@ -264,7 +265,7 @@ impl<V: Fn() -> Command> Rig<V> {
         let mut expected = Expectations::default();
         let end = self.life(orders, (aim, nth), (&mut expected, summary))?;
         if end == End::Killed {
-            // What recovers makes few calls.
+            // Recovery makes few calls.
             let again = 1 + mix(orders.seed ^ nth) % 4;
             self.life(orders, (aim, again), (&mut expected, summary))?;
         }
@@ -294,9 +295,9 @@ impl<V: Fn() -> Command> Rig<V> {
         let start = Instant::now();
         let output = command.stdin(Stdio::null()).output()?;
         if start.elapsed() >= PATIENCE {
-            return Err("the victim came to no end".into());
+            return Err("the victim did not end in time".into());
         }
-        // What threads write at once is not always text.
+        // Lines that threads write at the same time are not always text.
         let notes = fs::read(notes)?;
         let was_hit = notes
             .windows(b"(INJECTED)".len())
@@ -311,7 +312,7 @@ impl<V: Fn() -> Command> Rig<V> {
     }
 }
 
-/// `strace` with its first arguments, ended if it takes too long.
+/// Returns the `strace` command with its first arguments; it is ended if it takes too long.
 fn traced(first: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Command {
     let mut command = Command::new("timeout");
     let patience = PATIENCE.as_secs().to_string();
@@ -320,7 +321,7 @@ fn traced(first: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Comma
     command
 }
 
-/// What tells `strace` where to hit.
+/// Returns the arguments that tell `strace` where to inject the fault.
 fn arguments(aim: Aim, nth: u64, orders: &Orders) -> Vec<String> {
     let Aim { blow, call, place } = aim;
     let what = match blow {
@@ -330,7 +331,8 @@ fn arguments(aim: Aim, nth: u64, orders: &Orders) -> Vec<String> {
         }
     };
     let paths = paths(place, orders).into_iter();
-    // Other calls are not stopped at. A signal is lost then: strace 6.1 gives it to nobody.
+    // Other calls are not stopped at then. Not for a kill, because strace 6.1 would lose the
+    // signal.
     let quick = (blow != Blow::Kill).then(|| "--seccomp-bpf".to_owned());
     [format!("--trace={call}"), format!("--inject={call}:{what}")]
         .into_iter()
@@ -339,9 +341,9 @@ fn arguments(aim: Aim, nth: u64, orders: &Orders) -> Vec<String> {
         .collect()
 }
 
-/// The files of a kind, those that are not there yet, too.
+/// Returns the files of a kind, including those that do not exist yet.
 fn paths(place: Place, orders: &Orders) -> Vec<PathBuf> {
-    // Segments of `Options::tiny` hold so many bytes of log; numbers of layers count up.
+    // Segments of `Options::tiny` hold this many bytes of log; layers are numbered upwards.
     const SEGMENT: u64 = 60 << 10;
     const SEGMENTS: u64 = 12;
     const LAYERS: u64 = 60;
@@ -366,11 +368,12 @@ fn told(output: &Output) -> String {
     lines.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Where a rig plays: a new folder in `parent`, or in the system's temporary one. What else is in `parent` stays.
+/// Creates a folder for a rig in `parent`, or in the system's temporary folder. Other files in
+/// `parent` stay.
 ///
 /// # Errors
 ///
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn folder(parent: Option<PathBuf>) -> io::Result<PathBuf> {
     let name = format!("foxton-calls-{}", std::process::id());
     let folder = parent.unwrap_or_else(std::env::temp_dir).join(name);

@@ -1,14 +1,14 @@
-//! Power cuts: every moment of a recorded run, damaged in every way a disk knows.
+//! Power cuts: at every moment of a recorded run, with every damage that a disk may do.
 //!
-//! A run of the ledger's load is recorded on a fault device: every change it made to its directory,
-//! and, between them, what each client had begun and been told, and what it was shown of the others by
-//! a transaction that only read. Cutting the recording after any
-//! change and damaging what was not synced gives a directory that a power cut could have left; and
-//! what must be in it is known. A database opened on it must find that, take another transaction,
-//! and survive being cut again while it does.
+//! A run of the ledger's load is recorded on a fault device: every change that it makes to its
+//! directory. Between the changes it is recorded what each client had begun, what was acknowledged,
+//! and what a transaction that only read saw of the others. If the recording is cut after any
+//! change and unsynced changes are damaged, the result is a directory that a power cut could have
+//! left, and its right contents are known. A database opened on it must have these contents, take
+//! another transaction, and survive another cut while it does.
 //!
 //! Everything about an image follows from the run, the cut, the damage and a seed, which a failure
-//! prints. The run itself has threads, so that its recording differs from time to time.
+//! prints. The run itself has threads, so its recording is not the same each time.
 
 use crate::{
     ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
@@ -23,21 +23,21 @@ use foxton_log::device::{
 };
 use std::{fmt, sync::Arc, thread};
 
-/// One transaction of a recorded run.
+/// A transaction of a recorded run.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     client: u32,
     n: u64,
-    /// Changes recorded before it began.
+    /// Number of changes recorded before it began.
     begun: usize,
-    /// Changes recorded when it was acknowledged.
+    /// Number of changes recorded when it was acknowledged.
     acknowledged: usize,
 }
 
-/// What a transaction that only read was shown, once its commit was acknowledged.
+/// The result of a transaction that only read, after its commit was acknowledged.
 #[derive(Debug)]
 struct Sight {
-    /// Changes recorded when it was acknowledged.
+    /// Number of changes recorded when it was acknowledged.
     acknowledged: usize,
     /// The last transaction of each client.
     seen: Vec<Number>,
@@ -49,26 +49,26 @@ pub struct Run {
     seed: u64,
     scale: Scale,
     recording: Recording,
-    /// Changes recorded when the load was acknowledged.
+    /// Number of changes recorded when the load was acknowledged.
     loaded: usize,
     moments: Vec<Moment>,
     sights: Vec<Sight>,
 }
 
-/// An image in which something was not as it must be.
+/// An image with wrong contents.
 #[derive(Debug)]
 pub struct Failure {
-    /// The seed of the run.
+    /// Seed of the run.
     pub run: u64,
     /// After how many changes it was cut, of how many.
     pub cut: (usize, usize),
-    /// What happened to what was not synced.
+    /// Damage to unsynced changes.
     pub damage: Damage,
-    /// What the damage drew from.
+    /// Seed of the damage.
     pub seed: u64,
     /// The second cut, if the first image was right.
     pub again: Option<(usize, Damage)>,
-    /// What was wrong.
+    /// Description of the faults.
     pub faults: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How many images there were, and how they were taken.
+/// Number of images, by how they were made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Images opened.
@@ -112,35 +112,35 @@ const AFTER: u32 = u32::MAX;
 /// An image that was opened and found right.
 struct Found {
     contents: Contents,
-    /// Changes that were made until it was open.
+    /// Number of changes made until it was open.
     opened: usize,
-    /// Changes that were made until one more transaction was acknowledged.
+    /// Number of changes made until one more transaction was acknowledged.
     acknowledged: usize,
 }
 
-/// Opens a database on `device`, with the options that `seed` draws.
+/// Opens a database on `device`, with options drawn from `seed`.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn open(device: impl Device + 'static, seed: u64) -> foxton::Result<Database> {
     Database::open_on(Arc::new(device), options(seed))
 }
 
-/// Records `clients` clients, each running `count` transactions.
+/// Records `clients` clients, each of which runs `count` transactions.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn record(seed: u64, clients: u32, count: u64, honesty: Honesty) -> foxton::Result<Run> {
     record_on(|device| Arc::new(device), seed, clients, count, honesty)
 }
 
-/// As [`record`], on a device that stands before the one that records.
+/// As [`record`], on a device that is in front of the recording one.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn record_on(
     before: impl FnOnce(FaultDevice) -> Arc<dyn Device>,
     seed: u64,
@@ -203,12 +203,12 @@ pub fn record_on(
 }
 
 impl Run {
-    /// Changes that were recorded.
+    /// Number of changes that were recorded.
     pub fn changes(&self) -> usize {
         self.recording.len()
     }
 
-    /// What must be, and may be, in an image cut after `cut` changes.
+    /// Returns what must be, and may be, in an image cut after `cut` changes.
     fn expected(&self, cut: usize) -> Expectations {
         let mut expected = Expectations {
             loaded: self.loaded <= cut,
@@ -223,7 +223,7 @@ impl Run {
                 client.may.insert(moment.n);
             }
         }
-        // Who was told that he had read it may not find it gone.
+        // A commit that an acknowledged reader saw must not be lost.
         let shown = self.sights.iter().filter(|sight| sight.acknowledged <= cut);
         for &(number, n) in shown.flat_map(|sight| &sight.seen) {
             let client = expected.clients.entry(number).or_default();
@@ -234,12 +234,12 @@ impl Run {
         expected
     }
 
-    /// Cuts the run after every `step`-th change, in every way, and each of these once more while it
-    /// is opened again.
+    /// Cuts the run after every `step`-th change, with every damage, and each of these images once
+    /// more while it is opened.
     ///
     /// # Errors
     ///
-    /// The first image in which something is not as it must be.
+    /// The first image with wrong contents.
     pub fn cut_everywhere(&self, step: usize, seed: u64) -> Result<Tally, Box<Failure>> {
         let mut tally = Tally::default();
         for (cut, disk) in self.recording.disks().enumerate().step_by(step) {
@@ -273,7 +273,7 @@ impl Run {
         };
         let mut expected = self.expected(cut);
         if damage.harms_durable() {
-            // What was durable and last may be gone without a trace. It may not be wrong.
+            // The last durable bytes may be gone without a trace. They must not be wrong.
             expected.promise_nothing();
         }
         let device = FaultDevice::holding(&disk.crash(damage, seed));
@@ -283,9 +283,9 @@ impl Run {
             .find(&device, &expected)
             .map_err(|faults| failure(None, faults))?;
         let Some(found) = found else {
-            // What was durable may be harmed; saying so is all that can be done.
+            // Durable bytes may be damaged; the only right answer is to report it.
             tally.refused += 1;
-            let faults = vec!["it was refused as damaged, and it is not".to_owned()];
+            let faults = vec!["it was refused as damaged, although it is not".to_owned()];
             return if damage.harms_durable() {
                 Ok(())
             } else {
@@ -303,7 +303,7 @@ impl Run {
         let mild: Vec<Damage> = mild.collect();
         let again = mild[mix(seed ^ 1) as usize % mild.len()];
         if second >= found.opened {
-            // From when it was open, everything found has to stay.
+            // After the opening, everything found has to stay.
             expected.settle(&found.contents);
         }
         let last = expected.clients.entry(AFTER).or_default();

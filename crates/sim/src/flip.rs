@@ -1,12 +1,12 @@
-//! Damage at rest: bytes that were stored safely and are not what they were.
+//! Damage at rest: bytes that were stored safely and have changed since.
 //!
-//! A database is filled and its files are kept. Then they are harmed, one harm at a time, and opened.
-//! Either opening refuses, and says that something is wrong, or everything is there. What may not
-//! happen is wrong data, a panic, or no answer.
+//! A database is filled and its files are kept. Then they are damaged, in one way at a time, and
+//! opened. Either opening refuses them and reports damage, or everything is there. Wrong data, a
+//! panic, or no answer are errors.
 //!
-//! One thing is not damage in the eyes of a log: its end, if it was not closed. A record there that makes
-//! no sense may be one that a power cut tore. So a log that was not closed may come back shorter, whole up to
-//! some commit. One that was closed may not.
+//! The end of a log that was not closed is an exception: a bad record there may be one that a power
+//! cut tore. So such a log may come back shorter, whole up to some commit. A log that was closed
+//! must not.
 
 use crate::{
     ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
@@ -20,27 +20,27 @@ use std::{
     sync::Arc,
 };
 
-/// What is done to the files.
+/// Kind of damage to the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// One bit is turned over.
+    /// One bit is inverted.
     Bit,
     /// One byte becomes another.
     Byte,
     /// A sector of 512 bytes becomes zeros.
     Zeroed,
-    /// Two sectors change places, within a file or between two.
+    /// Two sectors are swapped, within a file or between two.
     Swapped,
     /// A file loses its end.
     Truncated,
-    /// A file is that of another database.
+    /// A file is replaced by that of another database.
     Foreign,
-    /// A file is what it was a while ago.
+    /// A file is replaced by an earlier state of itself.
     Stale,
 }
 
 impl Harm {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Harm; 7] = [
         Harm::Bit,
         Harm::Byte,
@@ -52,25 +52,25 @@ impl Harm {
     ];
 }
 
-/// How a harmed database answered.
+/// Result of opening a damaged database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It was refused.
     Refused,
     /// Everything is there.
     Whole,
-    /// The end is missing, where it may.
+    /// The end is missing, where that is allowed.
     Shorter,
 }
 
-/// What must not happen.
+/// A wrong result.
 #[derive(Debug)]
 pub struct Failure {
-    /// What was done.
+    /// The damage.
     pub harm: Harm,
-    /// What it drew from.
+    /// Its seed.
     pub seed: u64,
-    /// What came of it.
+    /// The result.
     pub what: String,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Failure {
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// A database whose files will be harmed.
+/// A database whose files will be damaged.
 #[derive(Debug)]
 pub struct Original {
     seed: u64,
@@ -92,11 +92,11 @@ pub struct Original {
     stale: Files,
     foreign: Files,
     contents: Contents,
-    /// What may be in a database that came back shorter.
+    /// Expected contents of a database that came back shorter.
     shorter: Expectations,
 }
 
-/// Answers that name what is wrong.
+/// Error codes that name damage.
 const CODES: [&str; 4] = ["damaged", "foreign", "future_format", "not_a_database"];
 const SECTOR: usize = 512;
 const CLIENT: u32 = 0;
@@ -106,7 +106,7 @@ impl Original {
     ///
     /// # Errors
     ///
-    /// Whatever the database answers.
+    /// Any error of the database.
     pub fn new(seed: u64, count: u64, closed: bool) -> foxton::Result<Original> {
         let device = Arc::new(MemoryDevice::new());
         let db = Database::open_on(device.clone(), victim::options(seed))?;
@@ -147,16 +147,16 @@ impl Original {
         })
     }
 
-    /// Bytes of its files.
+    /// Number of bytes in its files.
     pub fn bytes(&self) -> usize {
         self.files.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// Does harm as `seed` says, opens what is left and reads it.
+    /// Damages the files as `seed` says, opens the result and reads it.
     ///
     /// # Errors
     ///
-    /// Wrong data, an error that names nothing, or a panic.
+    /// Wrong data, an error that does not name the damage, or a panic.
     pub fn harm(&self, harm: Harm, seed: u64) -> Result<Answer, Failure> {
         let files = self.harmed(harm, seed);
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(files)));
@@ -180,7 +180,7 @@ impl Original {
         if self.closed {
             let lost = |number: &&Number| !found.history.contains_key(number);
             let lost = self.contents.history.keys().filter(lost).count();
-            return Err(format!("it is not what it was: {lost} commits lost"));
+            return Err(format!("its contents have changed: {lost} commits lost"));
         }
         check(self.seed, Scale::SMALL, &self.shorter, &found)
             .map_err(|faults| faults.join("; "))?;
@@ -190,7 +190,7 @@ impl Original {
     fn harmed(&self, harm: Harm, seed: u64) -> Files {
         let mut files = self.files.clone();
         let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count.max(1);
-        // Where the bytes are, so that a small file is not hit as often as a large one.
+        // Position among all bytes, so that a small file is not hit as often as a large one.
         let mut place = draw(1, self.bytes());
         let file = files
             .iter()
@@ -227,7 +227,7 @@ impl Original {
                 let other = others.iter().find(|(other, _)| *other == name);
                 match (other, files.iter_mut().find(|(own, _)| *own == name)) {
                     (Some((_, bytes)), Some(own)) => own.1.clone_from(bytes),
-                    // It was not there then.
+                    // It did not exist then.
                     _ => files.retain(|(own, _)| *own != name),
                 }
             }
@@ -236,14 +236,14 @@ impl Original {
     }
 }
 
-/// The sector around `place`.
+/// Returns the sector around `place`.
 fn sector(bytes: &mut [u8], place: usize) -> &mut [u8] {
     let begin = place / SECTOR * SECTOR;
     let end = (begin + SECTOR).min(bytes.len());
     &mut bytes[begin..end]
 }
 
-/// The files as they are now, up to the last byte that was ever written: behind it is nothing.
+/// Returns the files as they are now, up to the last byte that was ever written.
 fn files(device: &MemoryDevice) -> Files {
     let bytes = |contents: foxton_log::device::memory::Contents| {
         let mut bytes = vec![0; contents.written()];

@@ -1,8 +1,8 @@
-//! What fuzzers call: bytes that nobody wrote, given to everything that reads bytes.
+//! Entries for fuzzers: any bytes, given to everything that reads bytes.
 //!
-//! Each entry takes any bytes and must come back: no panic, no error without a name, no endless loop, no
-//! more memory than there are bytes. `tests/fuzz.rs` calls them with what is kept in `fuzz/corpus`, and with
-//! bytes drawn at random.
+//! Each entry takes any bytes and must return: without a panic, an error without a code, an endless
+//! loop, or more memory than the number of bytes justifies. `tests/fuzz.rs` calls the entries with
+//! the files in `fuzz/corpus`, and with random bytes.
 
 use crate::{
     garble::Script,
@@ -27,17 +27,17 @@ use std::{convert::Infallible, sync::Arc};
 /// Whole databases and backups, to be garbled.
 #[derive(Debug)]
 pub struct Whole {
-    /// A seed for options, and the files.
+    /// Seeds for options, and files.
     databases: Vec<(u64, Files)>,
     backups: Vec<Files>,
 }
 
 const BULK: Table<u64, [u8]> = Table::new("bulk");
-/// Answers that name what is wrong with the files.
+/// Error codes that name damage to the files.
 const CODES: [&str; 4] = ["damaged", "foreign", "future_format", "not_a_database"];
 
 impl Whole {
-    /// Fills some: with and without a checkpoint, closed and not, transactions in parts among what they did.
+    /// Fills some: with and without a checkpoint, closed and not, with some transactions in parts.
     ///
     /// # Panics
     ///
@@ -47,7 +47,7 @@ impl Whole {
             databases: Vec::new(),
             backups: Vec::new(),
         };
-        // Options with checkpoints one after the other, and with none.
+        // Options with checkpoints one after the other, or with none.
         let with = |bytes: u64| {
             let fits = |&seed: &u64| victim::options(seed).checkpoint_log_bytes == bytes;
             (0..).find(fits).expect("one of three is")
@@ -75,17 +75,17 @@ impl Whole {
         whole
     }
 
-    /// The whole ones themselves.
+    /// Returns the files of the whole databases and backups.
     pub fn all(&self) -> impl Iterator<Item = &Files> {
         let databases = self.databases.iter().map(|(_, files)| files);
         databases.chain(&self.backups)
     }
 
-    /// Checkpoints: manifest and layers, garbled, and looked at.
+    /// Garbles the manifest and layers of a checkpoint, and checks the database.
     ///
     /// # Panics
     ///
-    /// If that is not an error with a name, or a report.
+    /// If the result is neither an error with a code nor a report.
     pub fn checkpoint(&self, bytes: &[u8]) {
         let mut script = Script::new(bytes);
         let (_, files) = &self.databases[usize::from(script.byte()) % 2];
@@ -96,11 +96,11 @@ impl Whole {
         looked_at(&device(&files));
     }
 
-    /// A whole restart of files garbled anywhere. If it succeeds, the database works and opens again.
+    /// Garbles files anywhere, and restarts. If that succeeds, the database works and opens again.
     ///
     /// # Panics
     ///
-    /// If it does not, or is refused without a name.
+    /// If it does not, or is refused without a code.
     pub fn restart(&self, bytes: &[u8]) {
         let mut script = Script::new(bytes);
         let (seed, files) = &self.databases[usize::from(script.byte()) % self.databases.len()];
@@ -115,16 +115,16 @@ impl Whole {
                 assert!(CODES.contains(&error.code()), "{}: {error}", error.code());
                 assert!(
                     !sound,
-                    "the check found nothing, and opening finds: {error}"
+                    "the check found nothing, but opening returns: {error}"
                 );
                 return;
             }
         };
-        // Rows may be anything now; reading them is an answer or an error.
+        // Rows may be anything now; reading them returns a result or an error.
         let before = load::read(&db);
         let written = db.run(|tx| tx.put(&BULK, &u64::MAX, &[7]));
         drop(db);
-        let db = open().expect("what was opened and closed is opened");
+        let db = open().expect("a database that was opened and closed opens again");
         match (before, load::read(&db)) {
             (Ok(before), Ok(after)) => assert!(before == after, "it reads differently again"),
             (before, after) => assert_eq!(before.is_ok(), after.is_ok()),
@@ -135,12 +135,12 @@ impl Whole {
         }
     }
 
-    /// A backup, label and all, garbled, inspected and restored. What is restored opens; unless its checks
-    /// were made right, and what they are of makes no sense.
+    /// Garbles a backup, label included, inspects it and restores it. The restored database opens,
+    /// unless the checksums were made right over bytes that make no sense.
     ///
     /// # Panics
     ///
-    /// If it does not, or is refused without a name.
+    /// If it does not, or is refused without a code.
     pub fn backup(&self, bytes: &[u8]) {
         let mut script = Script::new(bytes);
         let mut files = self.backups[usize::from(script.byte()) % self.backups.len()].clone();
@@ -185,7 +185,7 @@ fn fill(db: &Database, seed: u64) -> foxton::Result<()> {
     Ok(())
 }
 
-/// Whether the check has nothing to say.
+/// True if the check reports nothing.
 fn looked_at(device: &Arc<MemoryDevice>) -> bool {
     match check_on(&**device) {
         Ok(report) => report.findings.is_empty() && !report.is_backup,
@@ -198,7 +198,7 @@ fn looked_at(device: &Arc<MemoryDevice>) -> bool {
 
 fn files(device: &MemoryDevice) -> Files {
     let bytes = |contents: foxton_log::device::memory::Contents| {
-        // Behind what was written is nothing.
+        // There is nothing behind the written bytes.
         let mut bytes = vec![0; contents.written()];
         contents.read(&mut bytes, 0);
         bytes
@@ -215,7 +215,7 @@ fn device(files: &Files) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::with_files(files))
 }
 
-/// The stream of a log: read, and audited, and both say the same.
+/// Reads and audits the stream of a log; both must agree.
 ///
 /// # Panics
 ///
@@ -266,7 +266,7 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// An answer about what goes on, as another process may send it: read, written again, and drawn.
+/// Reads a status as another process may send it, writes it again, and draws it.
 ///
 /// # Panics
 ///
@@ -283,7 +283,7 @@ pub fn picture(bytes: &[u8]) {
     assert_eq!(read, picture);
 }
 
-/// Whether mending changes anything of what is whole, and what.
+/// Checks that mending does not change whole files.
 ///
 /// # Errors
 ///

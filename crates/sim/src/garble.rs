@@ -1,12 +1,12 @@
-//! Files that are garbled as a string of bytes says, to be found by a fuzzer.
+//! Garbling files as a string of bytes says, which a fuzzer can vary.
 //!
-//! A script is read as one edit after the other, each of which names a file, a place in it, and what is done
-//! there. So a fuzzer changes one thing and leaves the rest, and whatever it finds is short. The first byte
-//! says whether the checks are [mended](crate::mend) afterwards.
+//! A script is read as a sequence of edits. Each names a file, a position in it, and a change. So a
+//! fuzzer can change one thing and leave the rest, and what it finds is short. The first byte says
+//! whether the checksums are [mended](crate::mend) afterwards.
 
 use crate::mend::{Files, mend};
 
-/// Numbers that are seldom expected.
+/// Numbers that programs seldom expect.
 const ODD: [u64; 12] = [
     0,
     1,
@@ -22,7 +22,7 @@ const ODD: [u64; 12] = [
     u64::MAX,
 ];
 
-/// Edits after which a script is long enough.
+/// Largest number of edits in a script.
 const MOST: usize = 12;
 
 /// A script, read from its beginning.
@@ -30,12 +30,12 @@ const MOST: usize = 12;
 pub struct Script<'s>(&'s [u8]);
 
 impl<'s> Script<'s> {
-    /// A script of these bytes.
+    /// Returns a script of these bytes.
     pub fn new(bytes: &'s [u8]) -> Script<'s> {
         Script(bytes)
     }
 
-    /// The next byte; 0 behind the end.
+    /// Returns the next byte; 0 behind the end.
     pub fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else {
             return 0;
@@ -48,8 +48,8 @@ impl<'s> Script<'s> {
         usize::from(self.byte()) << 8 | usize::from(self.byte())
     }
 
-    /// Garbles those of `files` whose names are `wanted`, until the script ends. Whether the checks
-    /// were mended.
+    /// Garbles those of `files` whose names are `wanted`, until the script ends. Returns true if
+    /// the checksums were mended.
     pub fn garble(mut self, files: &mut Files, wanted: impl Fn(&str) -> bool) -> bool {
         let is_mended = !self.byte().is_multiple_of(8);
         for _ in 0..MOST {
@@ -86,7 +86,7 @@ impl<'s> Script<'s> {
         self.change(what % 10, bytes, at);
     }
 
-    /// A place in so many bytes: from the beginning, from the end, or anywhere.
+    /// Draws a position below `length`: near the beginning, near the end, or anywhere.
     fn place(&mut self, length: usize) -> usize {
         let number = self.number();
         match number >> 14 {

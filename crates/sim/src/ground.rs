@@ -1,4 +1,4 @@
-//! What a victim's database lies on, and what happens to that when the victim dies.
+//! Ground of a victim: where its database lies, and what happens there when the victim dies.
 
 use crate::victim::Orders;
 use foxton::Durability;
@@ -6,26 +6,26 @@ use std::io;
 
 /// See the [module](self).
 pub trait Ground {
-    /// Makes the place for the database of `orders`, whose folder is there and empty.
+    /// Prepares the place for the database of `orders`, whose folder exists and is empty.
     ///
     /// # Errors
     /// If that cannot be done.
     fn prepare(&mut self, orders: &Orders) -> io::Result<()>;
-    /// The victim is dead; does what else is to happen before anybody looks.
+    /// Called when the victim is dead: does whatever else happens before the database is inspected.
     ///
     /// # Errors
     /// If that cannot be done.
     fn cut(&mut self) -> io::Result<()>;
-    /// Gives the place back.
+    /// Releases the place.
     ///
     /// # Errors
     /// If that cannot be done.
     fn clear(&mut self) -> io::Result<()>;
-    /// Whether an acknowledged commit of this durability has to be there afterwards.
+    /// True if an acknowledged commit of this durability must be found afterwards.
     fn keeps(&self, durability: Durability) -> bool;
 }
 
-/// The machine goes on: what was handed to the operating system stays.
+/// The machine keeps running: bytes handed to the operating system stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Firm;
 

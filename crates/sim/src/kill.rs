@@ -1,14 +1,14 @@
-//! Kill and restart: a process dies at a random moment, and what it promised is looked for.
+//! Kill and restart: a process is killed at a random moment, and its promises are checked.
 //!
-//! A cycle starts a victim, waits a random time, kills it with `SIGKILL`, reads the notebook,
-//! opens the database, compares, closes it, opens it again and wants to find the same. Every second database
-//! has secondary indexes, declared at each opening, and each is compared with its table. Every fourth
-//! kill comes within the first milliseconds, while the victim still recovers from the kill before.
-//! After a few cycles a new database begins, with other options, so that creation and the first load
-//! are killed too.
+//! A cycle starts a victim, waits a random time, kills it with `SIGKILL` and reads the notebook.
+//! Then it opens the database, compares, closes it, and opens it again with the same result. Every
+//! second database has secondary indexes, declared at each opening, and each index is compared with
+//! its table. Every fourth kill comes within the first milliseconds, while the victim still
+//! recovers from the kill before. After a few cycles a new database begins, with other options, so
+//! that creation and the first load are killed too.
 //!
-//! Each cycle draws from (seed, cycle), so that a failing cycle is named by the two; when the kill
-//! lands is the machine's business and cannot be repeated exactly.
+//! Each cycle draws from (seed, cycle), so these two name a failing cycle. The moment of the kill
+//! depends on the machine and cannot be repeated exactly.
 
 use crate::{
     ground::Ground,
@@ -27,34 +27,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Who dies young lives at most so long: about as long as opening takes.
+/// Longest life of a victim that is killed early: about as long as opening takes.
 pub const YOUTH: Duration = Duration::from_millis(20);
 
-/// A victim that takes so long to begin what it is let live for is stuck.
+/// A victim that takes this long to begin its transactions is stuck.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// What to do.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How many kills.
+    /// Number of kills.
     pub cycles: u64,
-    /// What every cycle draws from.
+    /// Seed of every cycle.
     pub seed: u64,
-    /// Clients of a victim.
+    /// Number of clients of a victim.
     pub clients: u32,
-    /// A victim is killed when it has begun at most so many transactions. Every fourth dies young, in
-    /// [`YOUTH`], whatever it has done.
+    /// A victim is killed when it has begun at most this many transactions. Every fourth is killed
+    /// early, within [`YOUTH`], whatever it has done.
     pub transactions: u64,
-    /// Cycles until a new database begins.
+    /// Number of cycles until a new database begins.
     pub fresh: u64,
-    /// Whether the victims tell the truth.
+    /// Whether the victims record the truth.
     pub honesty: Honesty,
-    /// Whether they take backups, too, and tell the truth of those.
+    /// Whether they take backups, too, and record the truth about those.
     pub backups: Option<Honesty>,
 }
 
 impl Plan {
-    /// `cycles` kills with what is usual for the rest.
+    /// Returns a plan of `cycles` kills, with default values for the rest.
     pub fn new(cycles: u64, seed: u64) -> Plan {
         Plan {
             cycles,
@@ -68,10 +68,10 @@ impl Plan {
     }
 }
 
-/// What happened.
+/// Counts of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
-    /// Kills.
+    /// Number of kills.
     pub kills: u64,
     /// Kills before the victim's load was acknowledged.
     pub before_load: u64,
@@ -79,21 +79,21 @@ pub struct Summary {
     pub before_clients: u64,
     /// Commits that were acknowledged and had to survive; every one was found.
     pub acknowledged: u64,
-    /// Commits that were pending when the kill came, or promised nothing, and were found.
+    /// Commits that were pending at the kill, or promised nothing, and were found.
     pub pending_found: u64,
-    /// The same, and were not found.
+    /// The same, but not found.
     pub pending_lost: u64,
     /// Transactions rolled back by their client; none was found.
     pub rolled_back: u64,
-    /// Backups that were begun and found whole, with everything that they had to have.
+    /// Backups that were begun and found whole, with everything that they must have.
     pub backups_whole: u64,
-    /// Backups that were begun and are none; each was refused as that.
+    /// Backups that were begun and are not whole; each was refused as such.
     pub backups_refused: u64,
     /// Backups from before the last kill that were restored again.
     pub backups_again: u64,
-    /// Openings of a database with secondary indexes, each of which was as its table.
+    /// Openings of a database with secondary indexes, each of which agreed with its table.
     pub indexed_opens: u64,
-    /// The longest time one opening of the database took.
+    /// Longest time of one opening of the database.
     pub slowest_open: Duration,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for Summary {
         line("rolled back, none found", self.rolled_back)?;
         if self.backups_whole + self.backups_refused > 0 {
             line("backups begun, whole", self.backups_whole)?;
-            line("backups begun, none, and refused", self.backups_refused)?;
+            line("backups begun, not whole, refused", self.backups_refused)?;
             line("  restored again after a kill", self.backups_again)?;
         }
         line("openings with indexes, all right", self.indexed_opens)?;
@@ -118,14 +118,14 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A cycle after which something was not as it must be.
+/// A cycle with a wrong result.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which cycle.
+    /// Number of the cycle.
     pub cycle: u64,
-    /// The plan's seed.
+    /// Seed of the plan.
     pub seed: u64,
-    /// What was wrong.
+    /// Description of the faults.
     pub faults: Vec<String>,
 }
 
@@ -140,12 +140,12 @@ impl fmt::Display for Failure {
 
 impl error::Error for Failure {}
 
-/// Runs `plan` in `folder`, on databases that lie on `ground`. `victim` makes the command that will be given its orders and must run
-/// [`victim::run`] with them; `progress` is told after each cycle.
+/// Runs `plan` in `folder`, on databases on `ground`. `victim` makes the command that gets the
+/// orders and must run [`victim::run`] with them; `progress` is called after each cycle.
 ///
 /// # Errors
 ///
-/// The first cycle after which something was not as it must be. Its database stays in `folder`.
+/// The first cycle with a wrong result. Its database stays in `folder`.
 pub fn run(
     plan: &Plan,
     folder: &Path,
@@ -201,7 +201,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// What [`check`] found.
+/// Result of [`check`].
 #[derive(Debug)]
 pub(crate) struct Faults(Vec<String>);
 
@@ -247,7 +247,7 @@ fn one(
     look(orders, &before, ground, (expected, summary))
 }
 
-/// The victim of `orders` is dead: compares what it noted since `before` with what it left.
+/// Compares what the dead victim of `orders` recorded since `before` with what it left.
 pub(crate) fn look(
     orders: &Orders,
     before: &[Slot],
@@ -265,7 +265,7 @@ pub(crate) fn look(
     let found = reopen(orders, summary)?;
     check(orders.seed, Scale::SMALL, expected, &found).map_err(Faults)?;
     if reopen(orders, summary)? != found {
-        return Err("opening again without a crash between found something else".into());
+        return Err("opening again, without a crash in between, found other contents".into());
     }
     let pending: usize = expected
         .clients
@@ -284,16 +284,16 @@ pub(crate) fn look(
     Ok(())
 }
 
-/// When a victim dies.
+/// When a victim is killed.
 enum Death {
-    /// So long after it was started.
+    /// This long after it was started.
     After(Duration),
-    /// When it has begun so many transactions.
+    /// When it has begun this many transactions.
     Having(u64),
 }
 
 impl Death {
-    /// That of the victim of `cycle`: every fourth dies young.
+    /// Returns when the victim of `cycle` is killed: every fourth early.
     fn of(plan: &Plan, cycle: u64) -> Death {
         let draw = mix(mix(plan.seed) ^ cycle);
         if draw.is_multiple_of(4) {
@@ -303,7 +303,7 @@ impl Death {
         }
     }
 
-    /// Waits until then, or until `victim` is dead anyhow.
+    /// Waits until then, or until `victim` has died by itself.
     fn wait(&self, orders: &Orders, before: &[Slot], victim: &mut Child) -> Result<(), Any> {
         let begun = |slots: &[Slot]| slots.iter().map(|slot| slot.begun).sum::<u64>();
         let count = match *self {
@@ -317,7 +317,7 @@ impl Death {
         while begun(&slots(orders)?) < count && victim.try_wait()?.is_none() {
             if start.elapsed() > PATIENCE {
                 victim.kill()?;
-                return Err(format!("the victim does not get on, for {PATIENCE:?}").into());
+                return Err(format!("the victim has made no progress for {PATIENCE:?}").into());
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -325,7 +325,7 @@ impl Death {
     }
 }
 
-/// Lets the victim live for as long as it may, and kills it.
+/// Lets the victim run for its time, and kills it.
 fn kill(orders: &Orders, mut command: Command, death: &Death, before: &[Slot]) -> Result<(), Any> {
     orders.give(&mut command);
     let mut victim = command
@@ -340,7 +340,7 @@ fn kill(orders: &Orders, mut command: Command, death: &Death, before: &[Slot]) -
         _ => {
             let told = String::from_utf8_lossy(&output.stderr);
             Err(format!(
-                "the victim did not live to be killed: {}: {told}",
+                "the victim ended before it was killed: {}: {told}",
                 output.status
             )
             .into())
@@ -348,7 +348,7 @@ fn kill(orders: &Orders, mut command: Command, death: &Death, before: &[Slot]) -
     }
 }
 
-/// What is noted of each client.
+/// Reads the record of each client.
 pub(crate) fn slots(orders: &Orders) -> io::Result<Vec<Slot>> {
     let notebook = Notebook::open(&orders.notebook())?;
     (0..orders.clients)
@@ -356,7 +356,7 @@ pub(crate) fn slots(orders: &Orders) -> io::Result<Vec<Slot>> {
         .collect()
 }
 
-/// Adds what the last victim noted to what is expected.
+/// Adds what the last victim recorded to what is expected.
 fn expect(
     before: &[Slot],
     after: &[Slot],

@@ -1,41 +1,41 @@
-//! The ledger: what a TPC-B-like load does, and what must be found afterwards.
+//! The ledger: a TPC-B-like load, and what must be found afterwards.
 //!
-//! Nothing here touches a database. A client's n-th transaction is a pure function of the seed,
-//! the client and n, so whoever knows which of them committed knows every balance, and a database
-//! that was killed can be checked exactly.
+//! Nothing here touches a database. A client's n-th transaction is a pure function of the seed, the
+//! client and n. So the set of committed transactions determines every balance, and a database can
+//! be checked exactly after a kill.
 //!
 //! # The load
 //!
-//! A transaction adds an amount to an account, to a teller and to a branch, writes one row of
+//! A transaction adds an amount to an account, to a teller and to a branch. It writes one row of
 //! history under (client, number), and moves the client's *bookmark*: it deletes the row of its
 //! last committed transaction and inserts one for this. So it updates, inserts and deletes, and
-//! half of it cannot hide. Every thirteenth is rolled back by its client.
+//! half a transaction is always noticed. Every thirteenth is rolled back by its client.
 //!
 //! # What must hold
 //!
 //! * I1  A transaction that was acknowledged, and promised to survive, is there.
 //! * I2  A transaction that was never begun, or was rolled back, is not there.
-//! * I3  Of what was begun and not acknowledged, a client's transactions are there up to some
-//!   point and none after it: nothing is lost from the middle.
-//! * I4  What is there is there whole: history rows say what they said, every balance is the sum
-//!   of its history, every bookmark stands at the client's last committed transaction.
+//! * I3  Of the transactions of a client that were begun and not acknowledged, those up to some
+//!   point are there and none after it: nothing is lost from the middle.
+//! * I4  Each transaction is there whole: history rows are as they were written, every balance is
+//!   the sum of its history, every bookmark is at the client's last committed transaction.
 //! * I5  The first load, one large transaction, is there whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many rows the tables have.
+/// Numbers of rows in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Branches.
+    /// Number of branches.
     pub branches: u64,
-    /// Tellers of all branches.
+    /// Number of tellers of all branches.
     pub tellers: u64,
-    /// Accounts of all branches.
+    /// Number of accounts of all branches.
     pub accounts: u64,
 }
 
 impl Scale {
-    /// Few enough rows that clients meet all the time.
+    /// Few enough rows that clients conflict all the time.
     pub const SMALL: Scale = Scale {
         branches: 2,
         tellers: 10,
@@ -43,7 +43,7 @@ impl Scale {
     };
 }
 
-/// One row of history, and all that a transaction changed.
+/// A row of history, which names everything that a transaction changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The account that got the amount.
@@ -56,10 +56,10 @@ pub struct Entry {
     pub amount: i64,
 }
 
-/// Whose transaction, and the how manieth: the key of its history row.
+/// A transaction by client and number: the key of its history row.
 pub type Number = (u32, u64);
 
-/// What transaction `number` does.
+/// Returns what transaction `number` does.
 pub fn entry(seed: u64, number: Number, scale: Scale) -> Entry {
     let draw = |what: u64| mix(mix(seed ^ mix(u64::from(number.0))) ^ mix(number.1) ^ what);
     let teller = draw(1) % scale.tellers;
@@ -71,7 +71,7 @@ pub fn entry(seed: u64, number: Number, scale: Scale) -> Entry {
     }
 }
 
-/// Whether the client rolls its n-th transaction back.
+/// True if the client rolls its n-th transaction back.
 pub fn is_abandoned(n: u64) -> bool {
     n.is_multiple_of(13)
 }
@@ -84,7 +84,7 @@ pub fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Everything a database holds.
+/// Contents of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Balance of each account.
@@ -100,7 +100,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What a database holds after the load and `committed`.
+    /// Returns the contents of a database after the load and `committed`.
     pub fn after(seed: u64, scale: Scale, committed: impl IntoIterator<Item = Number>) -> Contents {
         let zeros = |count| (0..count).map(|id| (id, 0)).collect();
         let mut contents = Contents {
@@ -124,26 +124,26 @@ impl Contents {
     }
 }
 
-/// What is known, outside the database, of one client's transactions.
+/// Knowledge, outside the database, of one client's transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// Those that must be there.
+    /// Transactions that must be there.
     pub must: BTreeSet<u64>,
-    /// Those that may be there: from the first of these to some point, and none after it.
+    /// Transactions that may be there: from the first of these to some point, and none after it.
     pub may: BTreeSet<u64>,
 }
 
-/// What is known, outside the database, of all of it.
+/// Everything that is known outside the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expectations {
-    /// Whether the load was acknowledged.
+    /// True if the load was acknowledged.
     pub loaded: bool,
-    /// Each client.
+    /// One entry for each client.
     pub clients: BTreeMap<u32, Expectation>,
 }
 
 impl Expectations {
-    /// Takes every promise back: what must be there only may.
+    /// Withdraws every promise: what must be there only may.
     pub fn promise_nothing(&mut self) {
         self.loaded = false;
         for expectation in self.clients.values_mut() {
@@ -151,7 +151,7 @@ impl Expectations {
         }
     }
 
-    /// Takes what was found, and found right, as what must be there from now on.
+    /// Takes contents that were found right as those that must be there from now on.
     pub fn settle(&mut self, found: &Contents) {
         self.loaded |= !found.accounts.is_empty();
         for (&client, expectation) in &mut self.clients {
@@ -164,7 +164,7 @@ impl Expectations {
     }
 }
 
-/// Compares what was `found` with what was `expected`. The faults are sentences, at most a dozen.
+/// Compares `found` with `expected`. The faults are sentences, at most a dozen.
 ///
 /// # Errors
 ///
@@ -193,11 +193,11 @@ pub fn check(
         let known = expected.clients.get(&client);
         if !known.is_some_and(|known| known.must.contains(&n) || known.may.contains(&n)) {
             faults.push(format!(
-                "I2 client {client}, transaction {n} is there and never committed"
+                "I2 client {client}, transaction {n} is there, but never committed"
             ));
         }
     }
-    // What should be there if these transactions, and only they, are: their sums, exactly.
+    // The right contents if exactly these transactions are there, with their sums.
     let right = Contents::after(seed, scale, found.history.keys().copied());
     differences("I4 history", &found.history, &right.history, &mut faults);
     differences(
@@ -261,7 +261,7 @@ fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
         let (found, right) = (found.get(key), right.get(key));
         if found != right {
             faults.push(format!(
-                "{what} {key:?} is {found:?}, its history says {right:?}"
+                "{what} {key:?} is {found:?}, but by its history {right:?}"
             ));
         }
     }
@@ -269,7 +269,8 @@ fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
 
 #[cfg(test)]
 mod tests {
-    //! The check is only worth what it notices: each fault is planted and must be named.
+    //! Each fault is injected and must be named, because a check that notices nothing is worth
+    //! nothing.
 
     use super::*;
 
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_once_must_be_found_again() {
+    fn contents_that_were_found_once_must_be_found_again() {
         let mut expected = expected();
         expected.settle(&Contents::after(SEED, SCALE, committed()));
         assert!(expected.clients[&1].must.contains(&30));

@@ -4,7 +4,7 @@ use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
 use foxton::{Database, Durability, Error, Index, Options, Result, Table, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A balance and something to make the row so long that an update of it is logged as a patch.
+/// A balance, and padding that makes the row so long that an update of it is logged as a patch.
 type Padded = (i64, [u8; 80]);
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
@@ -13,7 +13,7 @@ const BRANCHES: Table<u64, Padded> = Table::new("branches");
 const HISTORY: Table<Number, (u64, u64, u64, i64)> = Table::new("history");
 const BOOKMARKS: Table<Number, ()> = Table::new("bookmarks");
 
-/// An update of a teller moves its entry, always.
+/// Every update of a teller moves its entry.
 const TELLERS_BY_BALANCE: Index<i64, u64, Padded> =
     Index::new("tellers_by_balance", &TELLERS, |_, (balance, _), keys| {
         keys.add(balance);
@@ -22,13 +22,13 @@ const HISTORY_BY_ACCOUNT: Index<u64, Number, (u64, u64, u64, i64)> =
     Index::new("history_by_account", &HISTORY, |_, row, keys| {
         keys.add(&row.0)
     });
-/// A transaction takes its client's entry from one row and gives it to another.
+/// A transaction moves its client's entry from one row to another.
 const BOOKMARKS_BY_CLIENT: Index<u32, Number, ()> =
     Index::unique("bookmarks_by_client", &BOOKMARKS, |number, (), keys| {
         keys.add(&number.0);
     });
 
-/// Has the tables kept with indexes.
+/// Declares the tables' indexes.
 pub fn declare(options: &mut Options) {
     options
         .indexes
@@ -37,21 +37,23 @@ pub fn declare(options: &mut Options) {
         .add(&BOOKMARKS_BY_CLIENT);
 }
 
-/// What is wrong with the [declared](declare) indexes of a database whose rows are `contents`: each is compared with
-/// its table, and read from end to end.
+/// Returns faults of the [declared](declare) indexes of a database whose rows are `contents`. Each
+/// index is compared with its table, and read from end to end.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn check_indexes(db: &Database, contents: &Contents) -> Result<Vec<String>> {
     let findings = db.check_indexes()?;
     let mut faults: Vec<String> = findings
         .iter()
-        .map(|finding| format!("an index is not as its table: {finding}"))
+        .map(|finding| format!("an index differs from its table: {finding}"))
         .collect();
     let mut compare = |index: &str, is_right: bool| {
         if !is_right {
-            faults.push(format!("what is read by {index} is not what the rows say"));
+            faults.push(format!(
+                "reading by {index} gives other rows than the table"
+            ));
         }
     };
     db.run(|tx| {
@@ -82,11 +84,11 @@ pub fn check_indexes(db: &Database, contents: &Contents) -> Result<Vec<String>> 
     Ok(faults)
 }
 
-/// Fills the tables with zeros, in one transaction, unless they are there.
+/// Fills the tables with zeros, in one transaction, unless they exist.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn load(db: &Database, scale: Scale) -> Result<()> {
     db.run(|tx| {
         if tx.get_for_update(&BRANCHES, &0)?.is_some() {
@@ -104,12 +106,12 @@ pub fn load(db: &Database, scale: Scale) -> Result<()> {
     })
 }
 
-/// Runs transaction `number`. It returns when the commit was acknowledged, or when the
-/// transaction was rolled back, if it is one of those that are.
+/// Runs transaction `number`. Returns when the commit was acknowledged, or when the transaction was
+/// rolled back, if its client rolls it back.
 ///
 /// # Errors
 ///
-/// Whatever the database answers, except conflicts: those run again.
+/// Any error of the database but conflicts, after which it runs again.
 pub fn run(
     db: &Database,
     seed: u64,
@@ -135,7 +137,7 @@ pub fn run(
 }
 
 fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
-    const LOADED: &str = "the load made every row";
+    const LOADED: &str = "the load wrote every row";
     let balance = tx.get_for_update(&ACCOUNTS, &entry.account)?.expect(LOADED);
     tx.put(&ACCOUNTS, &entry.account, &(balance + entry.amount))?;
     for (table, id) in [(TELLERS, entry.teller), (BRANCHES, entry.branch)] {
@@ -145,7 +147,7 @@ fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
     }
     let row = (entry.account, entry.teller, entry.branch, entry.amount);
     tx.insert(&HISTORY, &number, &row)?;
-    // The last one that is there: a pending one may have been lost with the process.
+    // The last one that is there, because a pending one may have been lost with the process.
     let (client, n) = number;
     let before = tx
         .range(&BOOKMARKS, (client, 0)..(client, n))
@@ -162,21 +164,21 @@ fn padded(id: u64, balance: i64) -> Padded {
     (balance, [id as u8; 80])
 }
 
-/// The balance in the row `id`, if all of that is as it was written.
+/// Returns the balance in the row `id`, if the row is as it was written.
 fn balance_in(id: u64, row: Padded) -> Result<i64> {
     let (balance, _) = row;
     if row == padded(id, balance) {
         Ok(balance)
     } else {
-        Err(Error::other("a row is not as anybody wrote it"))
+        Err(Error::other("a row was never written like this"))
     }
 }
 
-/// The last transaction of each client, read in one transaction.
+/// Returns the last transaction of each client, read in one transaction.
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn last_of_each(db: &Database) -> Result<Vec<Number>> {
     let bookmarks = db.run(|tx| tx.range(&BOOKMARKS, ..).collect())?;
     Ok(bookmarks.into_iter().map(|(number, ())| number).collect())
@@ -186,7 +188,7 @@ pub fn last_of_each(db: &Database) -> Result<Vec<Number>> {
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn read(db: &Database) -> Result<Contents> {
     db.run(|tx| {
         let entry = |(account, teller, branch, amount)| Entry {
@@ -221,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_indexes_say_is_compared_with_the_rows() {
+    fn indexes_are_compared_with_the_rows() {
         let mut options = Options::tiny();
         options.durability = Durability::None;
         declare(&mut options);

@@ -1,11 +1,12 @@
 //! Real file systems in a file, and real power cuts of them. For root, on Linux.
 //!
-//! An image file is mounted through a loop device. The power cut is the file system's own: the ioctl
-//! that both ext4 and XFS have for tests of this kind shuts it down at once, without writing anything
-//! more, not even its journal. Mounting it again replays the journal, as after a real cut.
+//! An image file is mounted through a loop device. The power cut is the file system's own: ext4 and
+//! XFS have an ioctl for tests of this kind, which shuts the file system down at once, without
+//! writing anything more, not even its journal. Mounting it again replays the journal, as after a
+//! real cut.
 //!
-//! The victim dies before the file system does. The other way round a sync that is under way may return
-//! without an error after the shutdown, and what it then acknowledges is not there.
+//! The victim dies before the file system is shut down. In the other order a running sync could
+//! return without an error after the shutdown, and the victim would acknowledge what is not there.
 
 use crate::{ground::Ground, victim::Orders};
 use foxton::Durability;
@@ -34,7 +35,7 @@ impl FileSystem {
         }
     }
 
-    /// The smallest image it takes, with room for a database of tests.
+    /// Returns the smallest size of an image, with space for a database of tests.
     fn image_bytes(self) -> u64 {
         match self {
             FileSystem::Ext4 => 64 << 20,
@@ -69,7 +70,7 @@ impl std::str::FromStr for FileSystem {
     }
 }
 
-/// An image of a file system, mounted.
+/// A mounted image of a file system.
 #[derive(Debug)]
 pub struct Mounted {
     image: PathBuf,
@@ -82,7 +83,7 @@ impl Mounted {
     ///
     /// # Errors
     ///
-    /// What is in the way: not being root, a missing program, a kernel that cannot.
+    /// The obstacle: not being root, a missing program, a kernel without support.
     pub fn new(system: FileSystem, bytes: u64, image: &Path, at: &Path) -> io::Result<Mounted> {
         fs::File::create(image)?.set_len(bytes)?;
         system.make(image)?;
@@ -96,7 +97,7 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// The same, of the usual size for `system`.
+    /// The same, with the default size for `system`.
     ///
     /// # Errors
     ///
@@ -123,20 +124,21 @@ impl Mounted {
     ///
     /// # Errors
     ///
-    /// If somebody uses it.
+    /// If it is in use.
     pub fn unmount(&mut self) -> io::Result<()> {
         run(Command::new("umount").arg(&self.at))?;
         self.is_mounted = false;
         Ok(())
     }
 
-    /// Cuts the power: nothing more is written. The file system is of no use until it is mounted again.
+    /// Cuts the power: nothing more is written. The file system is unusable until it is mounted
+    /// again.
     ///
     /// # Errors
     ///
     /// If the file system cannot.
     pub fn shut_down(&self) -> io::Result<()> {
-        // There is no safe call for it, and so somebody else makes it: _IOR('X', 125, u32), no flush.
+        // There is no safe call for it, so another program makes it: _IOR('X', 125, u32), no flush.
         const SCRIPT: &str = "open(my $at, '<', $ARGV[0]) or die \"$!\\n\"; my $no_flush = pack('L', 2); \
                               ioctl($at, 0x8004587D, $no_flush) or die \"$!\\n\"";
         run(Command::new("perl").args(["-e", SCRIPT]).arg(&self.at))
@@ -146,22 +148,22 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Nobody is there to be told.
+            // There is no caller to report an error to.
             let _ = self.unmount();
         }
     }
 }
 
-/// A file system in memory, with so much room and no more.
+/// A file system in memory of limited size.
 #[derive(Debug)]
 pub struct InMemory(PathBuf);
 
 impl InMemory {
-    /// Mounts one with room for `bytes` at `at`.
+    /// Mounts one with space for `bytes` at `at`.
     ///
     /// # Errors
     ///
-    /// If that cannot be done, as by anybody but root.
+    /// If that cannot be done, for example without being root.
     pub fn new(bytes: u64, at: &Path) -> io::Result<InMemory> {
         fs::create_dir_all(at)?;
         let options = format!("size={bytes}");
@@ -171,12 +173,12 @@ impl InMemory {
         Ok(InMemory(at.to_owned()))
     }
 
-    /// Where it is mounted.
+    /// Returns where it is mounted.
     pub fn at(&self) -> &Path {
         &self.0
     }
 
-    /// Has room for `bytes` from now on.
+    /// Changes its size to `bytes`.
     ///
     /// # Errors
     ///
@@ -189,12 +191,12 @@ impl InMemory {
 
 impl Drop for InMemory {
     fn drop(&mut self) {
-        // Nobody is there to be told.
+        // There is no caller to report an error to.
         let _ = run(Command::new("umount").arg(&self.0));
     }
 }
 
-/// Runs a program; what it says is the error.
+/// Runs a program; its output is the error.
 fn run(command: &mut Command) -> io::Result<()> {
     let name = command.get_program().display().to_string();
     let told = |what: String| Error::other(format!("{name}: {what}"));
@@ -216,7 +218,7 @@ pub struct PowerCut {
 }
 
 impl PowerCut {
-    /// Images go into `folder`.
+    /// Puts images into `folder`.
     pub fn new(system: FileSystem, folder: &Path) -> PowerCut {
         PowerCut {
             system,
@@ -225,11 +227,12 @@ impl PowerCut {
         }
     }
 
-    /// Whether it can be done here: makes an image in `folder`, cuts its power once and removes it.
+    /// Checks whether it can be done here: makes an image in `folder`, cuts its power once and
+    /// removes it.
     ///
     /// # Errors
     ///
-    /// What is in the way.
+    /// The obstacle.
     pub fn is_possible(system: FileSystem, folder: &Path) -> io::Result<()> {
         let (image, at) = (folder.join("image"), folder.join("mounted"));
         let mut mounted = Mounted::usual(system, &image, &at)?;
@@ -250,7 +253,7 @@ impl Ground for PowerCut {
         let at = self.folder.join("mounted");
         let mounted = Mounted::usual(self.system, &self.folder.join("image"), &at)?;
         self.mounted = Some(mounted);
-        // The notebook must outlive the cut, and so lies elsewhere.
+        // The notebook must survive the cut, and so is elsewhere.
         let places = [orders.database(), orders.backups().shelf];
         for (name, place) in ["database", "backups"].into_iter().zip(places) {
             fs::create_dir(at.join(name))?;

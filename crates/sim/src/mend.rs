@@ -1,9 +1,10 @@
-//! Files of a database whose checks are made right again, whatever else is wrong with them.
+//! Mending: files of a database whose checksums are made right again, whatever else is wrong with
+//! them.
 //!
-//! Every byte that matters is under a checksum, so whoever garbles a file finds out that checksums work, and
-//! nothing more. Here they are computed anew, so that what stands behind them has to look after itself.
-//! Written after docs/format.md and not after the engine: mending what is whole changes nothing, which a
-//! test wants, and so the two agree.
+//! Every byte that matters is covered by a checksum, so garbled files would only show that
+//! checksums work. Here the checksums are computed again, so that the code behind them is tested.
+//! This file follows docs/format.md and not the engine. A test checks that mending whole files
+//! changes nothing, so the two agree.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ const IN_MANIFEST: usize = 40;
 const LAYER_HEADER: usize = 64;
 const BLOCK_HEADER: usize = 16;
 
-/// Makes the checks of all files right.
+/// Makes the checksums of all files right.
 pub fn mend(files: &mut Files) {
     for head in ["foxton", "backup"] {
         if let Some(bytes) = files.get_mut(head).filter(|bytes| bytes.len() == SECTOR) {
             seal(bytes, 0, SECTOR - 4);
         }
     }
-    // A backup says who it is elsewhere than a database does.
+    // A backup has its identity at another offset than a database.
     let identity = ["foxton", "backup"].iter().zip([40, 16]);
     let identity = identity
         .filter_map(|(&name, at)| files.get(name)?.get(at..at + 16))
@@ -37,7 +38,7 @@ pub fn mend(files: &mut Files) {
     mend_checkpoint(files, &identity);
 }
 
-/// Writes the CRC-32C of what lies before `at`, begun with `start`, at `at`.
+/// Writes the CRC-32C of the bytes before `at`, begun with `start`, at `at`.
 fn seal(bytes: &mut [u8], start: u32, at: usize) {
     let check = crc32c::crc32c_append(start, &bytes[..at]);
     bytes[at..at + 4].copy_from_slice(&check.to_le_bytes());
@@ -53,7 +54,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Segment headers, and each record from the first on, as far as records follow each other.
+/// Mends segment headers, and each record from the first on, as far as records follow each other.
 fn mend_log(files: &mut Files, identity: &[u8]) {
     let is_segment = |name: &str| name.starts_with("log-") && name.len() == 20;
     let names: Vec<String> = files
@@ -67,7 +68,7 @@ fn mend_log(files: &mut Files, identity: &[u8]) {
     let Ok(mut lsn) = u64::from_str_radix(&first[4..], 16) else {
         return;
     };
-    // The stream of all of them, and how much of it each has.
+    // The stream of all of them, and how many bytes of it each has.
     let (mut stream, mut sizes) = (Vec::new(), Vec::new());
     for name in &names {
         let bytes = files.get_mut(name).expect("it was listed");
@@ -90,7 +91,7 @@ fn mend_log(files: &mut Files, identity: &[u8]) {
     }
 }
 
-/// Each record in `stream`, which begins at `lsn`, up to the first that is none.
+/// Mends each record in `stream`, which begins at `lsn`, up to the first that is not one.
 pub fn mend_records(stream: &mut [u8], identity: &[u8], lsn: &mut u64) {
     let (mut at, start) = (0, crc32c::crc32c(identity));
     while let Some(length) = u32_at(stream, at + 4) {
@@ -109,7 +110,8 @@ pub fn mend_records(stream: &mut [u8], identity: &[u8], lsn: &mut u64) {
     }
 }
 
-/// The manifest, and the layers that it names: it knows their length and the check of their trailer.
+/// Mends the manifest, and the layers that it names: it has their length and the checksum of their
+/// trailer.
 fn mend_checkpoint(files: &mut Files, identity: &[u8]) {
     let Some(mut manifest) = files.remove("checkpoint") else {
         return;
@@ -134,7 +136,7 @@ fn mend_checkpoint(files: &mut Files, identity: &[u8]) {
     files.insert("checkpoint".to_owned(), manifest);
 }
 
-/// Where in the manifest the layers are described.
+/// Returns where in the manifest the layers are described.
 fn places_of_layers(manifest: &[u8]) -> Option<Vec<usize>> {
     let (tables, layers) = (u32_at(manifest, 64)?, u32_at(manifest, 68)?);
     let mut at = MANIFEST_HEADER;
@@ -145,7 +147,8 @@ fn places_of_layers(manifest: &[u8]) -> Option<Vec<usize>> {
     (end <= manifest.len() - 4).then(|| (at..end).step_by(IN_MANIFEST).collect())
 }
 
-/// Header, blocks, index and trailer, as far as they can be told apart. The check of the trailer.
+/// Mends header, blocks, index and trailer, as far as they can be told apart. Returns the checksum
+/// of the trailer.
 fn mend_layer(bytes: &mut [u8], identity: &[u8]) -> Option<[u8; 4]> {
     let trailer = bytes
         .len()

@@ -1,9 +1,9 @@
 //! The notebook: expectations kept outside the database, in a file that survives a kill.
 //!
-//! A process killed by `SIGKILL` loses its memory, not what it has handed to the operating system.
-//! So each client writes into a small file, past the database, which transaction it begins and,
-//! after the commit was acknowledged, that it was. What is between the two numbers when the
-//! process dies is pending: it may be there or not.
+//! A process killed by `SIGKILL` loses its memory, but not bytes that it has handed to the
+//! operating system. So each client writes into a small file, past the database, which transaction
+//! it begins and, after its commit was acknowledged, that it was. A transaction between the two
+//! numbers is pending when the process dies: it may be there or not.
 //!
 //! # Format
 //!
@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //!
-//! * I1  Begun is written before the transaction begins, acknowledged after it was.
-//! * I2  Acknowledged is at most begun, and begun is at most one larger within one process's life.
+//! * I1  Begun is written before the transaction begins, acknowledged after its acknowledgement.
+//! * I2  Acknowledged is at most begun, and begun is at most one larger while one process runs.
 
 use std::{
     fs::{File, OpenOptions},
@@ -28,11 +28,11 @@ use std::{
     path::Path,
 };
 
-/// A notebook, open.
+/// An open notebook.
 #[derive(Debug)]
 pub struct Notebook(File);
 
-/// What one slot says.
+/// Contents of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// The last transaction that was begun; 0 if none.
@@ -45,11 +45,11 @@ pub struct Slot {
 const LOAD: u64 = 0;
 
 impl Notebook {
-    /// Opens the notebook at `path`, an empty one if there is none.
+    /// Opens the notebook at `path`; creates an empty one if there is none.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn open(path: &Path) -> io::Result<Notebook> {
         let mut options = OpenOptions::new();
         let file = options
@@ -61,47 +61,47 @@ impl Notebook {
         Ok(Notebook(file))
     }
 
-    /// Notes that a client begins transaction `n`.
+    /// Records that a client begins transaction `n`.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn begin(&self, client: u32, n: u64) -> io::Result<()> {
         self.note(u64::from(client) + 1, 0, n)
     }
 
-    /// Notes that the client's transaction `n` was acknowledged.
+    /// Records that the client's transaction `n` was acknowledged.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn acknowledge(&self, client: u32, n: u64) -> io::Result<()> {
         self.note(u64::from(client) + 1, 8, n)
     }
 
-    /// Notes that the load was acknowledged.
+    /// Records that the load was acknowledged.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn acknowledge_load(&self) -> io::Result<()> {
         self.note(LOAD, 8, 1)
     }
 
-    /// Whether the load was acknowledged.
+    /// Returns whether the load was acknowledged.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn is_loaded(&self) -> io::Result<bool> {
         Ok(self.slot(LOAD)?.acknowledged == 1)
     }
 
-    /// What is noted of a client.
+    /// Returns the record of a client.
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers.
+    /// Any error of the file system.
     pub fn client(&self, client: u32) -> io::Result<Slot> {
         self.slot(u64::from(client) + 1)
     }
@@ -115,7 +115,7 @@ impl Notebook {
             let mut bytes = [0; 8];
             match self.0.read_exact_at(&mut bytes, slot * 16 + field) {
                 Ok(()) => Ok(u64::from_le_bytes(bytes)),
-                // A slot nobody wrote to yet.
+                // A slot that was never written.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
                 Err(error) => Err(error),
             }

@@ -1,15 +1,15 @@
-//! What became of the backups that a killed process took.
+//! Checks of the backups that a killed process took.
 //!
-//! Each backup on its [list](crate::backups) is looked at when the process is dead.
+//! Each backup on its [list](crate::backups) is inspected when the process is dead.
 //!
 //! # What must hold
 //!
 //! * B1  A backup that is done is there.
-//! * B2  A backup that is there can be restored, and what is restored opens. It has everything that was
-//!   acknowledged when the backup was begun (those from files: with *sync* or *buffered*), and is otherwise
-//!   as the [ledger](crate::ledger) wants.
-//! * B3  What is no backup is refused as that, by [`backup::inspect`], [`backup::restore`] and
-//!   [`Database::open`], and nothing is made of it.
+//! * B2  A backup that is there can be restored, and the restored database opens. It has everything
+//!   that was acknowledged when the backup was begun (for those from files: with *sync* or
+//!   *buffered*), and otherwise fulfils the [ledger](crate::ledger).
+//! * B3  A directory that is no whole backup is refused as such, by [`backup::inspect`],
+//!   [`backup::restore`] and [`Database::open`], and nothing is made of it.
 //! * B4  A backup that was found whole stays so through the next kill, with the same contents.
 
 use crate::{
@@ -29,19 +29,19 @@ use std::{
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a directory that is no whole backup may be called.
+/// Error codes for a directory that is no whole backup.
 const CODES: [&str; 2] = ["not_a_backup", "not_a_database"];
 
-/// What is known of the backups of one database, from kill to kill.
+/// State of the backups of one database, from kill to kill.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    /// How many of them have been looked at.
+    /// Number of backups that were inspected.
     seen: usize,
-    /// One that was whole, and what it held.
+    /// One that was whole, and its contents.
     kept: Option<(usize, Contents)>,
 }
 
-/// How many of each kind were looked at.
+/// Numbers of inspected backups, by kind.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) whole: u64,
@@ -49,25 +49,25 @@ pub(crate) struct Counts {
     pub(crate) again: u64,
 }
 
-/// What is known of the clients.
+/// State of the clients.
 pub(crate) struct Known<'k> {
-    /// What had to be in the database, and was, before this victim came.
+    /// Contents that the database had to have, and had, before this victim started.
     pub(crate) settled: &'k Expectations,
-    /// What each client had noted when this victim came.
+    /// The record of each client when this victim started.
     pub(crate) before: &'k [Slot],
-    /// What each client had noted when this victim was dead.
+    /// The record of each client when this victim was dead.
     pub(crate) after: &'k [Slot],
 }
 
 impl Shelf {
-    /// The victim of `orders` is dead: looks at every backup that it began, and again at the one that was
+    /// Inspects every backup that the dead victim of `orders` began, and again the one that was
     /// kept.
     pub(crate) fn look(&mut self, orders: &Orders, known: &Known<'_>) -> Outcome<Counts> {
         let mut counts = Counts::default();
         if let Some((number, held)) = &self.kept {
             let found = restore(orders, *number).map_err(|e| format!("B4 backup {number}: {e}"))?;
             if found != *held {
-                return Err(format!("B4 backup {number} holds something else now").into());
+                return Err(format!("B4 backup {number} has other contents now").into());
             }
             counts.again += 1;
         }
@@ -98,7 +98,7 @@ impl Shelf {
     }
 }
 
-/// B2: what the backup holds.
+/// B2: returns the contents of the backup.
 fn whole(orders: &Orders, known: &Known<'_>, number: usize, begun: &Begun) -> Outcome<Contents> {
     let found = restore(orders, number).map_err(|error| format!("B2 backup {number}: {error}"))?;
     let mut expected = known.settled.clone();
@@ -120,11 +120,11 @@ fn whole(orders: &Orders, known: &Known<'_>, number: usize, begun: &Begun) -> Ou
     Ok(found)
 }
 
-/// B1 and B3: whether it may be refused, and whether it is, by everybody.
+/// B1 and B3: checks whether it may be refused, and whether every function refuses it.
 fn refused(orders: &Orders, number: usize, begun: &Begun, error: &foxton::Error) -> Outcome {
     let path = orders.backups().path(number);
     if begun.done {
-        return Err(format!("B1 backup {number} was done, and is refused: {error}").into());
+        return Err(format!("B1 backup {number} was done, but is refused: {error}").into());
     }
     let target = scratch(orders);
     let restored = backup::restore(&path, &target, None, &mut |_, _| {});
@@ -133,18 +133,23 @@ fn refused(orders: &Orders, number: usize, begun: &Begun, error: &foxton::Error)
         restored.map_or_else(|error| error.code(), |_| "restored"),
     ];
     if target.exists() {
-        return Err(format!("B3 something was made of backup {number}, which is none").into());
+        return Err(
+            format!("B3 a database was made of backup {number}, which is not whole").into(),
+        );
     }
     if holds_something(&path)? {
         answers.push(Database::open(&path).map_or_else(|error| error.code(), |_| "opened"));
     }
     match answers.iter().find(|answer| !CODES.contains(answer)) {
-        Some(answer) => Err(format!("B3 half a backup, {number}, is answered by {answer}").into()),
+        Some(answer) => {
+            Err(format!("B3 backup {number}, which is not whole, gives {answer}").into())
+        }
         None => Ok(()),
     }
 }
 
-/// Whether anything but the lock is in the directory. Where nothing is, a database may be made.
+/// True if anything but the lock is in the directory. A database may be made in a directory with
+/// nothing.
 fn holds_something(path: &Path) -> io::Result<bool> {
     match fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -157,7 +162,7 @@ fn holds_something(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Half a backup, of which there would soon be many: their device is small.
+/// Removes half a backup: there would soon be many, and their device is small.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -169,7 +174,7 @@ fn scratch(orders: &Orders) -> PathBuf {
     orders.folder.join("restored")
 }
 
-/// What the backup holds: restored, opened and read.
+/// Restores and opens the backup, and returns its contents.
 fn restore(orders: &Orders, number: usize) -> Outcome<Contents> {
     let target = scratch(orders);
     backup::restore(orders.backups().path(number), &target, None, &mut |_, _| {})?;

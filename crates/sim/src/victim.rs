@@ -1,6 +1,6 @@
-//! The process that is killed: clients that never stop, or that stop after so many transactions.
+//! The process that is killed: its clients run for ever, or a fixed number of transactions.
 //!
-//! A client's promise depends on its number, so that all three are tried against each other: of
+//! A client's promise depends on its number, so that all three promises run beside each other: of
 //! four clients two commit *sync*, one *buffered*, one with durability *none*.
 
 use crate::{
@@ -22,31 +22,33 @@ use std::{
     time::Duration,
 };
 
-/// What a victim is told to do.
+/// Orders to a victim.
 #[derive(Debug, Clone)]
 pub struct Orders {
-    /// Where the database and the notebook lie.
+    /// Folder of the database and the notebook.
     pub folder: PathBuf,
-    /// What decides every transaction.
+    /// Seed of every transaction.
     pub seed: u64,
-    /// How many clients run, each on a thread.
+    /// Number of clients, each on a thread.
     pub clients: u32,
-    /// Transactions of each; then the database is closed. [`u64::MAX`] to run until killed.
+    /// Number of transactions of each client; then the database is closed. [`u64::MAX`] to run
+    /// until killed.
     pub each: u64,
-    /// When the notebook is told of a commit.
+    /// When a commit is recorded in the notebook.
     pub honesty: Honesty,
-    /// Whether it takes backups meanwhile, and when it says that one is done.
+    /// Whether it takes backups meanwhile, and when it records one as done.
     pub backups: Option<Honesty>,
 }
 
-/// When a client notes that its commit was acknowledged.
+/// When a client records that its commit was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Honesty {
-    /// When it was.
+    /// After the acknowledgement.
     Honest,
-    /// Before it asks for it: a fault, planted to see that the check finds it.
+    /// Before it commits: an injected fault, to see that the check finds it.
     Early,
-    /// When it was; but nothing was ever synced for it. For power cuts, the same.
+    /// After the acknowledgement, but nothing was ever synced for it: an injected fault for power
+    /// cuts.
     Unsynced,
 }
 
@@ -65,21 +67,21 @@ impl Honesty {
     }
 }
 
-/// In the place of a name.
+/// In place of a name.
 const NO_BACKUPS: &str = "none";
 
 impl Orders {
-    /// Where the database lies.
+    /// Returns the path of the database.
     pub fn database(&self) -> PathBuf {
         self.folder.join("database")
     }
 
-    /// Where the notebook lies.
+    /// Returns the path of the notebook.
     pub fn notebook(&self) -> PathBuf {
         self.folder.join("notebook")
     }
 
-    /// Where backups and the list of them lie.
+    /// Returns where backups and their list are.
     pub fn backups(&self) -> Backups {
         Backups {
             database: self.database(),
@@ -88,7 +90,7 @@ impl Orders {
         }
     }
 
-    /// The arguments that say the same to another process.
+    /// Adds the arguments that give these orders to another process.
     pub fn give(&self, command: &mut Command) {
         command
             .arg(&self.folder)
@@ -99,7 +101,7 @@ impl Orders {
             .arg(self.backups.map_or(NO_BACKUPS, Honesty::name));
     }
 
-    /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are not those.
+    /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are others.
     pub fn take(mut arguments: impl Iterator<Item = OsString>) -> Option<Orders> {
         let folder = PathBuf::from(arguments.next()?);
         let mut text = || arguments.next()?.into_string().ok();
@@ -117,7 +119,7 @@ impl Orders {
     }
 }
 
-/// What a client's commits promise.
+/// Returns the durability of a client's commits.
 pub fn durability(client: u32) -> Durability {
     match client % 4 {
         2 => Durability::Buffered,
@@ -126,8 +128,8 @@ pub fn durability(client: u32) -> Durability {
     }
 }
 
-/// The options of every database here: everything small, and a lock manager, a latch, a victim
-/// policy and a distance of checkpoints that `seed` draws, since none of them may matter.
+/// Returns the options of every database here. Everything is small. `seed` draws a lock manager, a
+/// latch, a victim policy and a distance of checkpoints, because none of them may matter.
 pub fn options(seed: u64) -> Options {
     let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count;
     let mut options = Options::tiny();
@@ -135,20 +137,20 @@ pub fn options(seed: u64) -> Options {
     options.lock_inheritance = LockInheritance::ALL[draw(4, LockInheritance::ALL.len())];
     options.latch = LatchKind::PLAIN[draw(2, LatchKind::PLAIN.len())];
     options.lock_threads = draw(4, 2) == 1;
-    // Mostly as it is by default, since that is the harder.
+    // Mostly the default, because that is the harder case.
     options.early_release = draw(5, 4) != 0;
     options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];
-    // One after the other, now and then, or never.
+    // One checkpoint after the other, now and then, or never.
     options.checkpoint_log_bytes = [4 << 10, 16 << 10, u64::MAX][draw(6, 3)];
     options
 }
 
-/// Whether the tables of a victim with this `seed` have indexes: every second.
+/// True if the tables of a victim with this `seed` have indexes: every second.
 pub fn has_indexes(seed: u64) -> bool {
     mix(mix(seed) ^ 7).is_multiple_of(2)
 }
 
-/// [`options`], with the indexes of a victim that has some.
+/// Returns [`options`], with the indexes of a victim that has some.
 fn options_of_victims(seed: u64) -> Options {
     let mut options = options(seed);
     if has_indexes(seed) {
@@ -161,25 +163,26 @@ fn options_of_victims(seed: u64) -> Options {
 ///
 /// # Errors
 ///
-/// Whatever the database answers.
+/// Any error of the database.
 pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
     Database::open_with(path, options_of_victims(seed))
 }
 
-/// How a victim ends that was refused by its device and said so.
+/// Exit status of a victim whose device failed and that reported it.
 pub const REFUSED: i32 = 3;
 
-/// What a database may say when its device failed.
+/// Error codes of a database whose device failed.
 pub const DEVICE_CODES: [&str; 3] = ["io", "device_full", "poisoned"];
 
-/// As its first argument it makes a program that runs victims the victim.
+/// First argument with which a program becomes a victim.
 const FLAG: &str = "--victim";
 
-/// How to start this program as the victim. It must begin with [`taken`].
+/// Returns a function that makes the command to start this program as a victim. The program must
+/// begin with [`taken`].
 ///
 /// # Errors
 ///
-/// If this program does not know where it lies.
+/// If this program does not know its own path.
 pub fn of_myself() -> io::Result<impl Fn() -> Command> {
     let me = env::current_exe()?;
     Ok(move || {
@@ -189,15 +192,15 @@ pub fn of_myself() -> io::Result<impl Fn() -> Command> {
     })
 }
 
-/// If this process was started as [`of_myself`] says: carries out its orders, and says with which status
-/// it has to end.
+/// If this process was started as a victim ([`of_myself`]), carries out its orders and returns its
+/// exit status.
 pub fn taken() -> Option<i32> {
     let mut arguments = env::args_os().skip(1);
     (arguments.next()? == FLAG).then(|| carry_out(Orders::take(arguments)))
 }
 
-/// Carries out `orders`. The status with which the process has to end: 0, [`REFUSED`] if the device failed
-/// and the database said so, or 1 for everything else.
+/// Carries out `orders`. Returns the exit status: 0; [`REFUSED`] if the device failed and the
+/// database reported it; or 1 for everything else.
 pub fn carry_out(orders: Option<Orders>) -> i32 {
     let Some(orders) = orders else {
         eprintln!(
@@ -215,11 +218,11 @@ pub fn carry_out(orders: Option<Orders>) -> i32 {
     }
 }
 
-/// Runs until killed, or until every client has done what it was told to.
+/// Runs until killed, or until every client has run its transactions.
 ///
 /// # Errors
 ///
-/// Whatever goes wrong.
+/// Any error.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
     let mut options = options_of_victims(orders.seed);
