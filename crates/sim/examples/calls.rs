@@ -1,9 +1,9 @@
-//! A process that dies at its k-th system call, or is told that the call failed, with `strace`:
+//! Faults at the k-th system call, with `strace`:
 //! `cargo run --release -p foxton-sim --example calls`.
 //!
-//! For each call that a database makes to change or read its directory, for each kind of file, and for k
-//! from 1 up to where there are no more such calls: the victim is killed there; or the call fails with the
-//! errors that it may have, once and for ever. Then every commit is looked for.
+//! Every call that changes or reads a database directory is tested, for each kind of file, and for
+//! k from 1 until there are no more such calls. The victim is killed there, or the call fails with
+//! each error that it may have, once and for ever. Then every commit is looked for.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn main() -> Outcome {
     let seed: u64 = arguments.get("seed", 1)?;
     let kills_only = arguments.get("kills", "all".to_owned())? == "only";
     if let Err(why) = is_possible() {
-        return Err(format!("this needs strace, and leave to trace: {why}").into());
+        return Err(format!("this needs strace, and permission to trace: {why}").into());
     }
     let rig = Rig {
         folder: folder(arguments.find::<PathBuf>("folder")?)?,
@@ -64,7 +64,7 @@ fn main() -> Outcome {
                 eprintln!("the database is kept in {}", rig.folder.display());
             })?;
             ends[end as usize] += 1;
-            // Threads take their turns differently each time: one miss is not yet the end.
+            // Threads are scheduled differently each time: one miss is not yet the end.
             if end == End::Missed && nth > 6 {
                 break;
             }
@@ -74,10 +74,10 @@ fn main() -> Outcome {
     bar.finish_and_clear();
     let [killed, refused, went_on, missed] = ends;
     println!("killed                       {killed:>8}");
-    println!("refused, and said so         {refused:>8}");
-    println!("went on                      {went_on:>8}");
+    println!("failed, and reported it      {refused:>8}");
+    println!("continued                    {went_on:>8}");
     println!("made no such call            {missed:>8}");
-    println!("looked at                    {:>8}", summary.kills);
+    println!("checked                      {:>8}", summary.kills);
     println!("acknowledged commits, found  {:>8}", summary.acknowledged);
     println!("no acknowledged commit lost, no half transaction, all sums right, no panic, no hang");
     println!("took {:.0?}", start.elapsed());

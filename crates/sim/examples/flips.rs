@@ -1,7 +1,8 @@
-//! Harm at rest, as often as you like: `cargo run --release -p foxton-sim --example flips -- --count 1000000`.
+//! Damage at rest, any number of times:
+//! `cargo run --release -p foxton-sim --example flips -- --count 1000000`.
 //!
-//! Flips bits and bytes, zeroes and swaps sectors, cuts files short, puts foreign and stale ones in their
-//! place, opens what is left, and wants it refused or right. Nine of ten are single bits and bytes.
+//! Flips bits and bytes, zeroes and swaps sectors, cuts files short, and replaces files by foreign
+//! and stale ones. The result must be refused or right. Nine of ten are single bits and bytes.
 
 mod common;
 
@@ -24,7 +25,7 @@ Harms the files of a database at rest, opens them, and wants an error or the rig
   --each N      transactions in each database [30]
   --threads N   threads [2]";
 
-/// Databases are made anew after so many harms.
+/// A new database is made after this many damages.
 const OF_ONE: u64 = 20_000;
 
 fn main() -> Outcome {
@@ -34,7 +35,7 @@ fn main() -> Outcome {
     let threads: u64 = arguments.get("threads", 2)?;
     let bar = bar(count, "harmed")?;
     let start = Instant::now();
-    // By harm, and by answer.
+    // By damage, and by result.
     let tally: [[AtomicU64; 3]; Harm::ALL.len()] = Default::default();
     let work = |thread: u64| -> Outcome {
         let mut originals = Vec::new();

@@ -1,11 +1,13 @@
-//! A device that has no room, and one whose sync fails, for root: `cargo run --release -p foxton-sim --example full -- --cycles 20`.
+//! A device without space, and one whose sync fails, for root:
+//! `cargo run --release -p foxton-sim --example full -- --cycles 20`.
 //!
-//! *No room*: a small ext4 is filled, and a load runs on what is left until it is refused. Then room is
-//! made, the database is opened again, and everything acknowledged is there.
+//! *No space*: a small ext4 is filled, and a load runs in the rest until it is refused. Then space
+//! is freed, the database is opened again, and everything acknowledged is there.
 //!
-//! *A failed sync*: an ext4 whose image is larger than the memory file system that it lies in. Writes are
-//! taken, and the sync fails; a second one would succeed, and the data would be gone. The database must
-//! say that it is over and stay so. Then the memory file system grows, and the same is looked for.
+//! *A failed sync*: an ext4 whose image is larger than the memory file system that holds it. Writes
+//! succeed, and the sync fails. A second sync would succeed, and the data would be gone. The
+//! database must report its failure and keep doing so. Then the memory file system grows, and
+//! everything acknowledged must be there.
 
 mod common;
 
@@ -27,7 +29,7 @@ Fills file systems, and has the sync of one fail, under a load; then looks for e
 const SCALE: Scale = Scale::SMALL;
 const PADDING: Table<u64, [u8]> = Table::new("padding");
 const PADDING_BYTES: usize = 60_000;
-/// What a database may say when its device has no room, or failed.
+/// Error codes of a database whose device has no space, or failed.
 const CODES: [&str; 3] = ["io", "device_full", "poisoned"];
 
 fn open(place: &Path) -> foxton::Result<Database> {
@@ -54,29 +56,29 @@ fn until_it_fails(db: &Database, seed: u64, expected: &mut Expectations) -> Erro
     work().expect_err("it ends by failing only")
 }
 
-/// A load that fails, and what the database then says.
+/// Runs a load that fails, and returns what the database then reports.
 fn fail(place: &Path, seed: u64, expected: &mut Expectations) -> Outcome<String> {
     let db = open(place)?;
     let mut reader = db.begin()?;
-    // A key that the load does not come to: it would wait for the reader.
+    // A key that the load does not use, because the load would wait for the reader.
     let before = reader.get(&PADDING, &u64::MAX)?;
     let error = until_it_fails(&db, seed, expected);
     if !CODES.contains(&error.code()) {
-        return Err(format!("it says {}: {error}", error.code()).into());
+        return Err(format!("the error is {}: {error}", error.code()).into());
     }
     if reader.get(&PADDING, &u64::MAX)? != before {
-        return Err("who was reading reads something else".into());
+        return Err("an open reader reads another value".into());
     }
     for _ in 0..3 {
         match db.begin() {
             Err(over) if CODES.contains(&over.code()) => {}
-            other => return Err(format!("it goes on after {error}: {other:?}").into()),
+            other => return Err(format!("it continues after {error}: {other:?}").into()),
         }
     }
     Ok(error.to_string())
 }
 
-/// Opens what is left and looks for everything.
+/// Opens the rest and checks everything.
 fn look(place: &Path, seed: u64, expected: &mut Expectations) -> Outcome {
     let db = open(place)?;
     let found = load::read(&db)?;
@@ -125,14 +127,14 @@ fn main() -> Outcome {
     let mut said = [String::new(), String::new()];
     for cycle in 0..cycles {
         said[0] = no_room(&folder, seed + cycle)
-            .map_err(|error| format!("no room, cycle {cycle}: {error}"))?;
+            .map_err(|error| format!("no space, cycle {cycle}: {error}"))?;
         bar.inc(1);
         said[1] = failed_sync(&folder, seed + cycle)
             .map_err(|error| format!("failed sync, cycle {cycle}: {error}"))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    println!("{cycles} times no room, the last: {}", said[0]);
+    println!("{cycles} times no space, the last: {}", said[0]);
     println!("{cycles} times a sync that failed, the last: {}", said[1]);
     println!("no acknowledged commit lost; took {:.0?}", start.elapsed());
     Ok(fs::remove_dir_all(&folder)?)

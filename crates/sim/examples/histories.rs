@@ -1,9 +1,11 @@
-//! Histories as long as you like, each judged twice: `cargo run --release -p foxton-sim --example histories`.
+//! Histories of any length, each checked twice:
+//! `cargo run --release -p foxton-sim --example histories`.
 //!
-//! Random transactions of 1 to 64 threads, or of as many as `--threads` says, on few keys, on some and on many, over every lock manager, each a
-//! replay of all that committed and a graph of who depends on whom. Serializable unless told otherwise, and
-//! then nothing may be found; at weaker levels nothing that the level forbids; of all levels side by side
-//! nothing that was not promised. Half of it on a table with two indexes.
+//! Random transactions of 1 to 64 threads, or of as many as `--threads` says, on few keys, on some
+//! and on many, with every lock manager. Each history gets a replay of all that committed, and a
+//! graph of dependencies. The level is serializable by default, and then nothing may be found. At
+//! weaker levels nothing may be found that the level forbids; of all levels side by side, nothing
+//! that breaks a promise. Half of the runs use a table with two indexes.
 
 mod common;
 
@@ -30,11 +32,11 @@ Histories of random transactions, replayed and searched for circles.
   --round N         transactions judged at once, at most [50000]";
 
 const THREADS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// For which a transaction may wait for a lock: far longer than any machine needs.
+/// Longest wait for a lock: far longer than any machine needs.
 const LONGEST: Duration = Duration::from_secs(600);
 const KEYS: [u64; 3] = [8, 200, 20_000];
 
-/// What one manager came to.
+/// Counts of one manager.
 #[derive(Default)]
 struct Sum {
     committed: u64,
@@ -44,7 +46,7 @@ struct Sum {
     anomalies: BTreeMap<Name, u64>,
 }
 
-/// One for all, or each its own.
+/// One level for all transactions, or each its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     All(Isolation),
@@ -71,7 +73,7 @@ impl Display for Level {
     }
 }
 
-/// One manager with so many threads on so many keys.
+/// One manager with a number of threads and of keys.
 struct Setting {
     level: Level,
     indexed: bool,
@@ -92,7 +94,7 @@ impl Setting {
             declare(&mut options);
         }
         options.durability = Durability::None;
-        // Who waits so long has been forgotten, and not only kept from the processor by others.
+        // A thread that waits this long has been forgotten; it was not only descheduled.
         options.lock_wait = LONGEST;
         Database::in_memory(options)
     }
@@ -110,7 +112,7 @@ impl Setting {
         format!("{level}, {manager}, {threads} threads, {keys} keys{indexed}, seed {seed}")
     }
 
-    /// Commits `count` transactions in rounds of `most`, and judges each round.
+    /// Commits `count` transactions in rounds of `most`, and checks each round.
     fn run(&self, count: u64, most: u64, sum: &mut Sum, bar: &ProgressBar) -> Outcome {
         let db = self.open()?;
         let mut start = BTreeMap::new();
@@ -138,7 +140,7 @@ impl Setting {
             if let Level::Mixed | Level::All(Isolation::Serializable) = self.level {
                 let end = replay(&ran.history).map_err(|anomaly| wrong(&anomaly))?;
                 if end != ran.end {
-                    return Err(wrong(&"the rows at the end are others").into());
+                    return Err(wrong(&"the rows at the end are wrong").into());
                 }
             }
             let findings = match self.level {

@@ -1,8 +1,9 @@
-//! Simulated power cuts, as many as you like: `cargo run --release -p foxton-sim --example images -- --count 500000`.
+//! Simulated power cuts, any number:
+//! `cargo run --release -p foxton-sim --example images -- --count 500000`.
 //!
-//! Records runs of the load, cuts each after every change it made to its directory, damages what was not
-//! synced in every way a disk knows, opens what is left, compares it with what was acknowledged and with
-//! what others were shown, and cuts the restart, too.
+//! Records runs of the load and cuts each after every change that it made to its directory. Damages
+//! unsynced bytes in every way that a disk may, and opens the result. Compares it with what was
+//! acknowledged and with what others were shown, and cuts the restart, too.
 
 mod common;
 
@@ -33,7 +34,7 @@ fn main() -> Outcome {
     let start = Instant::now();
     let (next, sum) = (AtomicU64::new(first), Mutex::new([0; 3]));
     let work = || -> Outcome {
-        // Relaxed: seeds are handed out, and lead to no memory.
+        // Relaxed: the counter only distributes seeds, and leads to no memory.
         while bar.position() < count {
             let seed = next.fetch_add(1, Relaxed);
             let run = record(seed, clients, each, Honesty::Honest)?;

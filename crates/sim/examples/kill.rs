@@ -1,7 +1,8 @@
-//! Kill and restart, as often as you like: `cargo run --release -p foxton-sim --example kill -- --cycles 1000`.
+//! Kill and restart, any number of times:
+//! `cargo run --release -p foxton-sim --example kill -- --cycles 1000`.
 //!
 //! Each cycle kills a process that runs a TPC-B-like load on eight threads, opens its database and
-//! looks for every commit it was told of. `--help` lists the other arguments.
+//! looks for every acknowledged commit. `--help` lists the other arguments.
 
 mod common;
 
@@ -42,7 +43,7 @@ fn main() -> Outcome {
     let cycles: u64 = arguments.get("cycles", 100)?;
     let seed: u64 = arguments.get("seed", u64::from(std::process::id()))?;
     let folder: Option<PathBuf> = arguments.find("folder")?;
-    // Inside the one that was named: what else is there is not ours to remove.
+    // Inside the named folder, because other files in it must not be removed.
     let folder = folder
         .unwrap_or_else(env::temp_dir)
         .join(format!("foxton-kill-{}", std::process::id()));

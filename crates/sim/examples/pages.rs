@@ -1,9 +1,10 @@
 //! Simulated power cuts of pages that are larger than memory:
 //! `cargo run --release -p foxton-sim --example pages -- --count 100000`.
 //!
-//! Records runs of random transactions, cuts each after every change it made to its directory, damages what was not
-//! synced, restarts what is left, compares it with what was committed, cuts the restart, and the restart of
-//! that. Some image that was left of a run is where the next one begins.
+//! Records runs of random transactions and cuts each after every change that it made to its
+//! directory. Damages unsynced bytes, restarts the result, and compares it with what was committed.
+//! Cuts the restart, and the restart of that. The next run begins on some image that was left of a
+//! run.
 
 mod common;
 
@@ -39,12 +40,13 @@ fn main() -> Outcome {
     let start = Instant::now();
     let (next, sum) = (AtomicU64::new(first), Mutex::new(Tally::default()));
     let work = || -> Outcome {
-        // Relaxed: seeds are handed out, and lead to no memory.
+        // Relaxed: the counter only distributes seeds, and leads to no memory.
         while bar.position() < count {
             let seed = next.fetch_add(1, Relaxed);
             let mut tally = Tally::default();
             let (mut device, mut contents) = (FaultDevice::new(), Contents::new());
-            // A page is of one size in all generations, and so is every draw from the seed that shapes it.
+            // A page has one size in all generations, and so have all values drawn from the seed
+            // that shape it.
             for generation in 0..generations {
                 let seed = seed + generation * GENERATION;
                 let setting = Setting {
@@ -63,8 +65,8 @@ fn main() -> Outcome {
                     break;
                 };
                 if found.is_empty() && setting.is_limited() {
-                    // It was cut off while it loaded. What it left has no room for another load: that is right, and no
-                    // run to go on with.
+                    // The run was cut off while it loaded. The rest has no space for another load,
+                    // which is right, so no run can continue it.
                     break;
                 }
                 (device, contents) = (FaultDevice::holding(&image), found);
@@ -89,11 +91,11 @@ fn main() -> Outcome {
     println!("  of restarts that were cut        {:>10}", sum.images[1]);
     println!("  of restarts of such restarts     {:>10}", sum.images[2]);
     println!("changes made again                 {:>10}", sum.redone);
-    println!("transactions taken back            {:>10}", sum.losers);
-    println!("changes taken back                 {:>10}", sum.undone);
+    println!("transactions undone                {:>10}", sum.losers);
+    println!("changes undone                     {:>10}", sum.undone);
     println!("logs read from their beginning     {:>10}", sum.audited);
     println!("runs                               {runs:>10}");
-    println!("nothing acknowledged is lost, nothing else is left, nothing is taken back twice");
+    println!("nothing acknowledged is lost, nothing else is left, nothing is undone twice");
     println!(
         "seeds {first} to {}, took {:.0?}",
         first + runs - 1,
@@ -102,5 +104,5 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// A multiple of all that a setting draws from its seed by remainders.
+/// A multiple of all divisors by which a setting draws from its seed.
 const GENERATION: u64 = 30_000_000;

@@ -1,8 +1,9 @@
-//! Real power cuts of a real file system, for root: `cargo run --release -p foxton-sim --example power -- --fs ext4 --count 5000`.
+//! Real power cuts of a real file system, for root:
+//! `cargo run --release -p foxton-sim --example power -- --fs ext4 --count 5000`.
 //!
-//! As the example `kill`, on ext4 or XFS in a file; when the process is dead the file system is shut down
-//! without writing anything more, mounted again, and looked at. `--sync no` is the control: the process
-//! then acknowledges *sync* commits that it never synced, and some must be found missing.
+//! As the example `kill`, on ext4 or XFS in a file. When the process is dead, the file system is
+//! shut down without writing anything more, mounted again, and checked. `--sync no` is the control:
+//! the process then acknowledges *sync* commits that it never synced, and some must be missing.
 
 mod common;
 
@@ -49,7 +50,7 @@ fn main() -> Outcome {
     let is_control = arguments.get("sync", "yes".to_owned())? == "no";
     let name = format!("foxton-power-{}", std::process::id());
     let folder: Option<PathBuf> = arguments.find("folder")?;
-    // Inside the one that was named: what else is there is not ours to remove.
+    // Inside the named folder, because other files in it must not be removed.
     let folder = folder.unwrap_or_else(env::temp_dir).join(name);
     fs::create_dir_all(&folder)?;
     if let Err(why) = PowerCut::is_possible(system, &folder) {
@@ -91,11 +92,11 @@ fn main() -> Outcome {
             Ok(())
         }
         (true, Err(failure)) if failure.faults.iter().all(|fault| fault.starts_with("I1")) => {
-            println!("without syncs commits are lost, and it is noticed: {failure}");
+            println!("without syncs commits are lost, and this is found: {failure}");
             Ok(())
         }
         (true, Ok(_)) => {
-            Err("nothing was synced, and nothing was lost: these are no power cuts".into())
+            Err("nothing was synced, but nothing was lost: these are no power cuts".into())
         }
         (_, Err(failure)) => Err(failure.into()),
     };

@@ -1,7 +1,7 @@
-//! A process killed while it takes backups leaves whole ones and such as are refused, and a whole database.
+//! Backups of a process that is killed: each is whole or refused, and the database is whole.
 //!
-//! The quick form of `examples/kill.rs --backups yes`, and the proof that it can fail: a victim that says a
-//! backup is done before it is, is found out.
+//! The quick form of `examples/kill.rs --backups yes`, and the proof that it can fail: a victim
+//! that records a backup as done too early is found.
 
 use foxton_sim::{
     ground::Firm,
@@ -39,7 +39,7 @@ fn a_backup_that_is_said_to_be_done_before_it_is_is_found_out() {
         backups: Some(Honesty::Early),
         ..Plan::new(1_000, 6)
     };
-    let failure = kills("lie", &plan).expect_err("nobody noticed");
+    let failure = kills("lie", &plan).expect_err("the check must find the fault");
     assert!(
         failure.faults.iter().all(|fault| fault.starts_with("B1")),
         "{failure}"

@@ -1,7 +1,8 @@
-//! A process killed at a chosen system call has kept what it promised, and one whose call fails says so.
+//! Faults at chosen system calls: a killed process has kept its promises, and one whose call fails
+//! reports it.
 //!
-//! The quick form of `examples/calls.rs`, and the proof that it can fail. Both need `strace`; where there is
-//! none, or no leave to trace, they say so and show nothing.
+//! The quick form of `examples/calls.rs`, and the proof that it can fail. Both need `strace`. Where
+//! there is none, or tracing is not allowed, they print that and test nothing.
 #![cfg(target_os = "linux")]
 
 use foxton_sim::{
@@ -11,10 +12,10 @@ use foxton_sim::{
 };
 use std::{fs, process::Command};
 
-/// Plays each aim once, at its `nth` call, and says how each ended.
+/// Runs each aim once, at its `nth` call, and returns how each ended.
 fn play(name: &str, honesty: Honesty, aims: &[(Aim, u64)]) -> Option<Vec<Result<End, String>>> {
     if let Err(why) = is_possible() {
-        println!("nothing is shown: {why}");
+        println!("nothing is tested: {why}");
         return None;
     }
     let place = std::env::temp_dir().join(format!("foxton-{name}-{}", std::process::id()));
@@ -36,7 +37,7 @@ fn play(name: &str, honesty: Honesty, aims: &[(Aim, u64)]) -> Option<Vec<Result<
     Some(ends)
 }
 
-/// A seed whose options have a checkpoint follow every few transactions.
+/// Returns a seed whose options make a checkpoint every few transactions.
 fn with_checkpoints() -> u64 {
     let often = |&seed: &u64| options(seed).checkpoint_log_bytes == 4 << 10;
     (0..).find(often).expect("one of three is")
@@ -86,11 +87,12 @@ fn a_call_that_fails_is_told_or_borne_and_no_acknowledged_commit_is_lost() {
     assert!(refused >= 3, "only {refused} were refused");
 }
 
-/// A directory that was made by hand, or by somebody who was killed right behind it, has a name that may not be durable.
+/// A directory may have a name that is not durable: if it was made by hand, or by a process that
+/// was killed right after.
 #[test]
 fn a_directory_has_a_durable_name_before_it_has_a_lock_whoever_made_it() {
     if let Err(why) = is_possible() {
-        println!("nothing is shown: {why}");
+        println!("nothing is tested: {why}");
         return;
     }
     let place = std::env::temp_dir().join(format!("foxton-calls-name-{}", std::process::id()));

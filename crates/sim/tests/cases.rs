@@ -1,10 +1,11 @@
-//! The anomalies of the literature and of Hermitage, and those it lacks (`tests/cases`), played in every order of
-//! their steps, at every level, over every lock manager; where there are very many orders, so many drawn at
-//! random.
+//! The anomalies of the literature and of Hermitage, and more (`tests/cases`), run in every order
+//! of their steps, at every level, with every lock manager. Where there are very many orders, a
+//! random sample is run.
 //!
-//! At serializable every outcome is that of some serial order. What a case says must never be is not seen from
-//! its level on, and is seen at the next weaker one. A failure names the case, the level, the manager and the
-//! order, which replays it: who is next, step by step.
+//! At serializable every outcome is that of some serial order. An outcome that a case says must
+//! never happen is not seen from its level on, and is seen at the next weaker one. A failure prints
+//! the case, the level, the manager and the order, which replays it: whose step is next, step by
+//! step.
 
 use foxton::{Isolation, LockInheritance, LockManagerKind, Options};
 use foxton_sim::case::{Case, Outcome, Stage, count, each, is_serial, sample};
@@ -30,14 +31,14 @@ fn options(manager: LockManagerKind, inherit: LockInheritance) -> Options {
     options
 }
 
-/// Weaker ones are less.
+/// Returns a number that is smaller for weaker levels.
 fn strength(level: Isolation) -> usize {
     let weaker = Isolation::ALL.iter().rev();
     weaker.take_while(|&&other| other != level).count()
 }
 
-/// Plays `case` in all orders, or in `most` of them, by those who look at once when they are woken or by sleepers, and
-/// says how often each of its rules was broken.
+/// Runs `case` in all orders, or in `most` of them, with sessions that look at once when they are
+/// woken or with sleepers. Returns how often each of its rules was broken.
 fn play(
     case: &Case,
     (stage, asleep): (&Stage, bool),
@@ -67,11 +68,11 @@ fn play(
     seen
 }
 
-/// Plays every case at every level over every manager, in all orders or in `most`.
+/// Runs every case at every level with every manager, in all orders or in `most`.
 fn play_all(most: u64) {
     let (mut plays, mut rules) = (0, 0);
     for (name, case) in cases() {
-        assert!(!case.never.is_empty(), "{name} says nothing");
+        assert!(!case.never.is_empty(), "{name} has no rule");
         for level in Isolation::ALL {
             let mut seen = vec![0; case.never.len()];
             for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
@@ -86,7 +87,7 @@ fn play_all(most: u64) {
                     let forbidden = forbidden.map(|never| format!("{:?}", never.text));
                     forbidden.or(not_serial.then(|| "no serial order".to_owned()))
                 };
-                // Only this one cares who sleeps.
+                // Only this manager distinguishes sleeping waiters.
                 let lends = manager == LockManagerKind::Direct;
                 for asleep in [false, true].into_iter().take(1 + usize::from(lends)) {
                     let played = play(&case, (&stage, asleep), (most, seed), wrong);
@@ -100,7 +101,7 @@ fn play_all(most: u64) {
                 if strength(level) + 1 == strength(never.from) {
                     assert!(
                         seen > 0,
-                        "{name}: {level} lets {:?} through, and it is not seen",
+                        "{name}: {level} allows {:?}, but it is not seen",
                         never.text
                     );
                     rules += 1;
@@ -108,7 +109,7 @@ fn play_all(most: u64) {
             }
         }
     }
-    println!("{plays} plays; {rules} rules seen broken one level below their own");
+    println!("{plays} runs; {rules} rules seen broken one level below their own");
 }
 
 #[test]

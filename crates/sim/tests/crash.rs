@@ -1,6 +1,6 @@
-//! After a power cut at any moment, whatever it did to what was not synced, a restart finds what was
-//! promised: and the check finds out who promises too much. The long form, a hundred thousand images:
-//! `cargo test --release -p foxton-sim --test crash -- --ignored`.
+//! Power cuts at any moment, with any damage to unsynced bytes: a restart finds everything that was
+//! promised, and the check finds promises that were not kept. The long form, with a hundred
+//! thousand images: `cargo test --release -p foxton-sim --test crash -- --ignored`.
 
 use std::ops::RangeInclusive;
 

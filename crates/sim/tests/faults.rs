@@ -1,9 +1,9 @@
 //! A device that fails: every call of a load, at its n-th time, once and for ever.
 //!
-//! Whatever fails, the database answers with a typed error and never panics; transactions that
-//! were open may read on; and, opened again on what the device kept, it has every commit that it
-//! acknowledged and no half of any other. The n goes up until nothing fails any more, so that no
-//! call is left out.
+//! After every failure the database returns a typed error and never panics, and open transactions
+//! may still read. Opened again on what the device kept, it has every commit that it acknowledged
+//! and no half of any other. The n goes up until nothing fails any more, so that no call is left
+//! out.
 
 use foxton::{Database, Durability, Error, Table};
 use foxton_log::device::{
@@ -29,10 +29,10 @@ const COUNT: u64 = 40;
 /// Written every fourth time, so that several segments fill.
 const PADDING: Table<u64, [u8]> = Table::new("padding");
 
-/// What a database may say when its device fails.
+/// Error codes of a database whose device fails.
 const CODES: [&str; 3] = ["io", "device_full", "poisoned"];
 
-/// Runs the load until something fails. Gives the database, if it opened, and the last error.
+/// Runs the load until something fails. Returns the database, if it opened, and the last error.
 fn run(device: &FaultDevice, expected: &mut Expectations) -> (Option<Database>, Option<Error>) {
     let db = match open(device.clone(), SEED) {
         Ok(db) => db,
@@ -58,7 +58,7 @@ fn run(device: &FaultDevice, expected: &mut Expectations) -> (Option<Database>, 
     (Some(db), done.err())
 }
 
-/// Checks what a restart finds on `device`.
+/// Checks the result of a restart on `device`.
 fn found(device: impl Device + 'static, expected: &Expectations) -> Contents {
     let db = open(device, SEED).unwrap_or_else(|error| panic!("{expected:?}\n{error}"));
     let found = load::read(&db).expect("a database that opened can be read");
@@ -66,14 +66,14 @@ fn found(device: impl Device + 'static, expected: &Expectations) -> Contents {
     found
 }
 
-/// A directory, and what is in it.
+/// A directory, and its contents.
 struct Before {
     device: FaultDevice,
     expected: Expectations,
 }
 
 impl Before {
-    /// Nothing.
+    /// Returns an empty directory.
     fn empty() -> Before {
         Before {
             device: FaultDevice::new(),
@@ -81,7 +81,7 @@ impl Before {
         }
     }
 
-    /// A database in several segments, whose process ended without closing it.
+    /// Returns a database in several segments, whose process ended without closing it.
     fn abandoned() -> Before {
         let Before {
             device,
@@ -94,7 +94,7 @@ impl Before {
     }
 }
 
-/// One scenario. Says whether the fault came.
+/// Runs one scenario. Returns true if the fault happened.
 fn fail(before: &Before, call: Call, nth: u64, times: Times, kind: io::ErrorKind) -> bool {
     let mut expected = before.expected.clone();
     let device = FaultDevice::holding(&before.device.crash(Damage::KeepAll, 0));
@@ -109,7 +109,7 @@ fn fail(before: &Before, call: Call, nth: u64, times: Times, kind: io::ErrorKind
         assert!(!error.is_retryable(), "{call:?} {nth}: {error}");
     }
     if let (Some(db), Some(_)) = (&db, &error) {
-        // It is over, and says so, again and again.
+        // The database has failed, and says so every time.
         for _ in 0..3 {
             let error = load::run(db, SEED, (9, 1), SCALE, Durability::Sync).unwrap_err();
             assert!(CODES.contains(&error.code()), "{call:?} {nth}: {error}");
@@ -126,8 +126,8 @@ fn fail(before: &Before, call: Call, nth: u64, times: Times, kind: io::ErrorKind
     ] {
         found(device.crash(damage, nth), &expected);
     }
-    // The same directory, opened again without a power cut: the page cache shows more than the
-    // disk has, and what is found there must have been made durable before anybody sees it.
+    // The same directory is opened again without a power cut. The page cache shows more than the
+    // disk has, and whatever is found there must be made durable before any reader sees it.
     let seen = found(device.clone(), &expected);
     expected.settle(&seen);
     found(device.crash(Damage::DropAll, nth), &expected);
@@ -144,13 +144,13 @@ fn fail_everywhere(call: Call, kind: io::ErrorKind) {
             failed += count;
         }
     }
-    // Nothing is read back or removed where a log is only begun, or gone on with.
+    // A log that is only begun or continued reads or removes nothing.
     let seldom = matches!(call, Call::Read | Call::Remove);
     assert!(failed > 0 || seldom, "the load makes no call {call:?}");
 }
 
 #[test]
-fn every_write_fails_for_want_of_room() {
+fn every_write_fails_for_lack_of_space() {
     fail_everywhere(Call::Write, io::ErrorKind::StorageFull);
 }
 
@@ -160,7 +160,7 @@ fn every_sync_fails() {
 }
 
 #[test]
-fn every_reservation_of_room_fails() {
+fn every_reservation_of_space_fails() {
     fail_everywhere(Call::Allocate, io::ErrorKind::StorageFull);
 }
 
@@ -176,7 +176,7 @@ fn every_other_call_fails() {
 const ROWS: Table<u64, u64> = Table::new("rows");
 
 #[test]
-fn who_is_reading_when_the_device_fails_reads_on() {
+fn an_open_reader_reads_on_when_the_device_fails() {
     let device = FaultDevice::new();
     let db = open(device.clone(), SEED).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &1).and(tx.put(&ROWS, &2, &2)))
@@ -194,7 +194,7 @@ fn who_is_reading_when_the_device_fails_reads_on() {
 }
 
 #[test]
-fn nobody_is_told_for_sure_what_a_failed_commit_wrote() {
+fn a_reader_of_a_failed_commit_is_not_acknowledged() {
     let device = FaultDevice::new();
     let db = open(device.clone(), SEED).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &1)).unwrap();
@@ -219,11 +219,11 @@ fn nobody_is_told_for_sure_what_a_failed_commit_wrote() {
     assert_eq!(kept, Some(1));
     assert!(
         committed.is_err() || seen.is_err() || seen.unwrap() == kept,
-        "it read, and committed, what is not there after a restart"
+        "it read, and committed, values that are not there after a restart"
     );
 }
 
-/// A device that says it synced a file, and does so only every second time.
+/// A device that reports every sync of a file as done, but does only every second one.
 #[derive(Debug, Clone)]
 struct Forgetful(FaultDevice);
 

@@ -1,5 +1,5 @@
-//! A database whose bytes were harmed at rest is refused, or is what it was. The long form, a million times:
-//! `cargo run --release -p foxton-sim --example flips -- --count 1000000`.
+//! Damage at rest: a database with changed bytes is refused, or has its right contents. The long
+//! form, a million times: `cargo run --release -p foxton-sim --example flips -- --count 1000000`.
 
 use foxton_sim::flip::{Answer, Harm, Original};
 

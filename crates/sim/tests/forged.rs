@@ -1,4 +1,4 @@
-//! Files that somebody has changed and whose checks somebody has made right again.
+//! Files that were changed and whose checksums were made right again.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use foxton_log::device::memory::MemoryDevice;
 use foxton_sim::mend::{Files, mend};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
-/// So many that there are several blocks.
+/// Enough rows for several blocks.
 const COUNT: u64 = 4_000;
 
 fn options() -> Options {
@@ -16,7 +16,7 @@ fn options() -> Options {
     options
 }
 
-/// A closed database with one layer.
+/// Returns the files of a closed database with one layer.
 fn files() -> Files {
     let device = Arc::new(MemoryDevice::new());
     let db = Database::open_on(device.clone(), options()).unwrap();
@@ -41,8 +41,8 @@ fn open(files: &Files) -> foxton::Result<usize> {
     Ok(rows.len())
 }
 
-/// Two rows of a layer change places. What is read in ranges would pass over some of them, and what reads them
-/// one by one would not.
+/// Two rows of a layer are swapped. Reads of ranges would skip some rows then, and single reads
+/// would not.
 #[test]
 fn rows_out_of_order_are_refused() {
     let whole = files();
@@ -60,7 +60,7 @@ fn rows_out_of_order_are_refused() {
     }
 }
 
-/// Where in a layer a key stands.
+/// Returns the position of a key in a layer.
 fn place(bytes: &[u8], key: u64) -> usize {
     let key = key.to_be_bytes();
     let mut found = bytes.windows(8).enumerate();

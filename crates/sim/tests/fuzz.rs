@@ -1,5 +1,5 @@
-//! What fuzzers call, called: with what is kept in `fuzz/corpus`, with that changed at random, and with
-//! bytes drawn at random, about a second of each. `FOXTON_FUZZ=60` draws so many times as many.
+//! The entries for fuzzers, called with the files in `fuzz/corpus`, with random changes of these,
+//! and with random bytes, for about a second each. `FOXTON_FUZZ=60` runs 60 times as many.
 
 use foxton_sim::{
     fuzz::{Whole, log, mending_changes, picture},
@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-/// Calls `entry` with what is kept of `target`, and then with bytes drawn from `count` seeds.
+/// Calls `entry` with the corpus of `target`, and then with bytes drawn from `count` seeds.
 fn feed(target: &str, count: u64, entry: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -25,7 +25,7 @@ fn feed(target: &str, count: u64, entry: impl Fn(&[u8])) {
         .iter()
         .map(|path| fs::read(path).expect("a file of ours"))
         .collect();
-    assert!(!kept.is_empty(), "nothing is kept of {target}");
+    assert!(!kept.is_empty(), "the corpus of {target} is empty");
     let call = |bytes: &[u8]| {
         let called = catch_unwind(AssertUnwindSafe(|| entry(bytes)));
         assert!(called.is_ok(), "{target}: {bytes:?}");
@@ -38,7 +38,7 @@ fn feed(target: &str, count: u64, entry: impl Fn(&[u8])) {
     println!("{target}: {} kept, {} drawn", kept.len(), count * times);
 }
 
-/// One that is kept, with a few bytes changed; or bytes of which nothing is known.
+/// Returns a file of the corpus with a few bytes changed, or random bytes.
 fn drawn(seed: u64, kept: &[Vec<u8>]) -> Vec<u8> {
     let mut draw = seed;
     let mut next = |below: usize| {

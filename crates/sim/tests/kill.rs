@@ -1,7 +1,7 @@
-//! A process killed at a random moment has kept what it promised.
+//! A process that is killed at a random moment has kept its promises.
 //!
-//! The quick form of `examples/kill.rs`, and the proof that it can fail: a victim that notes its
-//! commits before they are acknowledged is found out.
+//! The quick form of `examples/kill.rs`, and the proof that it can fail: a victim that records its
+//! commits before they are acknowledged is found.
 
 use foxton_sim::{
     ground::Firm,
@@ -33,9 +33,10 @@ fn killed_25_times_no_acknowledged_commit_is_lost_and_none_is_half_there() {
     println!("{summary}");
     assert!(
         summary.acknowledged > 25,
-        "the victims did not get to work:\n{summary}"
+        "the victims ran no transactions:\n{summary}"
     );
-    // Of the three databases of this seed the first two have indexes, and each is opened twice after a kill.
+    // Of the three databases of this seed the first two have indexes, and each is opened twice
+    // after a kill.
     assert_eq!(summary.indexed_opens, 48, "{summary}");
     fs::remove_dir_all(folder).expect("the folder is ours");
 }

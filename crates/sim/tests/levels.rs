@@ -1,9 +1,9 @@
-//! Each isolation level lets through what it says it does, and no more: over every lock manager, what the graph
-//! finds in histories of many threads.
+//! Each isolation level allows the anomalies that it names, and no more: by the graph of histories
+//! of many threads, with every lock manager.
 //!
-//! That it finds all of it shows that the level is no stronger than it says, and that the graph sees. What is to be seen is
-//! seen in nearly each run of a level that admits it (printed; the seldomest in 16 of 20), and up to 400 are looked at; the cases show the
-//! same in schedules that are played.
+//! If all of them are found, the level is no stronger than it says, and the graph sees them. Nearly
+//! every run of a level that allows an anomaly shows it (the counts are printed), and up to 400
+//! runs are made. The cases show the same in fixed schedules.
 
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
@@ -13,8 +13,9 @@ use foxton_sim::replay::replay;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Everything that is found at `level` within so many rounds over each manager, or until all that is
-/// expected has been; in how many runs each was, and how many there were.
+/// Returns every anomaly found at `level` within this many rounds with each manager, or until all
+/// that are expected have been found. Also returns in how many runs each was found, and how many
+/// runs there were.
 fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
     let (mut found, mut runs) = (BTreeMap::new(), 0);
     let mut wanted = expected(level);
@@ -57,14 +58,15 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
     (found, runs)
 }
 
-/// Whatever the others are: what was promised to each transaction is so, by the order of commits and by the graph.
+/// Each transaction has what its level promises, by the order of commits and by the graph, whatever
+/// the levels of the others are.
 #[test]
 fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
         let mut options = Options::tiny();
         (options.lock_manager, options.lock_threads) = (manager, true);
         options.durability = Durability::None;
-        // However slow the machine is, a wait as long as this is one that nobody ends.
+        // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         declare(&mut options);
         let db = Database::in_memory(options).unwrap();

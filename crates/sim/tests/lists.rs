@@ -1,8 +1,8 @@
-//! An independent judge: histories of lists that are appended to, looked at by `adya`, which knows nothing of
-//! locks, of the log or of our own graph.
+//! An independent checker: histories of lists that are appended to, checked by `adya`, which knows
+//! nothing of locks, of the log or of our own graph.
 //!
-//! A value is a list, and appending to it reads and writes it whole, so each read shows all appends before
-//! it in order. The judge takes the order of versions from that alone.
+//! A value is a list, and appending to it reads and writes it whole. So each read shows all appends
+//! before it in order, and the checker derives the order of versions from that alone.
 
 use adya::history::{Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Report, Valid, Workload, check};
@@ -22,13 +22,13 @@ enum Appends {
     ForUpdate,
 }
 
-/// One read or append, with what it saw.
+/// A read or append, with the list that it saw.
 enum Step {
     Read(u64, Vec<u64>),
     Append(u64, u64),
 }
 
-/// What one transaction asked for or came to, and when.
+/// Begin, step or end of a transaction, with its time.
 struct Event {
     at: Instant,
     client: u64,
@@ -58,7 +58,7 @@ fn client(
     };
     let (mut events, mut committed, mut next) = (Vec::new(), 0, client << 32);
     while committed < count {
-        // Keys move on, so that no list grows long.
+        // The range of keys moves on, so that no list grows long.
         let first = committed / 25 * 4;
         let plan: Vec<Step> = (0..1 + below(4))
             .map(|_| match (first + below(4), below(2)) {
@@ -119,7 +119,7 @@ fn client(
     Ok(events)
 }
 
-/// As the judge takes it: in the order of the clock.
+/// Returns the history in the order of the clock, as the checker takes it.
 fn history(mut events: Vec<Event>) -> History {
     events.sort_by_key(|event| event.at);
     let mut interner = Interner::default();
@@ -151,7 +151,7 @@ fn history(mut events: Vec<Event>) -> History {
     History::from_ops(ops.collect(), interner)
 }
 
-/// What the judge says of `count` transactions of each client at `level`.
+/// Returns the checker's result for `count` transactions of each client at `level`.
 fn judge(
     manager: LockManagerKind,
     level: Isolation,
@@ -181,7 +181,7 @@ fn judge(
 
 #[test]
 fn lists_are_strictly_serializable_to_another_judge() {
-    // Where no ranges are read, repeatable reads are all there is to it.
+    // Without reads of ranges, repeatable reads are all there is to it.
     for level in [Isolation::Serializable, Isolation::RepeatableRead] {
         for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
             let report = judge(manager, level, Appends::AsItsLevel, 400, seed);
@@ -191,7 +191,7 @@ fn lists_are_strictly_serializable_to_another_judge() {
     }
 }
 
-/// What the judge finds in some histories at `level`.
+/// Returns the anomalies that the checker finds in some histories at `level`.
 fn found(level: Isolation, appends: Appends) -> BTreeSet<String> {
     let manager = LockManagerKind::default();
     let reports = (1..=20).map(|seed| judge(manager, level, appends, 100, seed));
@@ -202,9 +202,10 @@ fn found(level: Isolation, appends: Appends) -> BTreeSet<String> {
 
 #[test]
 fn the_other_judge_sees_what_weaker_levels_let_through() {
-    // Aborted (G1a) and intermediate (G1b) reads are told by what was read alone. Cycles are told by the order of
-    // versions, and the judge puts an append that nobody read after all others: where appends are lost, that
-    // is not the order they were written in, and it sees cycles that were not.
+    // Aborted (G1a) and intermediate (G1b) reads follow from the reads alone. Cycles follow from
+    // the order of versions, and the checker puts an append that was never read after all others.
+    // Where appends are lost, that is not the order in which they were written, and it sees cycles
+    // that never were.
     let dirty = |types: &BTreeSet<String>| types.contains("G1a") || types.contains("G1b");
     let committed = found(Isolation::ReadCommitted, Appends::AsItsLevel);
     assert!(committed.contains("lost-update"), "{committed:?}");
@@ -216,8 +217,8 @@ fn the_other_judge_sees_what_weaker_levels_let_through() {
 #[test]
 fn where_no_append_is_lost_committed_reads_close_no_cycle_of_writes_and_reads() {
     let types = found(Isolation::ReadCommitted, Appends::ForUpdate);
-    // Who read a list before the append that locks it counts with the judge as having appended to what that first
-    // read showed, so it speaks of lost updates here too.
+    // A transaction may read a list before the append that locks it. The checker takes the append
+    // to be based on that first read, so it reports lost updates here too.
     let barred = |name: &String| {
         let names = ["G0", "G1", "dirty-update", "incompatible-order"];
         names.iter().any(|barred| name.starts_with(barred))

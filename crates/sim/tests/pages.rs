@@ -1,7 +1,8 @@
-//! Pages that are larger than memory, cut off at every moment: what was committed is there, what was not is gone, and
-//! nothing is taken back twice, however often the restart is cut, too. What is done wrong on purpose is found.
+//! Pages that are larger than memory, cut off at every moment: committed changes are there, others
+//! are gone, and nothing is undone twice, however often the restart is cut, too. Injected faults
+//! are found.
 //!
-//! Everything about a run follows from its seed, which a failure names:
+//! Everything about a run follows from its seed, which a failure prints:
 //! `cargo run --release -p foxton-sim --example pages -- --seed N`.
 
 use foxton_log::device::fault::FaultDevice;
@@ -36,8 +37,8 @@ fn nothing_committed_is_lost_and_nothing_else_stays() {
     assert!(sum.audited > 300, "{sum:?}");
 }
 
-/// Behind such a page, the log has no image that was made for it: the one that it needs lies before, and the
-/// recovery LSN must not have gone past that.
+/// The log has no image for such a page behind its last change. The image that it needs is earlier,
+/// and the recovery LSN must not have passed that.
 #[test]
 fn a_page_that_a_restart_wrote_halfway_through_redo_is_made_whole_by_the_next() {
     let tally = run(8, 120, 51, None).unwrap_or_else(|failure| panic!("{failure}"));
@@ -45,7 +46,7 @@ fn a_page_that_a_restart_wrote_halfway_through_redo_is_made_whole_by_the_next() 
 }
 
 #[test]
-fn what_is_done_wrong_on_purpose_is_found() {
+fn every_injected_fault_is_found() {
     for fault in Fault::ALL {
         let found = (0..40).find_map(|seed| run(seed, 120, 7, Some(fault)).err());
         let found = found.unwrap_or_else(|| panic!("{fault:?} was not found"));

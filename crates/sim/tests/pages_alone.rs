@@ -1,5 +1,5 @@
-//! What recovery of pages promises, one thing at a time: room for taking back at every limit of the log, threads that
-//! run into each other, redo by one thread and by several, and progress.
+//! Promises of page recovery, one at a time: space for undo at every limit of the log, threads that
+//! conflict, redo by one thread and by several, and progress.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -27,7 +27,7 @@ fn setting(seed: u64) -> Setting {
     }
 }
 
-/// A directory with all things in it, each 0, whose log was not closed.
+/// Returns a directory with all things in it, each 0, whose log was not closed.
 fn loaded(setting: &Setting) -> FaultDevice {
     let device = FaultDevice::new();
     let engine = open(&device, setting).expect("an empty directory");
@@ -50,7 +50,7 @@ fn fill(engine: &Engine, transaction: &mut PageTransaction) -> i64 {
 }
 
 #[test]
-fn whoever_is_refused_a_change_can_roll_back_and_commit_at_every_limit() {
+fn a_refused_client_can_roll_back_and_commit_at_every_limit() {
     let (one, two) = (setting(1), setting(4));
     let mut refused_at_once = 0;
     for setting in [one, two] {
@@ -71,13 +71,13 @@ fn whoever_is_refused_a_change_can_roll_back_and_commit_at_every_limit() {
             let (mut first, mut second) = (PageTransaction::new(), PageTransaction::new());
             let first_count = fill(&engine, &mut first);
             refused_at_once += u32::from(first_count == 0);
-            engine.rollback(&mut first).expect("there is room for it");
+            engine.rollback(&mut first).expect("there is space for it");
             assert_eq!(engine.pool.things().expect("the pages"), before);
             assert!(exact() && engine.log_end() <= options.limit, "room {room}");
 
             let second_count = fill(&engine, &mut second);
             assert!(second_count <= first_count);
-            engine.commit(&mut second).expect("there is room for it");
+            engine.commit(&mut second).expect("there is space for it");
             let after = engine.pool.things().expect("the pages");
             let added = after.values().sum::<i64>() - before.values().sum::<i64>();
             assert_eq!(added, second_count);
@@ -86,7 +86,7 @@ fn whoever_is_refused_a_change_can_roll_back_and_commit_at_every_limit() {
     }
     assert!(
         refused_at_once > 2,
-        "some limits leave no room for a change"
+        "some limits leave no space for a change"
     );
 }
 
@@ -108,7 +108,7 @@ fn a_restart_takes_back_within_the_limit_that_the_transaction_was_admitted_by() 
             }
             engine.wait(engine.log_end()).expect("it is durable");
             let mut image = device.crash(Damage::KeepAll, 0);
-            // Cut within the restart, again and again, after one more change to the device each time.
+            // The restart is cut again and again, after one more change to the device each time.
             for step in (0..60).step_by(3) {
                 let device = FaultDevice::holding(&image);
                 device.record();
@@ -124,14 +124,15 @@ fn a_restart_takes_back_within_the_limit_that_the_transaction_was_admitted_by() 
     }
 }
 
-/// What transaction `n` of client `c` adds, and whether it is rolled back instead of committed.
+/// Returns the changes of transaction `n` of client `c`, and whether it is rolled back instead of
+/// committed.
 fn adds(c: u32, n: i64) -> ([Done; 3], bool) {
     let draw = |k: u64| mix(u64::from(c) << 40 | (n as u64) << 8 | k);
     let add = |k| Done::Add(draw(k) as u32 % 8, draw(k + 9) as i64 % 1000);
     ([add(0), add(1), add(2)], draw(99).is_multiple_of(3))
 }
 
-/// Does one thing in a page where everybody may change others.
+/// Makes one change in a page that other clients may change, too.
 fn apply(
     (pool, recovery, worker): (&Pool, &Recovery, &Worker),
     transaction: &mut PageTransaction,
@@ -162,7 +163,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
         let device = loaded(&setting);
         device.record();
         let mut engine = open(&device, &setting).expect("it opens");
-        // Of each commit: whose, which, changes recorded before it, and when it was acknowledged.
+        // Of each commit: client, number, changes recorded before it, and when it was acknowledged.
         let told = Mutex::new(Vec::<(u32, i64, usize, usize)>::new());
         let Engine {
             pool, recovered, ..
@@ -203,7 +204,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
                         let end = recovery
                             .commit(&worker, &mut transaction)
                             .expect("a commit");
-                        let end = end.expect("it has changed something");
+                        let end = end.expect("the transaction has changed something");
                         recovery.log().wait_durable(&worker, end).expect("durable");
                         let now = device.recorded();
                         told.lock().expect("no panic").push((c, n, begun, now));

@@ -1,7 +1,8 @@
-//! The judges see what they are there to see: each fault that can be planted in the engine is found, and a
-//! database without one is clean under the same load.
+//! The checkers find what they are for: each fault that can be injected into the engine is found,
+//! and a database without one is clean under the same load.
 //!
-//! For each fault: who found it, after how many transactions and how long, and what the graph calls it.
+//! For each fault the test prints which checker found it, after how many transactions and how long,
+//! and the graph's name for it.
 //! `cargo test --release -p foxton-sim --features planted --test planted -- --nocapture`
 #![cfg(feature = "planted")]
 
@@ -12,13 +13,13 @@ use foxton_sim::{graph, replay::replay};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What was found, and after how many transactions.
+/// An anomaly, and after how many transactions it was found.
 struct Found {
     by: Vec<String>,
     transactions: u64,
 }
 
-/// Runs round after round, each over another lock manager, until somebody sees something.
+/// Runs round after round, each with another lock manager, until a checker finds something.
 fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
     let mut transactions = 0;
     for round in 0..rounds {
@@ -26,7 +27,8 @@ fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
         options.lock_manager = LockManagerKind::ALL[round as usize % LockManagerKind::ALL.len()];
         options.durability = Durability::None;
         options.lock_threads = true;
-        // Who is not woken wakes up when the wait would end anyway; a machine that is busy is not so slow.
+        // A thread that is not woken wakes up when the wait would end anyway; a busy machine is not
+        // that slow.
         options.lock_wait = match fault {
             Some(Fault::WakeUpLost) => Duration::from_millis(100),
             _ => Duration::from_secs(5),
@@ -83,7 +85,7 @@ fn every_planted_fault_is_found() {
         let Some(found) = look(Some(fault), 400) else {
             missed.push(fault);
             println!(
-                "{fault:20} {:>7} {:>8.2}  nobody",
+                "{fault:20} {:>7} {:>8.2}  none",
                 "",
                 start.elapsed().as_secs_f64()
             );
@@ -96,7 +98,7 @@ fn every_planted_fault_is_found() {
             found.by.join(", "),
         );
     }
-    assert!(missed.is_empty(), "nobody found {missed:?}");
+    assert!(missed.is_empty(), "no checker found {missed:?}");
 }
 
 #[test]

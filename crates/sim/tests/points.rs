@@ -1,8 +1,9 @@
-//! Every named point of the engine, fired: as a failure where one can come, as a power cut everywhere.
+//! Every failpoint of the engine: as a failure where it can fail, and as a power cut everywhere.
 //!
-//! The load passes each point; a first run counts how often. Then, for passages spread over the run,
-//! the point fails once, or the disk is copied at that moment as a power cut would leave it. Opened
-//! again, everything acknowledged by then must be there, and no half of anything else.
+//! The load passes each point; a first run counts how often. Then, for passages spread over the
+//! run, the point fails once, or the disk is copied at that moment as a power cut would leave it.
+//! Opened again, the database must have everything acknowledged by then, and no half of anything
+//! else.
 #![cfg(feature = "hooks")]
 
 use foxton::{Database, Durability, Error, Table, failpoint};
@@ -24,7 +25,7 @@ const SCALE: Scale = Scale {
     accounts: 20,
 };
 const COUNT: u64 = 24;
-/// Passages of one point that are fired.
+/// Number of passages of one point that are tested.
 const FIRED: u64 = 12;
 const DAMAGES: [Damage; 4] = [
     Damage::DropAll,
@@ -35,7 +36,7 @@ const DAMAGES: [Damage; 4] = [
 const PADDING: Table<u64, [u8]> = Table::new("padding");
 const ROWS: Table<u64, u64> = Table::new("rows");
 
-/// What comes beside the load, so that every point is passed: leaves that split and go, ghosts, a
+/// Work beside the load, so that every point is passed: leaves that split and disappear, ghosts, a
 /// rollback, a wait.
 fn beside(db: &Database, n: u64) -> foxton::Result<()> {
     db.run(|tx| tx.put(&PADDING, &n, &[n as u8; 20_000]))?;
@@ -85,7 +86,7 @@ fn found(what: &str, device: MemoryDevice, expected: &Expectations) {
         .unwrap_or_else(|faults| panic!("{what}: {}", faults.join("\n")));
 }
 
-/// How often a run passes each point.
+/// Returns how often a run passes each point.
 fn passages() -> BTreeMap<&'static str, u64> {
     let db = open(FaultDevice::new(), SEED).unwrap();
     run(&db, &Shared::default()).unwrap();
@@ -94,10 +95,10 @@ fn passages() -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// The passages of `point` that are fired.
+/// Returns the passages of `point` that are tested.
 fn fired(passages: &BTreeMap<&'static str, u64>, point: &Failpoint) -> impl Iterator<Item = u64> {
     let count = passages[point.name()];
-    assert!(count > 0, "the load does not come to {point}");
+    assert!(count > 0, "the load does not pass {point}");
     println!("{point}: passed {count} times");
     (1..=count).step_by(count.div_ceil(FIRED) as usize)
 }
@@ -149,9 +150,12 @@ fn a_failure_at_any_point_ends_the_database_and_takes_nothing_acknowledged() {
                 });
             let what = format!("{point}, passage {nth}");
             let Err(error) = run(&db, &expected) else {
-                // How often the flusher writes is its own affair.
+                // The flusher decides how often it writes.
                 let passed = db.failpoints().passages(&point);
-                assert!(passed < nth, "{what}: fired, and nothing failed");
+                assert!(
+                    passed < nth,
+                    "{what}: the point failed, but the load did not"
+                );
                 continue;
             };
             assert!(
@@ -159,7 +163,7 @@ fn a_failure_at_any_point_ends_the_database_and_takes_nothing_acknowledged() {
                 "{what}: {error}"
             );
             for _ in 0..3 {
-                // It is over, and says so, again and again.
+                // The database has failed, and says so every time.
                 let error = load::run(&db, SEED, (9, 1), SCALE, Durability::Sync).unwrap_err();
                 assert_eq!(error.code(), "poisoned", "{what}: {error}");
             }

@@ -1,13 +1,13 @@
-//! What is told to have committed is there after a power cut, with all that it has read (`tests/power`): each
-//! order of the steps, over every lock manager, with the device as one of those who take steps. And the same after the
-//! end of the process, with what was told to be with the operating system.
+//! Acknowledged commits survive a power cut, with everything that they have read (`tests/power`):
+//! in each order of the steps, with every lock manager, where the device takes steps too. The same
+//! after the end of the process, for commits acknowledged when the operating system has them.
 #![cfg(feature = "hooks")]
 
 use foxton::{Durability, LockManagerKind, Options};
 use foxton_sim::case::{Acknowledged, Case, count, each, play_over_power_cuts, sample};
 use std::{fs, path::Path};
 
-/// Plays a case in all orders, or in so many, over every manager.
+/// Runs a case in all orders, or in `most`, with every manager.
 fn play(name: &str, durability: Durability, most: u64) -> Acknowledged {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/power")
@@ -38,18 +38,22 @@ fn play(name: &str, durability: Durability, most: u64) -> Acknowledged {
 const BOTH: [Durability; 2] = [Durability::Sync, Durability::Buffered];
 
 #[test]
-fn who_reads_what_is_not_safe_is_answered_when_it_is() {
+fn a_reader_of_undurable_rows_is_answered_when_they_are_durable() {
     for durability in BOTH {
         let sum = play("x13-read.txt", durability, 40);
-        assert!(sum.readers_waited > 0, "{durability}: nobody had to wait");
-        assert!(sum.at_once > 0, "and who reads something else need not");
+        assert!(
+            sum.readers_waited > 0,
+            "{durability}: no reader had to wait"
+        );
+        assert!(sum.at_once > 0, "a reader of other rows need not wait");
     }
 }
 
 #[test]
 fn so_is_who_finds_nothing() {
     assert!(play("x13-gone.txt", Durability::Sync, 40).readers_waited > 0);
-    // Who takes a row away keeps its lock until that is written, and so nobody finds nothing before.
+    // A transaction that deletes a row keeps its lock until that is written, so no reader misses
+    // the row before.
     assert_eq!(
         play("x13-gone.txt", Durability::Buffered, 40).readers_waited,
         0

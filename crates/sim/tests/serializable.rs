@@ -1,9 +1,9 @@
-//! Random transactions of many threads have the answers they would have had one after the other.
+//! Random transactions of many threads get the answers they would get one after the other.
 //!
-//! Few keys make conflicts, many keys make gaps and leaves that split and go. Every lock manager is tried with a
-//! few threads, and some with 512; a failure prints the transaction, the step, and what it should have seen. The long
-//! form, with as many threads and transactions as you like, is an example:
-//! `cargo run --release -p foxton-sim --example histories -- --threads 512`.
+//! Few keys make conflicts; many keys make gaps, and leaves that split and disappear. Every lock
+//! manager is tested with a few threads, and some with 512. A failure prints the transaction, the
+//! step, and the right answer. The long form, with any number of threads and transactions, is an
+//! example: `cargo run --release -p foxton-sim --example histories -- --threads 512`.
 
 use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
@@ -22,7 +22,7 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
         (options.lock_manager, options.lock_threads) = (manager, true);
         options.lock_inheritance = LockInheritance::ALL[(seed % 3) as usize];
         options.durability = Durability::None;
-        // However slow the machine is, a wait as long as this is one that nobody ends.
+        // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         change(&mut options);
         let indexed = seed % 4 < 2;
@@ -77,7 +77,8 @@ fn on_ten_thousand_keys() {
     try_all(1, 10_000, 1_500, 8);
 }
 
-/// Keys are traded for tables all the time, by one transaction alone or since all together have too much.
+/// Keys are exchanged for table locks all the time, by a transaction alone, or because all together
+/// hold too many.
 #[test]
 fn where_there_is_room_for_few_locks() {
     let few = |options: &mut Options| {
@@ -88,8 +89,8 @@ fn where_there_is_room_for_few_locks() {
     try_with(5, 60, 600, 8, few);
 }
 
-/// Far more threads than processors, as a database is opened unless somebody says otherwise, and over the managers
-/// whose ways are most different from the default's.
+/// Far more threads than processors, with a database of default options, and with the managers that
+/// differ most from the default.
 #[test]
 fn of_five_hundred_and_twelve_threads() {
     let usual = Options::default().lock_manager;

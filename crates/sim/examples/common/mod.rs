@@ -1,4 +1,4 @@
-//! What long commands have in common: their arguments and their bar.
+//! Common code of long commands: arguments and progress bar.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{collections::BTreeMap, env, error::Error, process, str::FromStr};
@@ -31,7 +31,7 @@ impl Arguments {
         Ok(Arguments(given))
     }
 
-    /// The value of `name`, if it was given.
+    /// Returns the value of `name`, if it was given.
     pub(crate) fn find<T: FromStr<Err: Error + Send + Sync + 'static>>(
         &self,
         name: &str,
@@ -40,7 +40,7 @@ impl Arguments {
         parsed.map_err(|error| format!("--{name}: {error}").into())
     }
 
-    /// The value of `name`, or what is usual.
+    /// Returns the value of `name`, or the default.
     pub(crate) fn get<T: FromStr<Err: Error + Send + Sync + 'static>>(
         &self,
         name: &str,
@@ -50,7 +50,7 @@ impl Arguments {
     }
 }
 
-/// A bar up to `count` things called `what`.
+/// Returns a bar up to `count` things called `what`.
 pub(crate) fn bar(count: u64, what: &str) -> Outcome<ProgressBar> {
     let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}}, {{eta}} left");
     Ok(ProgressBar::new(count).with_style(ProgressStyle::with_template(&style)?))
