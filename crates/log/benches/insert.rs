@@ -1,14 +1,14 @@
 //! Cost of inserting a record, and of committing it.
 //!
 //! * `log/insert`: nanoseconds of a core for one record of 120 bytes, by buffer and number of
-//!   threads. The device forgets everything, so this is the cost of the buffer; `foxton bench
-//!   log-insert` shows more.
+//!   threads. The device forgets everything, so this is the cost of the buffer;
+//!   `foxton bench log-insert` shows more.
 //! * `log/commit`: commits per second, *sync* and *buffered*, by number of threads, in a real
 //!   directory below `target/`.
 //!
-//! Each line is one measurement: median, least and most of the repetitions. `cargo bench -p
-//! foxton-log` measures. As a test (`cargo test -p foxton-log --benches`) all of it runs once, with
-//! tiny numbers.
+//! Each line is one measurement: median, least and most of the repetitions.
+//! `cargo bench -p foxton-log` measures. As a test (`cargo test -p foxton-log --benches`) all of it
+//! runs once, with tiny numbers.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
