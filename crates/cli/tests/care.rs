@@ -117,7 +117,7 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
         let output = foxton(arguments);
         let text = said(&output);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
-        let words = "has not come to its end";
+        let words = "is not complete";
         assert!(text.contains(words), "{arguments:?}: {text}");
         assert_eq!(
             fs::read_dir(&cut).unwrap().count(),

@@ -124,7 +124,7 @@ fn hostile_lines_are_bad_lines() {
         b"{\"table\":\"foxton:indexes\",\"key\":\"foxton:index\",\"value\":\"u8\"}\n".to_vec();
     for (header, words) in [
         (long_name.into_bytes(), "1 to 255 bytes"),
-        (reserved, "for itself"),
+        (reserved, "reserved"),
     ] {
         let directory = scratch.path().join("db").to_string_lossy().into_owned();
         let input = [b"{\"key\":\"a\",\"value\":\"1\"}\n", &header[..]].concat();

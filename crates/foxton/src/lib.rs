@@ -1,8 +1,8 @@
 #![forbid(unsafe_code)]
 //! An embeddable transactional storage engine.
 //!
-//! Many writers at once, row locks that wait their turn, serializable transactions, durable commits;
-//! from any number of threads or async tasks.
+//! Many writers at once, row locks that wait their turn, serializable transactions, durable
+//! commits; from any number of threads or async tasks.
 //!
 //! ```
 //! use foxton::{Database, Options, Table};
@@ -35,10 +35,11 @@
 //!   appears in what was read.
 //! * An [`Index`] finds rows by something else than their keys, and is kept by the database.
 //! * [`Error`] says what the caller can do next.
-//! * [`Database::backup_to`] copies a database while it is used, and [`backup::restore`] brings it back.
+//! * [`Database::backup_to`] copies a database while it is used, and [`backup::restore`] brings it
+//!   back.
 //! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
-//!   [`stats`](Database::stats) say what goes on; [`picture`](Database::picture) is all of it at once,
-//!   and [`observe`] shows it to another process.
+//!   [`stats`](Database::stats) say what goes on; [`picture`](Database::picture) is all of it at
+//!   once, and [`observe`] shows it to another process.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
@@ -110,7 +111,7 @@ pub use options::{
     Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
     Options, VictimPolicy,
 };
-pub use recovery::restart::Recovered;
+pub use recovery::restart::RecoveryReport;
 pub use types::codec::{Key, Value};
 pub use types::index::{Index, Indexes, Keys};
 pub use types::isolation::Isolation;

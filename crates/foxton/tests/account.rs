@@ -68,7 +68,7 @@ fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
 }
 
 #[test]
-fn what_the_engine_passes_by_itself_is_counted_apart() {
+fn the_engines_own_critical_sections_are_counted_apart() {
     let mut options = Options::default();
     options.durability = Durability::Sync;
     let db = Database::in_memory(options).unwrap();

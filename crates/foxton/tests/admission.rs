@@ -70,7 +70,7 @@ fn a_thread_with_several_transactions_open_is_not_shut_out_by_itself() {
 }
 
 #[test]
-fn who_waits_for_a_row_of_somebody_outside_goes_on_when_it_is_free() {
+fn a_waiter_continues_when_an_uncounted_transaction_releases_the_row() {
     let db = database("1", Durability::None);
     let mut holder = db.begin().unwrap();
     holder.put(&NUMBERS, &1, &1).unwrap();

@@ -194,7 +194,7 @@ fn every_operation_of_a_thread_is_refused() {
 
 /// The same operations succeed as long as nothing has ended the transaction.
 #[test]
-fn every_operation_of_a_thread_is_taken_before() {
+fn every_operation_of_a_thread_succeeds_before_the_end() {
     for (what, step) in STEPS {
         let db = two_rows();
         let mut tx = db.begin().unwrap();
@@ -257,7 +257,7 @@ fn both_commits_are_refused() {
 }
 
 #[test]
-fn a_range_that_is_ended_on_its_way_gives_no_more() {
+fn an_ended_range_returns_no_more_rows() {
     let db = two_rows();
     let mut tx = db.begin().unwrap();
     let mut other = Session::new(&db, "other");
@@ -369,7 +369,7 @@ fn every_operation_of_a_task_is_refused() {
 }
 
 #[test]
-fn every_operation_of_a_task_is_taken_before() {
+fn every_operation_of_a_task_succeeds_before_the_end() {
     let db = two_rows();
     let mut tx = db.begin_async().unwrap();
     let savepoint = tx.savepoint().unwrap();

@@ -269,7 +269,7 @@ const BY_HUNDREDS: Index<u64, u64, i64> =
     });
 
 #[test]
-fn a_task_is_told_the_first_the_count_and_its_place_among_all_commits() {
+fn a_task_gets_first_count_and_commit_position() {
     let db = sparse();
     db.create_index(&BY_HUNDREDS).unwrap();
     let places = runtime().block_on(async {

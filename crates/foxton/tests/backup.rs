@@ -76,7 +76,7 @@ impl Drop for Stops<'_> {
 }
 
 #[test]
-fn a_backup_under_way_stops_nobody_and_has_what_was_committed_when_it_began() {
+fn a_running_backup_stops_no_writer_and_contains_earlier_commits() {
     let scratch = Scratch::new("hot");
     let mut options = Options::tiny();
     options.durability = Durability::Buffered;
@@ -153,7 +153,7 @@ fn a_backup_can_be_restored_to_every_commit_in_it() {
 }
 
 #[test]
-fn what_is_in_the_way_or_no_backup_is_named() {
+fn errors_name_other_files_and_missing_backups() {
     let scratch = Scratch::new("refused");
     let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
     step(&db, 1);
@@ -236,7 +236,7 @@ fn a_closed_database_that_has_lost_the_end_of_its_log_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_part_of_a_database_is_in_the_way_of_no_backup() {
+fn other_files_do_not_prevent_a_backup() {
     let scratch = Scratch::new("strange");
     let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
     step(&db, 1);
@@ -256,7 +256,7 @@ fn what_is_no_part_of_a_database_is_in_the_way_of_no_backup() {
 }
 
 #[test]
-fn a_backup_behind_a_close_ends_where_it_says_and_so_does_what_is_restored() {
+fn a_backup_after_a_close_and_its_restore_end_at_its_position() {
     let scratch = Scratch::new("positions");
     let open = || Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
     step(&open(), 1);
@@ -312,7 +312,7 @@ fn filled() -> Database {
 }
 
 #[test]
-fn a_backup_that_fails_is_none_and_the_database_goes_on() {
+fn a_failed_backup_leaves_no_backup_and_the_database_continues() {
     let db = filled();
     let mut failures = 0;
     for call in Call::ALL {
@@ -347,7 +347,7 @@ fn a_backup_that_fails_is_none_and_the_database_goes_on() {
 
 /// Another program puts files into the directory; a failing backup removes only its own.
 #[test]
-fn what_somebody_puts_beside_a_backup_stays_there_when_it_fails() {
+fn a_failed_backup_keeps_other_files() {
     let db = filled();
     let device = FaultDevice::new();
     device.fail(Call::Rename, 1, Times::Once, io::ErrorKind::Other);
@@ -361,7 +361,7 @@ fn what_somebody_puts_beside_a_backup_stays_there_when_it_fails() {
 }
 
 #[test]
-fn of_many_who_make_a_backup_in_one_place_one_does() {
+fn one_of_many_backups_into_one_directory_succeeds() {
     let scratch = Scratch::new("many");
     let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
     step(&db, 1);
@@ -417,7 +417,7 @@ fn a_layer_that_was_made_longer_is_damage_and_not_copied() {
 }
 
 #[test]
-fn wherever_the_power_goes_a_backup_is_whole_or_not_there() {
+fn after_any_power_failure_a_backup_is_complete_or_absent() {
     let db = filled();
     let device = FaultDevice::new();
     device.record();

@@ -15,7 +15,7 @@ fn memory() -> Database {
 }
 
 #[test]
-fn what_was_put_is_there_in_the_same_and_in_the_next_transaction() {
+fn a_put_value_is_visible_in_this_and_the_next_transaction() {
     let db = memory();
     let mut tx = db.begin().unwrap();
     assert_eq!(tx.get(&NUMBERS, &1).unwrap(), None);
@@ -34,7 +34,7 @@ fn what_was_put_is_there_in_the_same_and_in_the_next_transaction() {
 }
 
 #[test]
-fn what_was_dropped_or_rolled_back_never_happened() {
+fn dropped_and_rolled_back_transactions_have_no_effect() {
     let db = memory();
     db.run(|tx| tx.put(&NAMES, "a", "old")).unwrap();
     let mut tx = db.begin().unwrap();
@@ -157,7 +157,7 @@ fn locks_that_others_hold_are_refused_skipped_or_waited_for() {
 }
 
 #[test]
-fn iterating_goes_on_where_it_was() {
+fn iteration_continues_where_it_was() {
     let db = memory();
     db.run(|tx| (0..100).try_for_each(|key| tx.put(&NUMBERS, &key, &(key as i64))))
         .unwrap();
@@ -170,7 +170,7 @@ fn iterating_goes_on_where_it_was() {
 }
 
 #[test]
-fn long_ranges_rest_on_the_way_and_miss_nothing() {
+fn long_ranges_pause_and_miss_nothing() {
     let db = memory();
     db.run(|tx| (0..2000).try_for_each(|key| tx.put(&NUMBERS, &key, &(key as i64))))
         .unwrap();

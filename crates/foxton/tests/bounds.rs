@@ -169,7 +169,7 @@ fn a_lock_may_be_waited_for_longer_than_any_clock_reaches() {
 /// The directory of an open database is removed. Requests are still answered, and no file of the
 /// database appears in a new directory of the same name.
 #[test]
-fn a_directory_that_is_removed_meanwhile_hangs_nobody() {
+fn a_removed_directory_hangs_no_request() {
     for durability in [Durability::Sync, Durability::Buffered, Durability::None] {
         let directory = Directory::new("removed");
         let mut options = Options::tiny();

@@ -55,7 +55,7 @@ fn cancelled<T>(asked: Result<T>) -> Conflict {
     }
 }
 
-fn until_somebody_waits(db: &Database, count: usize) {
+fn until_a_request_waits(db: &Database, count: usize) {
     while db.waits().len() < count {
         thread::yield_now();
     }
@@ -76,7 +76,7 @@ fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
                     tx.get(&TABLE, &1)
                 })
             });
-            until_somebody_waits(&db, 1);
+            until_a_request_waits(&db, 1);
             assert!(!canceller.is_cancelled());
             canceller.cancel();
             cancelled(waits.join().unwrap())
@@ -122,7 +122,7 @@ fn a_task_that_waits_is_woken_and_rolled_back() {
 
 /// The grant comes first: the operation succeeds, and the next one is refused.
 #[test]
-fn who_was_granted_before_goes_on_until_the_next_operation() {
+fn a_granted_request_succeeds_and_the_next_operation_is_refused() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
         let canceller = CancelToken::new();
@@ -140,7 +140,7 @@ fn who_was_granted_before_goes_on_until_the_next_operation() {
 /// It sleeps with a granted lock, which must not be revoked: it would wait again, and no second
 /// cancellation would end that wait.
 #[test]
-fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
+fn a_sleeper_that_is_granted_and_cancelled_is_not_overtaken() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
         let canceller = CancelToken::new();
@@ -161,7 +161,7 @@ fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
 
 /// The other order: after cancellation nothing can be granted to it.
 #[test]
-fn who_is_cancelled_first_is_not_granted_afterwards() {
+fn a_cancelled_request_is_not_granted_afterwards() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
         let canceller = CancelToken::new();
@@ -178,7 +178,7 @@ fn who_is_cancelled_first_is_not_granted_afterwards() {
 }
 
 #[test]
-fn one_canceller_ends_all_that_have_it_and_nobody_else() {
+fn a_cancel_token_ends_all_its_holders_and_no_others() {
     over_all_managers(|options| {
         let [(one, in_one), (other, in_other)] = [held(options.clone()), held(options)];
         let (databases, mut holders) = ([one, other], [in_one, in_other]);
@@ -209,7 +209,7 @@ fn one_canceller_ends_all_that_have_it_and_nobody_else() {
 }
 
 #[test]
-fn one_that_was_cancelled_ends_whoever_is_given_it_and_another_one_may_take_its_place() {
+fn a_cancelled_token_ends_later_holders_and_can_be_replaced() {
     let db = patient(Options::tiny());
     let (cancelled_before, other) = (CancelToken::new(), CancelToken::new());
     cancelled_before.cancel();
@@ -309,7 +309,7 @@ fn a_range_ends_at_its_next_row() {
 }
 
 #[test]
-fn what_rests_for_want_of_requests_is_refused_the_next_one() {
+fn a_cancelled_transaction_is_refused_its_next_operation() {
     let mut options = Options::tiny();
     options.idle_timeout = Some(Duration::MAX);
     let db = database(options, TWO);
@@ -327,7 +327,7 @@ fn what_rests_for_want_of_requests_is_refused_the_next_one() {
 }
 
 #[test]
-fn a_session_waits_no_longer_and_keeps_what_it_has() {
+fn a_cancelled_wait_of_a_session_ends_and_it_keeps_its_locks() {
     over_all_managers(|options| {
         let db = patient(options);
         let mut holder = db.session().unwrap();
@@ -338,7 +338,7 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
         session.lock_advisory(2, Lock::Exclusive).unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| session.lock_advisory(1, Lock::Shared));
-            until_somebody_waits(&db, 1);
+            until_a_request_waits(&db, 1);
             canceller.cancel();
             let refused = cancelled(waits.join().unwrap());
             assert_eq!(refused.refusal().unwrap().blockers.len(), 1);
@@ -367,7 +367,7 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_dropped_operation_takes_its_wait_along() {
+fn dropping_an_operation_ends_its_wait() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
         let canceller = CancelToken::new();
@@ -511,7 +511,7 @@ impl Race {
 /// Grants, deadlines, deadlocks, commits and cancellations at the same time. Each transaction is
 /// committed or not, as its answer said, and leaves nothing behind.
 #[test]
-fn whoever_comes_first_each_transaction_ends_one_way() {
+fn in_any_race_each_transaction_ends_one_way() {
     for manager in LockManagerKind::ALL {
         let mut options = Options::tiny();
         options.lock_manager = manager;
@@ -558,7 +558,7 @@ mod at_points {
 
     /// The request is in its queue, and is not yet recorded as waiting.
     #[test]
-    fn who_is_about_to_wait_while_it_is_cancelled_does_not() {
+    fn a_request_cancelled_just_before_its_wait_does_not_wait() {
         over_all_managers(|options| {
             let (db, mut holder) = held(options);
             for is_task in [false, true] {

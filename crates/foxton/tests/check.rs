@@ -204,7 +204,7 @@ fn each_damaged_block_of_a_layer_is_named_up_to_a_thousand() {
 }
 
 #[test]
-fn what_is_missing_swapped_or_foreign_is_named() {
+fn missing_swapped_and_foreign_files_are_named() {
     let names = |device: &MemoryDevice| -> Vec<String> {
         device.files().into_iter().map(|(name, _)| name).collect()
     };
@@ -309,7 +309,7 @@ fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
 }
 
 #[test]
-fn a_call_that_fails_while_it_looks_does_not_ask_to_open_anything() {
+fn a_failed_call_of_a_check_does_not_advise_to_reopen() {
     let device = FaultDevice::holding(&filled());
     for call in [Call::List, Call::Open, Call::Read] {
         let before = device.calls(call);

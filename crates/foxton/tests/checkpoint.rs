@@ -58,7 +58,7 @@ fn layers(device: &dyn Device) -> usize {
 }
 
 #[test]
-fn a_restart_finds_what_the_checkpoint_and_the_log_behind_it_hold() {
+fn a_restart_finds_the_rows_of_checkpoint_and_log() {
     let device = Arc::new(MemoryDevice::new());
     let db = open(device.clone());
     put(&db, 0..100, 1);
@@ -132,7 +132,7 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
 }
 
 #[test]
-fn the_log_before_a_checkpoint_goes_and_so_do_layers_that_were_merged() {
+fn a_checkpoint_removes_old_log_and_merged_layers() {
     let device = Arc::new(MemoryDevice::new());
     let db = open(device.clone());
     let mut most = 0;
@@ -155,7 +155,7 @@ fn the_log_before_a_checkpoint_goes_and_so_do_layers_that_were_merged() {
 }
 
 #[test]
-fn what_a_checkpoint_writes_goes_by_what_was_changed_and_not_by_what_there_is() {
+fn a_checkpoint_writes_changes_and_not_the_whole_database() {
     let db = Database::in_memory(options()).unwrap();
     let value = vec![1; 1_000];
     for from in (0..5_000u64).step_by(500) {
@@ -209,7 +209,7 @@ fn a_checkpoint_with_nothing_new_writes_nothing() {
 }
 
 #[test]
-fn checkpoints_come_by_themselves_and_bound_what_a_restart_replays() {
+fn automatic_checkpoints_bound_the_log_of_a_restart() {
     let device = Arc::new(MemoryDevice::new());
     let mut options = options();
     options.checkpoint_log_bytes = 64 << 10;
@@ -269,7 +269,7 @@ fn a_checkpoint_in_many_steps_writes_each_row_twice() {
 
 /// A fast writer lets the log grow; the checkpoint then has to be faster to catch up.
 #[test]
-fn what_a_checkpoint_costs_that_is_far_behind_goes_by_how_far() {
+fn the_cost_of_a_late_checkpoint_depends_on_how_late_it_is() {
     const ROUNDS: u64 = 320;
     let device = Arc::new(FaultDevice::new());
     let db = open(device.clone());
@@ -301,7 +301,7 @@ fn what_a_checkpoint_costs_that_is_far_behind_goes_by_how_far() {
 }
 
 #[test]
-fn who_waits_for_a_checkpoint_hurries_the_one_at_hand() {
+fn a_caller_that_waits_hurries_the_current_checkpoint() {
     let device = Arc::new(MemoryDevice::new());
     let mut options = options();
     options.checkpoint_log_bytes = 64 << 10;

@@ -339,7 +339,7 @@ fn every_call_fails_once_and_for_ever_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_checkpoint_that_finds_no_room_leaves_the_one_before_and_is_made_later() {
+fn a_checkpoint_on_a_full_device_keeps_the_previous_one_and_is_made_later() {
     let device = FaultDevice::new();
     let db = open(device.clone()).unwrap();
     let mut model = change(&db, &Rows::new(), 1).unwrap();
@@ -361,7 +361,7 @@ fn a_checkpoint_that_finds_no_room_leaves_the_one_before_and_is_made_later() {
 }
 
 #[test]
-fn writers_wait_for_no_checkpoint_that_was_asked_for_however_long_it_takes() {
+fn writers_do_not_wait_for_a_requested_checkpoint() {
     let (device, opener) = Gate::shut();
     let db = open(device).unwrap();
     let model = change(&db, &Rows::new(), 1).unwrap();

@@ -55,7 +55,7 @@ const BOUND: u64 = EVERY * 7 / 2;
 const GROWN: u64 = EVERY * 16;
 
 #[test]
-fn no_more_log_comes_than_checkpoints_can_keep_up_with() {
+fn the_log_grows_no_faster_than_checkpoints() {
     const WRITERS: u64 = 16;
     let db = Database::open_on(Arc::new(slow()), options()).unwrap();
     let is_over = AtomicBool::new(false);
@@ -161,7 +161,7 @@ fn writer(db: &Database, from: u64, is_over: &AtomicBool) -> u64 {
 }
 
 /// Waits until the checkpoint is blocked and a commit waits for it, and returns the bytes of log.
-fn stands_still(db: &Database) -> u64 {
+fn wait_until_blocked(db: &Database) -> u64 {
     loop {
         let stood = (db.checkpoints().throttled, ahead(db));
         thread::sleep(Duration::from_millis(50));
@@ -172,12 +172,12 @@ fn stands_still(db: &Database) -> u64 {
 }
 
 #[test]
-fn who_waits_holds_neither_locks_nor_a_seat_and_readers_do_not_wait() {
+fn a_waiting_commit_holds_neither_locks_nor_a_slot_and_readers_do_not_wait() {
     let (db, opener, first) = shut();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| writer(&db, first, &is_over));
-        let stood = stands_still(&db);
+        let stood = wait_until_blocked(&db);
         assert!((EVERY..BOUND).contains(&stood), "{stood}");
         // There is one slot, and the writer holds the last row exclusively until it has committed.
         let rows = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
@@ -232,7 +232,7 @@ fn a_task_that_waits_may_be_dropped_and_has_committed() {
 }
 
 #[test]
-fn commits_whose_tasks_are_dropped_ask_for_checkpoints_too() {
+fn commits_of_dropped_tasks_request_checkpoints_too() {
     let mut options = options();
     options.durability = Durability::Sync;
     let device = FaultDevice::new();
@@ -258,12 +258,12 @@ fn commits_whose_tasks_are_dropped_ask_for_checkpoints_too() {
 }
 
 #[test]
-fn whoever_waits_is_let_go_when_the_checkpoint_fails() {
+fn waiters_are_released_when_the_checkpoint_fails() {
     let (db, opener, first) = shut();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| writer(&db, first, &is_over));
-        stands_still(&db);
+        wait_until_blocked(&db);
         assert_eq!(db.checkpoints().failed, 0);
         opener.send(Err(io::ErrorKind::StorageFull)).unwrap();
         drop(opener);
@@ -293,7 +293,7 @@ fn a_checkpoint_that_is_to_be_slow_hurries_when_commits_wait_for_it() {
 }
 
 #[test]
-fn a_database_is_closed_while_somebody_waits() {
+fn a_database_is_closed_while_a_commit_waits() {
     let (db, opener, count) = shut();
     let row = [1; 3 * ROW];
     let (told, hears) = std::sync::mpsc::channel();
@@ -311,7 +311,7 @@ fn a_database_is_closed_while_somebody_waits() {
             told.send(()).unwrap();
         }
     });
-    stands_still(&db);
+    wait_until_blocked(&db);
     // Closing ends the checkpoint, which is blocked at the device.
     let closing = thread::spawn(move || drop(db));
     thread::sleep(Duration::from_millis(20));

@@ -128,16 +128,16 @@ fn a_directory_with_other_things_in_it_is_left_alone() {
 }
 
 #[test]
-fn where_no_directory_can_be_made_the_refusal_says_why() {
+fn an_error_says_why_no_directory_can_be_created() {
     let directory = Directory::new("nowhere");
     assert_says(
         &refused(&directory.0.join("no").join("where")),
         "not_created",
-        &["no/where", "/no is not there"],
+        &["no/where", "/no does not exist"],
     );
     if cfg!(target_os = "linux") {
         let proc = refused(Path::new("/proc/nope"));
-        assert_says(&proc, "not_created", &["/proc takes no new directory"]);
+        assert_says(&proc, "not_created", &["/proc accepts no new directory"]);
     }
 }
 
@@ -301,7 +301,7 @@ fn a_full_device_ends_the_database_with_a_message_and_loses_nothing_acknowledged
     assert_says(
         &error,
         "device_full",
-        &["make room", "open the database again"],
+        &["free some space", "open the database again"],
     );
     let error = db.begin().unwrap_err();
     assert_says(&error, "device_full", &[]);

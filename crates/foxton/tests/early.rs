@@ -177,7 +177,7 @@ impl Scene {
 }
 
 #[test]
-fn who_reads_what_is_not_durable_is_answered_when_it_is() {
+fn a_reader_of_data_that_is_not_durable_waits_until_it_is() {
     let scene = Scene::puts_one();
     let kept = scene.after_a_power_cut().run(|tx| tx.get(&ROWS, &1));
     assert_eq!(kept.unwrap(), Some(0), "it is not durable");
@@ -188,7 +188,7 @@ fn who_reads_what_is_not_durable_is_answered_when_it_is() {
 }
 
 #[test]
-fn who_reads_something_else_is_answered_at_once() {
+fn a_reader_of_other_rows_is_acknowledged_at_once() {
     assert!(Scene::puts_one().answers(Durability::Sync, async |tx| {
         assert_eq!(tx.get(&ROWS, &2).await?, Some(0));
         assert_eq!(tx.range(&ROWS, 2..).collect().await?.len(), 8);
@@ -197,7 +197,7 @@ fn who_reads_something_else_is_answered_at_once() {
 }
 
 #[test]
-fn who_promises_less_waits_for_less() {
+fn a_weaker_durability_waits_for_less() {
     for durability in [Durability::Buffered, Durability::None] {
         assert!(Scene::puts_one().answers(durability, async |tx| {
             assert_eq!(tx.get(&ROWS, &1).await?, Some(7));
@@ -250,7 +250,7 @@ fn every_way_to_read_counts() {
 }
 
 #[test]
-fn who_finds_nothing_where_something_was_waits_too() {
+fn a_reader_of_a_deleted_row_waits_too() {
     let removed = || Scene::new(|tx| tx.delete(&ROWS, &5).map(drop));
     assert!(!removed().answers(Durability::Sync, async |tx| {
         assert_eq!(tx.get(&ROWS, &5).await?, None);
@@ -276,7 +276,7 @@ fn a_large_commit_is_waited_for_by_all() {
 }
 
 #[test]
-fn who_writes_on_top_is_not_answered_before() {
+fn a_writer_on_top_is_not_acknowledged_before() {
     for durability in [Durability::Sync, Durability::Buffered, Durability::None] {
         let answered = Scene::puts_one().answers(durability, async |tx| {
             let before = tx.get_for_update(&ROWS, &1).await?;
@@ -290,7 +290,7 @@ fn who_writes_on_top_is_not_answered_before() {
 
 /// The sync fails after the locks were released.
 #[test]
-fn when_the_log_fails_nobody_is_answered_who_has_seen_what_is_lost() {
+fn after_a_failed_sync_no_reader_of_lost_data_is_acknowledged() {
     let scene = Scene::puts_one();
     let mut readers: Vec<Commit> = Vec::new();
     for write in [false, true] {
@@ -325,7 +325,7 @@ fn when_the_log_fails_nobody_is_answered_who_has_seen_what_is_lost() {
 }
 
 #[test]
-fn a_commit_that_nobody_waits_for_any_more_has_let_go_all_the_same() {
+fn a_commit_whose_future_is_dropped_still_releases_its_locks() {
     let scene = Scene::puts_one();
     let mut tx = scene.begin(Durability::Sync);
     now(tx.put(&ROWS, &2, &9)).unwrap();
@@ -361,7 +361,7 @@ fn switched_off_locks_are_held_until_it_is_durable() {
 }
 
 #[test]
-fn who_reads_what_is_not_written_is_answered_when_it_is() {
+fn a_reader_of_unwritten_data_waits_until_it_is_written() {
     let scene = Scene::puts_one_buffered();
     let image = scene.device.crash(Damage::KeepAll, 0);
     let kept = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
@@ -381,7 +381,7 @@ fn who_reads_what_is_not_written_is_answered_when_it_is() {
 }
 
 #[test]
-fn who_reads_what_is_buffered_waits_for_no_disk() {
+fn a_reader_of_buffered_data_does_not_wait_for_the_disk() {
     let scene = Scene::puts_one_buffered();
     let mut tx = scene.begin(Durability::Sync);
     assert_eq!(now(tx.get(&ROWS, &1)).unwrap(), Some(7));
@@ -400,7 +400,7 @@ fn who_reads_what_is_buffered_waits_for_no_disk() {
 /// A *buffered* commit releases its locks on top of a *sync* one, and readers still wait for the
 /// latter.
 #[test]
-fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() {
+fn a_reader_of_data_on_top_of_undurable_data_waits_for_both() {
     for durability in [Durability::Sync, Durability::Buffered] {
         let scene = Scene::puts_one();
         let (stop, first) = writes(&scene.db);
@@ -445,7 +445,7 @@ fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
 }
 
 #[test]
-fn when_a_write_fails_nobody_is_answered_who_has_seen_what_is_lost() {
+fn after_a_failed_write_no_reader_of_lost_data_is_acknowledged() {
     let scene = Scene::puts_one_buffered();
     let mut readers: Vec<Commit> = Vec::new();
     for durability in [Durability::Buffered, Durability::Sync] {

@@ -163,7 +163,7 @@ const LOCK_BYTES: usize = 96;
 const OTHERS: Table<u64, i64> = Table::new("others");
 
 #[test]
-fn with_little_room_the_fullest_table_is_locked_in_the_place_of_its_keys() {
+fn with_little_memory_the_table_with_most_keys_is_locked() {
     for manager in LockManagerKind::ALL {
         let db = database_with(manager, |options| {
             (options.lock_escalation, options.transaction_lock_bytes) = (0, 50 * LOCK_BYTES);
@@ -193,7 +193,7 @@ fn with_little_room_the_fullest_table_is_locked_in_the_place_of_its_keys() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_by_name_and_the_rest_can_be_committed() {
+fn a_lock_beyond_the_limit_is_refused_and_the_rest_can_commit() {
     for manager in LockManagerKind::ALL {
         let db = database_with(manager, |options| {
             (options.lock_escalation, options.lock_bytes) = (0, 100 * LOCK_BYTES);

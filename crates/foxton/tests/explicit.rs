@@ -50,7 +50,7 @@ fn tables_are_shared_as_documented() {
 }
 
 #[test]
-fn who_reads_a_whole_table_is_waited_for_by_who_writes_a_row() {
+fn a_row_writer_waits_for_a_table_reader() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.lock_table(Shared, LockWait::Default), Done);
         assert_eq!(t1.scan(..), Rows(TWO.to_vec()));
@@ -65,7 +65,7 @@ fn who_reads_a_whole_table_is_waited_for_by_who_writes_a_row() {
 }
 
 #[test]
-fn who_writes_a_row_is_waited_for_by_who_wants_the_table() {
+fn a_table_lock_waits_for_a_row_writer() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.put(1, 11), Done);
         assert_eq!(t2.lock_table(Exclusive, LockWait::Default), Waits);
@@ -145,7 +145,7 @@ fn a_circle_over_a_number_and_a_row_is_found() {
         assert_eq!(t2.put(1, 12), Done);
         assert_eq!(t1.get(1), Waits);
         let saw = t2.lock_advisory(7, Lock::Exclusive);
-        let (first_gave_way, _) = one_gives_way(&mut t1, &mut t2, saw);
+        let (first_gave_way, _) = one_is_the_victim(&mut t1, &mut t2, saw);
         let survivor = if first_gave_way { &mut t2 } else { &mut t1 };
         assert_eq!(survivor.commit(), Done);
         let told = db.deadlocks().pop().expect("it was noted").to_string();

@@ -83,7 +83,7 @@ fn count(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_full_disk_ends_writing_says_so_and_loses_nothing_and_room_mends_it() {
+fn a_full_disk_ends_writing_and_loses_nothing_and_free_space_repairs_it() {
     let Some(small) = Small::mount("log") else {
         return;
     };
@@ -96,7 +96,7 @@ fn a_full_disk_ends_writing_says_so_and_loses_nothing_and_room_mends_it() {
     );
     assert_eq!(error.code(), "device_full", "{error}");
     for words in [
-        "make room",
+        "free some space",
         "open the database again",
         "every acknowledged commit is kept",
     ] {
@@ -121,7 +121,7 @@ fn a_full_disk_ends_writing_says_so_and_loses_nothing_and_room_mends_it() {
 }
 
 #[test]
-fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
+fn a_backup_on_a_full_disk_leaves_no_backup_and_the_database_continues() {
     let Some(small) = Small::mount("backup") else {
         return;
     };
@@ -134,7 +134,7 @@ fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
     }
     let error = db.backup_to(small.at("backup")).unwrap_err();
     assert_eq!(error.code(), "device_full", "{error}");
-    let words = "what was to be copied is as it was: make room there";
+    let words = "the source is unchanged: free some space there";
     assert!(error.to_string().contains(words), "{error}");
     assert_eq!(
         backup::inspect(small.at("backup")).unwrap_err().code(),

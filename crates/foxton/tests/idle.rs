@@ -62,7 +62,7 @@ fn is_idle<T>(asked: Result<T>) {
 }
 
 #[test]
-fn who_is_idle_for_too_long_is_rolled_back_and_refused_from_then_on() {
+fn an_idle_transaction_is_rolled_back_and_refused_afterwards() {
     over_all_managers(|options| {
         let db = patient(options);
         let mut tx = writer(&db);
@@ -112,7 +112,7 @@ fn each_operation_begins_the_time_anew() {
 }
 
 #[test]
-fn who_waits_is_not_idle() {
+fn a_waiting_transaction_is_not_idle() {
     over_all_managers(|options| {
         let db = patient(options);
         let mut tx = writer(&db);
@@ -175,7 +175,7 @@ fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
 
 /// The owner ends the transaction meanwhile; the thread recycles its worker.
 #[test]
-fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
+fn a_commit_or_rollback_during_the_idle_rollback_is_refused_or_void() {
     for commits in [true, false] {
         let db = tiny();
         let tx = writer(&db);
@@ -218,7 +218,7 @@ fn tasks_are_ended_as_well_and_a_dropped_operation_is_none() {
 }
 
 #[test]
-fn a_forgotten_operation_is_at_it_until_the_next_one() {
+fn a_forgotten_operation_lasts_until_the_next_one() {
     let db = tiny();
     let mut tx = db.begin_async().unwrap();
     let mut holder = Session::new(&db, "holder");
@@ -270,7 +270,7 @@ fn a_session_loses_its_idle_transaction_and_keeps_its_number() {
 }
 
 #[test]
-fn what_run_runs_is_not_run_again_when_it_was_idle() {
+fn run_does_not_rerun_an_idle_transaction() {
     let db = tiny();
     let mut attempts = 0;
     let refused = db.run(|tx| {
@@ -286,7 +286,7 @@ fn what_run_runs_is_not_run_again_when_it_was_idle() {
 }
 
 #[test]
-fn without_the_option_nobody_is_ended_and_the_oldest_stands_out() {
+fn without_the_option_no_transaction_is_ended_and_the_oldest_stands_out() {
     let db = database(Options::tiny(), TWO);
     let mut tx = writer(&db);
     tx.set_label("old");
@@ -305,7 +305,7 @@ fn without_the_option_nobody_is_ended_and_the_oldest_stands_out() {
 
 /// A database that only reports idle times.
 #[test]
-fn for_ever_is_as_long_as_it_likes() {
+fn an_infinite_timeout_ends_no_transaction() {
     let mut options = Options::tiny();
     options.idle_timeout = Some(Duration::MAX);
     let db = database(options, TWO);

@@ -85,7 +85,7 @@ fn inserts_into_one_gap_of_an_index_go_on_side_by_side() {
 /// An update moves an entry: out of a range that was read it waits for the row, into one for the
 /// gap.
 #[test]
-fn updates_that_move_an_entry_wait_for_who_has_read_either_place() {
+fn updates_that_move_an_entry_wait_for_readers_of_either_position() {
     for index in BOTH {
         for (key, value) in [(1, 99), (2, 12)] {
             indexed(&[(1, 10), (2, 50)], |_, t1, t2| {
@@ -147,7 +147,7 @@ fn a_key_that_was_missed_in_a_unique_index_does_not_appear() {
 /// The row is locked, and nothing in the index. Others can read by the index, and a duplicate of
 /// its key is refused at once.
 #[test]
-fn a_row_that_was_found_stays_and_its_key_is_taken_at_once() {
+fn a_found_row_stays_and_a_duplicate_key_is_refused_at_once() {
     indexed(TWO, |db, t1, t2| {
         assert_eq!(t1.get_by(10), Rows(vec![(1, 10)]));
         assert_eq!(t2.get_by(10), Rows(vec![(1, 10)]));
@@ -167,7 +167,7 @@ fn a_row_that_was_found_stays_and_its_key_is_taken_at_once() {
 
 /// One transaction changes a row's key; readers by the old or the new key wait for the outcome.
 #[test]
-fn what_is_not_committed_is_waited_for_by_either_key() {
+fn readers_by_either_key_wait_for_an_uncommitted_change() {
     for commits in [true, false] {
         for index in BOTH {
             for value in [10, 11] {
@@ -197,7 +197,7 @@ fn what_is_not_committed_is_waited_for_by_either_key() {
 }
 
 #[test]
-fn a_key_that_is_given_up_is_had_by_the_next_only_once_that_is_committed() {
+fn a_freed_unique_key_is_available_only_after_the_commit() {
     for commits in [true, false] {
         indexed(TWO, |_, t1, t2| {
             assert_eq!(t1.delete(1), Done);
@@ -253,7 +253,7 @@ fn a_reader_by_an_index_and_a_writer_of_its_row_are_no_deadlock() {
 }
 
 #[test]
-fn who_skips_what_is_locked_takes_the_next_row_of_the_index() {
+fn a_reader_that_skips_locked_rows_takes_the_next_of_the_index() {
     indexed(&[(1, 30), (2, 20), (3, 10)], |_, t1, t2| {
         let lock = || Lock::Exclusive.skip_locked();
         assert_eq!(
@@ -279,7 +279,7 @@ fn who_skips_what_is_locked_takes_the_next_row_of_the_index() {
 /// Each level, when a row is found by an index, changed by another transaction, and read
 /// again.
 #[test]
-fn levels_hold_by_an_index_what_they_hold_by_a_key() {
+fn levels_lock_by_an_index_as_by_a_key() {
     over_all_managers(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         for level in Isolation::ALL {

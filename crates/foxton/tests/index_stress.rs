@@ -122,7 +122,7 @@ fn values_move_between_rows_under_512_threads() {
 /// All threads want the same values for rows of their own: each value gets one row, whichever
 /// thread is first.
 #[test]
-fn of_many_who_want_a_unique_key_one_gets_it() {
+fn one_of_many_writers_gets_a_unique_key() {
     const VALUES: i64 = 40;
     for kind in LockManagerKind::ALL {
         let db: Database = database(options(kind), &[]);
@@ -157,7 +157,7 @@ fn of_many_who_want_a_unique_key_one_gets_it() {
 /// Indexes are created and dropped while all threads write: an existing index always agrees with
 /// the table.
 #[test]
-fn indexes_come_and_go_while_everybody_writes() {
+fn indexes_are_created_and_dropped_while_all_threads_write() {
     for kind in LockManagerKind::ALL {
         let start: Vec<(u64, i64)> = (0..100).map(|row| (row, row as i64)).collect();
         let mut options = options(kind);

@@ -222,7 +222,7 @@ fn an_index_is_made_on_a_table_that_has_rows_with_progress() {
 }
 
 #[test]
-fn what_is_declared_otherwise_is_refused() {
+fn a_different_declaration_is_refused() {
     const OTHER_TYPE: Index<u16, [u8], Row> = Index::unique("rows_by_name", &ROWS, |_, _, _| {});
     const OTHER_TABLE: Index<[u8], [u8], Row> =
         Index::unique("rows_by_name", &Table::new("others"), |_, _, _| {});
@@ -266,7 +266,7 @@ fn what_is_declared_otherwise_is_refused() {
 }
 
 #[test]
-fn what_is_not_declared_is_not_read_and_a_unique_one_not_broken() {
+fn undeclared_indexes_are_not_read_and_unique_ones_not_broken() {
     let directory = scratch::Directory::new("indexes-undeclared");
     let db = Database::open_with(&directory.0, with_both()).unwrap();
     db.run(|tx| tx.put(&ROWS, b"1", &row("ada", 1))).unwrap();
@@ -412,7 +412,7 @@ fn a_panic_in_the_function_leaves_the_transaction_as_it_was() {
 
 /// A statement is refused by its second index after it has inserted an entry into the first.
 #[test]
-fn what_a_refused_statement_has_put_in_is_not_there() {
+fn a_refused_statement_leaves_no_entries() {
     let mut options = options();
     options.indexes.add(&BY_GROUP).add(&BY_NAME);
     let db = Database::in_memory(options).unwrap();

@@ -27,7 +27,7 @@ fn g0_writes_of_two_transactions_do_not_mix() {
 }
 
 #[test]
-fn g1a_nobody_reads_what_was_rolled_back() {
+fn g1a_rolled_back_values_are_not_read() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.put(1, 101), Done);
         assert_eq!(t2.scan(..), Waits);
@@ -40,7 +40,7 @@ fn g1a_nobody_reads_what_was_rolled_back() {
 }
 
 #[test]
-fn g1b_nobody_reads_what_was_overwritten_before_the_end() {
+fn g1b_intermediate_values_are_not_read() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.put(1, 101), Done);
         assert_eq!(t2.scan(..), Waits);
@@ -60,7 +60,7 @@ fn g1c_information_does_not_flow_in_a_circle() {
         assert_eq!(t2.put(2, 22), Done);
         assert_eq!(t1.get(2), Waits);
         let saw = t2.get(1);
-        let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
+        let (first_gave_way, saw) = one_is_the_victim(t1, t2, saw);
         if first_gave_way {
             assert_eq!(saw, Value(Some(10)));
             assert_eq!(t2.commit(), Done);
@@ -117,7 +117,7 @@ fn p4_no_update_is_lost() {
         assert_eq!(t2.get(1), Value(Some(10)));
         assert_eq!(t1.put(1, 11), Waits);
         let saw = t2.put(1, 11);
-        let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
+        let (first_gave_way, saw) = one_is_the_victim(t1, t2, saw);
         assert_eq!(saw, Done);
         let survivor = if first_gave_way { t2 } else { t1 };
         assert_eq!(survivor.commit(), Done);
@@ -126,7 +126,7 @@ fn p4_no_update_is_lost() {
 }
 
 #[test]
-fn p4_reading_for_update_waits_and_nobody_gives_way() {
+fn p4_reading_for_update_waits_without_a_victim() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.get_for_update(1), Value(Some(10)));
         assert_eq!(t2.get_for_update(1), Waits);
@@ -140,7 +140,7 @@ fn p4_reading_for_update_waits_and_nobody_gives_way() {
 }
 
 #[test]
-fn g_single_nobody_reads_half_of_a_transaction() {
+fn g_single_no_half_of_a_transaction_is_read() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.get(1), Value(Some(10)));
         assert_eq!(t2.get(1), Value(Some(10)));
@@ -176,7 +176,7 @@ fn g_single_nor_by_a_write_after_a_read() {
         assert_eq!(t2.put(1, 12), Waits);
         // Delete where the value is 20: T2 has read that row.
         let saw = t1.delete(2);
-        let (second_gave_way, saw) = one_gives_way(t2, t1, saw);
+        let (second_gave_way, saw) = one_is_the_victim(t2, t1, saw);
         assert_eq!(saw, Done);
         if second_gave_way {
             assert_eq!(t1.commit(), Done);
@@ -198,7 +198,7 @@ fn g2_item_two_that_read_each_others_writes_do_not_both_commit() {
         }
         assert_eq!(t1.put(1, 11), Waits);
         let saw = t2.put(2, 21);
-        let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
+        let (first_gave_way, saw) = one_is_the_victim(t1, t2, saw);
         assert_eq!(saw, Done);
         if first_gave_way {
             assert_eq!(t2.commit(), Done);
@@ -250,7 +250,7 @@ fn x3_a_key_that_was_read_is_not_deleted_and_put_back() {
 }
 
 #[test]
-fn x3_a_deleted_key_is_waited_for_and_comes_back_when_the_deletion_does_not_last() {
+fn x3_a_reader_waits_for_a_deletion_and_sees_the_key_after_its_rollback() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.delete(2), Done);
         assert_eq!(t2.scan(..), Waits);

@@ -32,13 +32,13 @@ fn at_every_level(
 /// Lets both sessions continue after `first` has begun to wait and `other` had the result `then`.
 /// One of them may be a victim.
 fn settle(first: &mut Session, other: &mut Session, then: Saw) {
-    let (first_gave_way, _) = one_gives_way(first, other, then);
+    let (first_gave_way, _) = one_is_the_victim(first, other, then);
     let survivor = if first_gave_way { other } else { first };
     assert_eq!(survivor.commit(), Done);
 }
 
 #[test]
-fn g0_nobody_writes_over_what_is_not_committed() {
+fn g0_no_uncommitted_value_is_overwritten() {
     at_every_level(None, |session| {
         let (mut t1, mut t2) = (session("T1"), session("T2"));
         assert_eq!(t1.put(1, 11), Done);
@@ -51,7 +51,7 @@ fn g0_nobody_writes_over_what_is_not_committed() {
 }
 
 #[test]
-fn g1a_and_g1b_what_was_never_committed_is_read() {
+fn g1a_and_g1b_values_that_were_never_committed_are_read() {
     for writes in [vec![101], vec![101, 102]] {
         at_every_level(Some(ReadUncommitted), |session| {
             let (mut t1, mut t2) = (session("T1"), session("T2"));
@@ -106,7 +106,7 @@ fn g1c_information_flows_in_a_circle() {
 }
 
 #[test]
-fn otv_who_was_seen_vanishes_again() {
+fn otv_an_observed_transaction_vanishes_again() {
     at_every_level(Some(ReadUncommitted), |session| {
         let [mut t1, mut t2, mut t3] = ["T1", "T2", "T3"].map(session);
         assert_eq!(t1.put(1, 11), Done);
@@ -189,7 +189,7 @@ fn g_single_half_of_a_transaction_is_read() {
 }
 
 #[test]
-fn g2_item_each_reads_what_the_other_writes() {
+fn g2_item_each_reads_a_row_that_the_other_writes() {
     at_every_level(Some(ReadCommitted), |session| {
         let (mut t1, mut t2) = (session("T1"), session("T2"));
         for t in [&mut t1, &mut t2] {
@@ -253,7 +253,7 @@ fn g2_a_phantom_comes_into_a_range() {
 }
 
 #[test]
-fn what_is_read_at_read_committed_is_locked_only_meanwhile() {
+fn read_committed_locks_only_during_the_read() {
     over_all_managers(|options| {
         let db = database(options, TWO);
         let mut tx = db.begin().unwrap();
@@ -288,7 +288,7 @@ fn what_is_read_at_read_committed_is_locked_only_meanwhile() {
 }
 
 #[test]
-fn a_read_that_was_refused_lets_go_of_nothing_later() {
+fn a_refused_read_releases_no_lock_later() {
     over_all_managers(|options| {
         let db = database(options, TWO);
         let (mut writer, mut tx) = (db.begin().unwrap(), db.begin().unwrap());

@@ -86,7 +86,7 @@ fn a_transaction_outlives_the_handles_and_moves_between_threads() {
 
 /// Each attempt meets a transaction that has the one key and requests the other.
 #[test]
-fn run_gives_up_after_so_many_deadlocks_with_the_last_of_them() {
+fn run_returns_the_last_deadlock_after_the_maximum_number() {
     let db = memory(|options| {
         options.run_attempts = 3;
         options.victim = VictimPolicy::Requester;
@@ -114,7 +114,7 @@ fn run_gives_up_after_so_many_deadlocks_with_the_last_of_them() {
 
 /// As a thread and as a task: `run` returns the refusal to its caller.
 #[test]
-fn a_lock_that_is_refused_comes_out_of_run_at_once() {
+fn run_returns_a_refused_lock_at_once() {
     let db = memory(|options| options.lock_wait = Duration::from_millis(1));
     let mut holder = db.begin().unwrap();
     holder.put(&NUMBERS, &1, &11).unwrap();
@@ -185,7 +185,7 @@ fn run_runs_again_even_if_the_closure_swallowed_the_deadlock() {
 /// A small transaction conflicts again and again with larger ones: at first it is the victim, later
 /// it is not.
 #[test]
-fn who_gave_way_comes_first_some_day() {
+fn a_repeated_victim_wins_in_the_end() {
     let db = memory(|options| options.victim = VictimPolicy::LeastWork);
     let (ready, go) = mpsc::channel();
     let (said, heard) = mpsc::channel();
@@ -292,7 +292,7 @@ fn sync(db: &Database, as_task: bool) -> Result<()> {
 }
 
 #[test]
-fn what_was_committed_before_a_sync_survives_every_power_cut() {
+fn commits_before_a_sync_survive_every_power_failure() {
     for durability in [Durability::None, Durability::Buffered] {
         for as_task in [false, true] {
             let (device, db) = lazy(durability);
@@ -325,7 +325,7 @@ fn what_was_committed_before_a_sync_survives_every_power_cut() {
 }
 
 #[test]
-fn a_sync_that_failed_is_told_and_is_the_end() {
+fn a_failed_sync_is_reported_and_final() {
     for as_task in [false, true] {
         let (device, db) = lazy(Durability::None);
         db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();

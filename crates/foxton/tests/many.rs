@@ -14,7 +14,7 @@ use random::Random;
 const FIVE: &[(u64, i64)] = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)];
 
 #[test]
-fn they_come_in_the_order_asked_for_with_what_is_not_there_and_twice_if_asked_twice() {
+fn values_come_in_request_order_with_missing_and_repeated_keys() {
     over_all_managers(|options| {
         let db = database(options, FIVE);
         let mut tx = db.begin().unwrap();
@@ -136,7 +136,7 @@ fn bytes_that_are_no_value_are_the_error_that_one_read_has() {
 }
 
 #[test]
-fn who_waits_in_the_middle_goes_on_where_it_stopped_and_sees_what_is_there_then() {
+fn a_wait_in_the_middle_continues_there_and_sees_the_new_values() {
     two(FIVE, |one, other| {
         assert_eq!(one.put(3, 33), Done);
         assert_eq!(other.get_many_as(&[1, 3, 5], Lock::Shared), Waits);
@@ -150,7 +150,7 @@ fn who_waits_in_the_middle_goes_on_where_it_stopped_and_sees_what_is_there_then(
 }
 
 #[test]
-fn what_was_not_there_stays_so_and_what_was_read_stays() {
+fn missing_keys_stay_missing_and_values_stay() {
     two(FIVE, |one, other| {
         let read = Rows(vec![(2, 20), (1, 10)]);
         assert_eq!(one.get_many_as(&[2, 7, 1], Lock::Shared), read);
@@ -164,7 +164,7 @@ fn what_was_not_there_stays_so_and_what_was_read_stays() {
 }
 
 #[test]
-fn a_row_that_goes_while_it_is_waited_for_is_not_there() {
+fn a_row_deleted_during_the_wait_is_absent() {
     two(FIVE, |one, other| {
         assert_eq!(one.delete(4), Done);
         assert_eq!(one.insert(6, 60), Done);
@@ -179,7 +179,7 @@ fn a_row_that_goes_while_it_is_waited_for_is_not_there() {
 }
 
 #[test]
-fn those_that_others_have_are_passed_over_or_refused_if_that_is_asked_for() {
+fn locked_keys_are_skipped_or_refused_on_request() {
     two(FIVE, |one, other| {
         assert_eq!(one.put(2, 22), Done);
         let skip = Lock::Update.skip_locked();
@@ -214,7 +214,7 @@ fn a_deadlock_ends_one_of_two() {
         assert_eq!(other.put(3, 33), Done);
         assert_eq!(one.get_many_as(&[2, 3], Lock::Shared), Waits);
         let saw = other.get_many_as(&[5, 1], Lock::Shared);
-        let (one_gave_way, _) = one_gives_way(one, other, saw);
+        let (one_gave_way, _) = one_is_the_victim(one, other, saw);
         match one_gave_way {
             true => {
                 assert_eq!(other.commit(), Done);
@@ -321,7 +321,7 @@ fn at_weaker_levels_they_are_locked_as_one_by_one() {
 /// A dropped read has recorded locks that it would have released. A later lock with the same name
 /// is another lock.
 #[test]
-fn what_a_read_that_was_given_up_waited_for_is_not_let_go_of_by_the_next() {
+fn the_next_read_does_not_release_a_lock_of_a_dropped_one() {
     over_all_managers(|options| {
         let db = database(options, FIVE);
         let mut holder = Session::new(&db, "holder");

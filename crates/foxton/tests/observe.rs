@@ -34,7 +34,7 @@ fn status(place: &Path) -> Status {
 }
 
 /// Returns the first status that satisfies `shows`; a shared status may be too old.
-fn picture_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
+fn status_once(place: &Path, shows: impl Fn(&Status) -> bool) -> Status {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let seen = status(place);
@@ -67,7 +67,7 @@ fn with_a_wait<R>(db: &Database, look: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
+fn holders_and_waiters_are_observed_with_labels_and_modes() {
     let directory = Directory::new("observe-seen");
     let db = observed(&directory.0);
     let seen = with_a_wait(&db, || status(&directory.0));
@@ -91,7 +91,7 @@ fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
         let mut labels = seen.labels.iter();
         labels.any(|usage| usage.name == "waiter" && usage.holds == 1)
     };
-    let after = picture_once(&directory.0, waited);
+    let after = status_once(&directory.0, waited);
     assert!(after.waiters().is_empty());
     assert_eq!(after.transactions.commits, 1);
     assert_eq!(after.hot_names[0].name, "stock/0x0000000000000007");
@@ -105,7 +105,7 @@ fn who_holds_and_who_waits_is_seen_from_outside_with_labels_and_modes() {
 }
 
 #[test]
-fn nobody_looks_in_unless_the_database_lets_them() {
+fn a_database_is_observed_only_if_it_opts_in() {
     let directory = Directory::new("observe-off");
     let missing = Watcher::connect(&directory.0).unwrap_err();
     assert!(matches!(missing, WatchError::Missing { .. }), "{missing}");
@@ -121,7 +121,7 @@ fn nobody_looks_in_unless_the_database_lets_them() {
 }
 
 #[test]
-fn the_socket_is_its_users_alone_and_goes_with_the_last_handle() {
+fn the_socket_belongs_to_its_user_and_is_removed_with_the_last_handle() {
     let directory = Directory::new("observe-mode");
     let db = observed(&directory.0);
     let path = directory.0.join(SOCKET_FILE);
@@ -149,7 +149,7 @@ fn a_transaction_that_outlives_the_handles_does_not_keep_the_socket() {
 }
 
 #[test]
-fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
+fn garbage_is_answered_with_advice_and_does_no_harm() {
     let directory = Directory::new("observe-garbage");
     let db = observed(&directory.0);
     let path = directory.0.join(SOCKET_FILE);
@@ -187,7 +187,7 @@ fn garbage_is_answered_with_what_to_say_and_harms_nobody() {
 }
 
 #[test]
-fn who_does_not_read_holds_nobody_up_and_of_too_many_the_most_silent_goes() {
+fn a_client_that_does_not_read_delays_no_other_and_is_disconnected_first() {
     let directory = Directory::new("observe-slow");
     let db = observed(&directory.0);
     // A status much larger than a socket's buffer.
@@ -223,7 +223,7 @@ fn who_does_not_read_holds_nobody_up_and_of_too_many_the_most_silent_goes() {
 }
 
 #[test]
-fn many_look_at_once_and_the_database_goes_on() {
+fn many_clients_observe_at_once_and_the_database_continues() {
     let directory = Directory::new("observe-many");
     let db = observed(&directory.0);
     thread::scope(|scope| {
@@ -240,7 +240,7 @@ fn many_look_at_once_and_the_database_goes_on() {
         }
     });
     // A status is shared for a moment, so the last clients may have seen fewer commits.
-    let last = picture_once(&directory.0, |seen| seen.transactions.commits >= 200);
+    let last = status_once(&directory.0, |seen| seen.transactions.commits >= 200);
     assert_eq!(last.transactions.commits, 200);
 }
 
@@ -294,7 +294,7 @@ fn a_deadlock_is_seen_with_its_cycle_and_drawn() {
 }
 
 #[test]
-fn a_wait_that_lasts_too_long_has_everybody_who_waits_told_once_in_a_while() {
+fn a_long_wait_dumps_all_waits_at_intervals() {
     let (sent, told) = mpsc::channel();
     let mut options = Options::tiny();
     options.dump_waits_after = Some(Duration::from_millis(20));
@@ -354,7 +354,7 @@ fn dumps_go_to_a_file_and_a_file_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_callback_that_panics_harms_nobody() {
+fn a_panicking_callback_does_no_harm() {
     let (sent, told) = mpsc::channel();
     let mut options = Options::tiny();
     options.dump_waits_after = Some(Duration::from_millis(5));

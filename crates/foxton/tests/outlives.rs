@@ -101,7 +101,7 @@ fn grows_by_threads(threads: usize) -> usize {
 
 /// A single test, because the count is for the whole process.
 #[test]
-fn what_is_out_grows_neither_with_databases_nor_with_threads_that_were() {
+fn memory_grows_neither_with_closed_databases_nor_with_ended_threads() {
     let grew = grows_by_threads(THREADS);
     // Their values wait to be freed, at most a mebibyte of them.
     assert!(

@@ -169,7 +169,7 @@ fn two_that_write_in_parts_at_once_leave_patches_that_fit() {
 }
 
 #[test]
-fn what_the_image_holds_is_not_patched_once_more() {
+fn rows_in_the_checkpoint_are_not_patched_twice() {
     let device = Arc::new(MemoryDevice::new());
     let mut row = vec![1; 2_000];
     {
@@ -212,7 +212,7 @@ fn log_of_updates(device: Arc<dyn Device>) -> u64 {
 }
 
 #[test]
-fn what_the_log_takes_goes_by_what_was_changed() {
+fn the_size_of_the_log_depends_on_the_bytes_changed() {
     let device = Arc::new(MemoryDevice::new());
     let bytes = log_of_updates(device.clone());
     assert!(bytes < 100 * 100, "{bytes}");
@@ -220,7 +220,7 @@ fn what_the_log_takes_goes_by_what_was_changed() {
 }
 
 #[test]
-fn a_database_from_before_there_were_patches_gets_none() {
+fn a_database_older_than_patches_gets_none() {
     let device = Arc::new(MemoryDevice::new());
     Superblock::new([5; 16]).create(&*device).unwrap();
     let bytes = log_of_updates(device.clone());
@@ -229,7 +229,7 @@ fn a_database_from_before_there_were_patches_gets_none() {
 }
 
 #[test]
-fn what_a_checkpoint_takes_goes_by_what_was_changed_in_the_rows() {
+fn the_size_of_a_checkpoint_depends_on_the_bytes_changed() {
     let db = Database::in_memory(options(1)).unwrap();
     let mut random = Random(1);
     let mut row = random.bytes(2_000);

@@ -33,7 +33,7 @@ fn one_inserts(t1: &mut Session, t2: &mut Session, first: u64, second: u64) -> V
     let value = |key: u64| key as i64 * 10;
     assert_eq!(t1.insert(first, value(first)), Waits);
     let saw = t2.insert(second, value(second));
-    let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
+    let (first_gave_way, saw) = one_is_the_victim(t1, t2, saw);
     assert_eq!(saw, Done);
     let (who, key) = if first_gave_way {
         (t2, second)
@@ -45,7 +45,7 @@ fn one_inserts(t1: &mut Session, t2: &mut Session, first: u64, second: u64) -> V
 }
 
 #[test]
-fn pmp_what_a_predicate_read_does_not_change_under_it() {
+fn pmp_the_rows_of_a_predicate_do_not_change() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.scan(3..), Rows(vec![]));
         assert_eq!(t2.insert(3, 30), Waits);

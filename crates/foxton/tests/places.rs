@@ -55,8 +55,11 @@ fn a_path_where_nothing_can_be_made_says_why() {
     for (name, words) in [
         ("n".repeat(300), "too long for the file system"),
         ("nul\0nul".to_owned(), "nul"),
-        ("file/db".to_owned(), "a file lies on the way"),
-        ("link".to_owned(), "a link lies there that leads nowhere"),
+        ("file/db".to_owned(), "a part of the path is a file"),
+        (
+            "link".to_owned(),
+            "it is a link to a path that does not exist",
+        ),
     ] {
         let path = scratch.0.join(name);
         assert_says(open(&path), "not_created", &[words, "name a directory"]);
@@ -128,7 +131,7 @@ fn a_file_of_another_database_is_named_and_the_rows_come_back_with_ours() {
 
 /// Root has every permission, so another user runs this check, in a process of its own.
 #[test]
-fn what_this_user_may_not_do_is_named_and_everything_is_there_when_he_may() {
+fn missing_permissions_are_named_and_nothing_is_lost() {
     const PLACE: &str = "FOXTON_TEST_FORBIDDEN";
     const NOBODY: u32 = 65_534;
     if let Ok(place) = std::env::var(PLACE) {
@@ -139,7 +142,7 @@ fn what_this_user_may_not_do_is_named_and_everything_is_there_when_he_may() {
     let scratch = Directory::new("forbidden");
     fs::create_dir(&scratch.0).unwrap();
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
-    let name = "what_this_user_may_not_do_is_named_and_everything_is_there_when_he_may";
+    let name = "missing_permissions_are_named_and_nothing_is_lost";
     let program = |path: PathBuf| {
         let mut command = Command::new(path);
         command.args([name, "--exact", "--nocapture"]);

@@ -144,7 +144,7 @@ fn check(conflict: &Conflict, reason: ConflictReason, mode: Option<&str>, what: 
 }
 
 #[test]
-fn what_is_not_to_wait_and_what_waits_in_vain() {
+fn requests_without_waiting_and_waits_that_time_out() {
     for manager in LockManagerKind::ALL {
         let db = database(manager);
         let holder = holder(&db);
@@ -162,7 +162,7 @@ fn what_is_not_to_wait_and_what_waits_in_vain() {
 }
 
 #[test]
-fn a_victim_and_whatever_it_asks_for_afterwards() {
+fn a_victim_and_its_later_requests() {
     for manager in LockManagerKind::ALL {
         let db = database(manager);
         let mut victim = db.begin().unwrap();
@@ -218,7 +218,7 @@ fn a_session_that_is_a_victim() {
 }
 
 #[test]
-fn what_there_is_no_room_for() {
+fn requests_beyond_the_memory_limit() {
     for manager in LockManagerKind::ALL {
         let db = database(manager);
         let mut holder = holder(&db);

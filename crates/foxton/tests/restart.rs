@@ -98,7 +98,7 @@ fn a_transaction_that_had_not_ended_never_happened() {
 /// The power fails after every single change to the directory, with every kind of loss that the
 /// device simulates.
 #[test]
-fn what_was_acknowledged_survives_a_power_cut_anywhere() {
+fn acknowledged_commits_survive_a_power_failure_anywhere() {
     let device = FaultDevice::new();
     let mut acknowledged = Vec::new();
     device.record();
@@ -155,7 +155,7 @@ fn what_was_acknowledged_survives_a_power_cut_anywhere() {
 }
 
 #[test]
-fn what_a_durability_waits_for_is_what_a_power_cut_leaves() {
+fn each_durability_survives_a_power_failure_as_promised() {
     for (durability, damage, survives) in [
         (Durability::Sync, Damage::DropAll, true),
         (Durability::Buffered, Damage::KeepAll, true),

@@ -122,7 +122,7 @@ fn cut(made: &Arc<dyn Device>, rows: u64, device: &FaultDevice) -> [u64; 3] {
 }
 
 #[test]
-fn wherever_it_is_cut_it_is_whole_or_refused_and_the_same_restore_makes_it_whole() {
+fn an_interrupted_restore_is_complete_or_refused_and_can_be_repeated() {
     let [nothing, begun, whole] = cut(&made(60), 60, &FaultDevice::new());
     assert!(
         nothing > 0 && begun > 100 && whole > 0,
@@ -133,7 +133,7 @@ fn wherever_it_is_cut_it_is_whole_or_refused_and_the_same_restore_makes_it_whole
 }
 
 #[test]
-fn one_over_another_that_was_cut_is_cut_and_never_both_nor_nothing() {
+fn a_restore_over_an_interrupted_one_is_interrupted_too() {
     let (larger, made) = (made(90), made(60));
     let device = FaultDevice::new();
     device.record();
@@ -156,7 +156,7 @@ fn one_over_another_that_was_cut_is_cut_and_never_both_nor_nothing() {
 }
 
 #[test]
-fn one_that_fails_leaves_no_database_none_can_be_made_there_and_it_can_be_given_again() {
+fn a_failed_restore_leaves_no_database_and_can_be_repeated() {
     let made = made(60);
     let mut failures = 0;
     for (call, times) in Call::ALL
@@ -231,7 +231,7 @@ fn assert_says<T>(result: Result<T, Error>, code: &str, words: &str) {
 }
 
 #[test]
-fn what_is_being_restored_is_in_use_and_when_that_was_killed_it_is_refused_by_all() {
+fn a_running_restore_is_in_use_and_a_killed_one_is_refused() {
     let scratch = Directory::new("restore");
     fs::create_dir(&scratch.0).unwrap();
     let at = |name: &str| scratch.0.join(name);
@@ -257,12 +257,12 @@ fn what_is_being_restored_is_in_use_and_when_that_was_killed_it_is_refused_by_al
     let cut = at("cut");
     let before = files(&cut);
     assert!(before.len() > 1, "{before:?}");
-    let again = "give it again, which begins anew";
+    let again = "repeat the same restore, which begins anew";
     assert_says(open(&cut), "not_restored", again);
     assert_says(check(&cut), "not_restored", again);
     let copied = backup::of_directory(&cut, at("x"), &mut quiet);
     assert_says(copied, "not_restored", again);
-    let is_none = "a restore into it has not come to its end";
+    let is_none = "a restore into it is not complete";
     assert_says(backup::inspect(&cut), "not_a_backup", is_none);
     let restored = backup::restore(&cut, at("x"), None, &mut quiet);
     assert_says(restored, "not_a_backup", is_none);

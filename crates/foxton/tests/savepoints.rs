@@ -50,7 +50,7 @@ fn they_nest_and_can_be_gone_back_to_again() {
 }
 
 #[test]
-fn one_that_is_released_is_gone_with_those_after_it_and_its_changes_stay() {
+fn a_released_savepoint_is_gone_with_later_ones_and_changes_stay() {
     let db = database(Options::tiny(), TWO);
     let mut tx = db.begin().unwrap();
     let first = tx.savepoint().unwrap();
@@ -72,7 +72,7 @@ fn one_that_is_released_is_gone_with_those_after_it_and_its_changes_stay() {
 }
 
 #[test]
-fn those_of_others_are_refused_and_change_nothing() {
+fn savepoints_of_other_transactions_are_refused() {
     let db = database(Options::tiny(), TWO);
     let elsewhere = database(Options::tiny(), TWO);
     let mut before = db.begin().unwrap();
@@ -100,7 +100,7 @@ fn those_of_others_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn locks_stay_and_so_does_what_was_read() {
+fn locks_and_reads_stay() {
     two(TWO, |t1, t2| {
         let savepoint = t1.savepoint();
         assert_eq!(t1.put(1, 11), Done);
@@ -162,7 +162,7 @@ fn a_transaction_that_a_conflict_ended_has_none() {
     let savepoints = [t1.savepoint(), t2.savepoint()];
     assert_eq!(t1.put(2, 21), Waits);
     let then = t2.put(1, 12);
-    let (first_gave_way, _) = one_gives_way(&mut t1, &mut t2, then);
+    let (first_gave_way, _) = one_is_the_victim(&mut t1, &mut t2, then);
     let (ended, savepoint) = match first_gave_way {
         true => (&mut t1, &savepoints[0]),
         false => (&mut t2, &savepoints[1]),

@@ -188,7 +188,7 @@ fn a_circle_through_a_session_and_its_transaction_is_found() {
 }
 
 #[test]
-fn a_transaction_that_is_the_victim_leaves_its_session_what_it_holds() {
+fn a_victim_leaves_its_session_its_locks() {
     over_all_managers(|mut options| {
         options.victim = VictimPolicy::Requester;
         let db = database(options, TWO);
@@ -214,7 +214,7 @@ fn a_transaction_that_is_the_victim_leaves_its_session_what_it_holds() {
 }
 
 #[test]
-fn sessions_that_wait_in_a_circle_are_told_and_lose_nothing() {
+fn sessions_in_a_deadlock_get_an_error_and_keep_their_locks() {
     over_all_managers(|mut options| {
         options.victim = VictimPolicy::Requester;
         let db = database(options, TWO);
@@ -276,7 +276,7 @@ fn a_session_does_one_thing_at_a_time() {
 }
 
 #[test]
-fn a_session_that_goes_before_its_transaction_leaves_it_its_locks_to_the_end() {
+fn a_transaction_keeps_the_locks_of_its_dropped_session_to_the_end() {
     over_all_managers(|options| {
         for commits in [true, false] {
             let db = database(options.clone(), TWO);
@@ -389,7 +389,7 @@ fn a_session_keeps_its_database_open() {
 /// Many transactions of one session, each larger than the one before, together with others.
 /// Acquisition order restarts with each transaction and never mixes with another's.
 #[test]
-fn a_long_session_gives_back_exactly_what_its_transactions_took() {
+fn a_long_session_releases_exactly_the_locks_of_its_transactions() {
     over_all_managers(|mut options| {
         options.lock_escalation = 8;
         let db = database(options, TWO);

@@ -8,7 +8,7 @@ use std::{
 
 use foxton::{
     observe::WatchError,
-    status::{LockQueue, QueueEntry, Status},
+    status::{QueueStatus, RequestStatus, Status},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// The waiters, in the chosen order.
-    pub(super) fn waiters(&self) -> Vec<(&LockQueue, &QueueEntry)> {
+    pub(super) fn waiters(&self) -> Vec<(&QueueStatus, &RequestStatus)> {
         let mut waiters = self
             .status
             .as_ref()

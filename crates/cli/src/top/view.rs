@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use foxton::status::{LockQueue, QueueEntry, Status};
+use foxton::status::{QueueStatus, RequestStatus, Status};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table,
@@ -114,7 +114,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) 
 
 /// Number of waiting clients. A client whose transaction ended while the snapshot was taken may be
 /// in two queues, as two transactions with the same owner number.
-fn clients(waiters: &[(&LockQueue, &QueueEntry)]) -> usize {
+fn clients(waiters: &[(&QueueStatus, &RequestStatus)]) -> usize {
     let place = |owner: &'_ str| owner.split('.').next().unwrap_or_default().to_owned();
     let places: HashSet<String> = waiters
         .iter()

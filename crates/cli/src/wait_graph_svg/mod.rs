@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use foxton::wait_graph::{Node, WaitGraph};
+use foxton::wait_graph::{TransactionNode, WaitGraph};
 
 use pack::{Placed, Sizes, pack};
 
@@ -100,7 +100,7 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
 }
 
 fn node_box(
-    node: &Node,
+    node: &TransactionNode,
     lines: &[String; 2],
     width: f64,
     (x, y): (f64, f64),
@@ -214,13 +214,13 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use foxton::status::{CycleMember, Deadlock};
-    use foxton::wait_graph::Edge;
+    use foxton::status::{Deadlock, DeadlockMember};
+    use foxton::wait_graph::WaitEdge;
 
     use super::*;
 
-    fn node(owner: usize) -> Node {
-        let mut node = Node::default();
+    fn node(owner: usize) -> TransactionNode {
+        let mut node = TransactionNode::default();
         (node.owner, node.label) = (owner.to_string(), format!("job {owner}"));
         node
     }
@@ -233,8 +233,8 @@ mod tests {
         graph
     }
 
-    fn edge(waiter: usize, blocker: usize) -> Edge {
-        let mut edge = Edge::default();
+    fn edge(waiter: usize, blocker: usize) -> WaitEdge {
+        let mut edge = WaitEdge::default();
         (edge.waiter, edge.blocker, edge.mode) = (waiter, blocker, "X".into());
         edge
     }
@@ -243,7 +243,7 @@ mod tests {
     fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
-            let mut member = CycleMember::default();
+            let mut member = DeadlockMember::default();
             (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
             (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
             (member.behind_mode, member.behind_holder) = ("S".into(), true);

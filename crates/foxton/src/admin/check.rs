@@ -172,7 +172,7 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         Err(error) => {
             report.error(error, path)?;
             let what =
-                "the log was not looked at, since the checkpoint does not say where it begins";
+                "the log was not checked, because the checkpoint does not say where it begins";
             report.note(manifest::FILE, None, what);
             return Ok(report);
         }
@@ -301,7 +301,7 @@ impl LayerOrder {
     fn take(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
         while !entries.is_empty() {
             let row = next_change(&mut entries);
-            let row = row.map_err(|_| "a block holds something that is no entry")?;
+            let row = row.map_err(|_| "a block contains an invalid entry")?;
             let last = self.last.as_ref().map(|(table, key)| (*table, &key[..]));
             if last.is_some_and(|last| last >= (row.table, row.key)) {
                 return Err("its rows are not in order");
@@ -351,7 +351,7 @@ fn tables(
                 let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned()));
                 let what = format!(
                     "its index is broken: {}",
-                    words.unwrap_or_else(|| "nobody knows how".to_owned())
+                    words.unwrap_or_else(|| "the cause is unknown".to_owned())
                 );
                 report.note(&format!("table {name}"), None, what);
             }

@@ -38,7 +38,7 @@ use crate::options::{Observe, Options};
 use crate::recovery::open_error::{
     no_superblock, not_created, not_locked, not_one, not_opened, told,
 };
-use crate::recovery::restart::{Recovered, RestartError, Restarted, restart};
+use crate::recovery::restart::{RecoveryReport, RestartError, RestartedDatabase, restart};
 use crate::txn::bound::BoundTxn;
 use crate::types::limits::RESTORE_FILE;
 
@@ -80,7 +80,7 @@ pub struct Database {
 struct DatabaseInner {
     engine: Arc<Engine>,
     pool: ContextPool<BoundTxn>,
-    recovered: Recovered,
+    recovered: RecoveryReport,
     threads: ServiceThreads,
 }
 
@@ -167,7 +167,7 @@ impl Database {
         let superblock = read_or_create(&*device, path)?;
         let workers = Workers::new();
         let catalog = Catalog::new(workers.domain().clone());
-        let Restarted {
+        let RestartedDatabase {
             log,
             maker,
             recovered,
@@ -339,7 +339,7 @@ impl Database {
     }
 
     /// What opening the database found in its log.
-    pub fn recovered(&self) -> &Recovered {
+    pub fn recovered(&self) -> &RecoveryReport {
         &self.inner.recovered
     }
 

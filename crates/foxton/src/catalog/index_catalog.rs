@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_taken() {
+    fn the_name_is_reserved() {
         assert!(is_reserved("foxton:indexes", &<str as Key>::TYPE));
         assert!(!is_reserved("foxton:indexes", &IndexName::TYPE));
         assert!(is_index_table("foxton:indexes") && !is_index_table("users"));

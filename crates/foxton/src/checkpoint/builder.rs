@@ -60,7 +60,7 @@ pub(crate) struct BuildSteps<'d> {
     /// remaining segment.
     log: Option<DurableReader<'d>>,
     /// Buffer for the changes of a step.
-    gathered: ChangeBuffer,
+    buffer: ChangeBuffer,
     /// Number of layers written by the steps that still exist; they are the newest.
     layers: usize,
 }
@@ -72,7 +72,7 @@ impl<'d> BuildSteps<'d> {
             device,
             until,
             log: None,
-            gathered: ChangeBuffer::default(),
+            buffer: ChangeBuffer::default(),
             layers: 0,
         }
     }
@@ -165,9 +165,9 @@ impl CheckpointBuilder {
         &mut self,
         memory: u64,
         steps: &mut BuildSteps<'_>,
-        pace: &Pacer<'_>,
+        pacer: &Pacer<'_>,
     ) -> Result<Option<StepOutcome>, CheckpointError> {
-        let done = self.try_step(memory, steps, pace);
+        let done = self.try_step(memory, steps, pacer);
         if done.is_err() {
             // Discards what was read, because the step failed.
             steps.log = None;
@@ -181,16 +181,16 @@ impl CheckpointBuilder {
         &mut self,
         memory: u64,
         steps: &mut BuildSteps<'_>,
-        pace: &Pacer<'_>,
+        pacer: &Pacer<'_>,
     ) -> Result<Option<StepOutcome>, CheckpointError> {
         let mut next = self.manifest.clone();
-        let is_last = self.gather(&mut next, memory, steps, pace)?;
-        let gathered = &mut steps.gathered;
+        let is_last = self.gather(&mut next, memory, steps, pacer)?;
+        let buffer = &mut steps.buffer;
         if next.checkpoint_lsn <= self.manifest.checkpoint_lsn {
             return Ok(None);
         }
         let merged = match is_last {
-            true => self.layers_to_merge(gathered.left_bytes(), steps.layers),
+            true => self.layers_to_merge(buffer.left_bytes(), steps.layers),
             false => 0,
         };
         let old = next.layers.split_off(next.layers.len() - merged);
@@ -200,16 +200,16 @@ impl CheckpointBuilder {
         };
         if is_last {
             let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
-            pace.merges_last(older, gathered.left_bytes());
+            pacer.set_last_merge(older, buffer.left_bytes());
         }
         // The last step may find no more changes, but still has to merge the layers of earlier
         // steps.
-        if gathered.len() > 0 || merged > 1 {
+        if buffer.len() > 0 || merged > 1 {
             let below = match next.layers.is_empty() {
                 true => Below::Nothing,
                 false => Below::Layers,
             };
-            let new = self.write_layer(&mut next, &old, gathered, below, pace)?;
+            let new = self.write_layer(&mut next, &old, buffer, below, pacer)?;
             step.written_bytes = new.bytes;
             match new.entries {
                 // All rows were deleted.
@@ -237,10 +237,10 @@ impl CheckpointBuilder {
         next: &mut Manifest,
         memory: u64,
         steps: &mut BuildSteps<'_>,
-        pace: &Pacer<'_>,
+        pacer: &Pacer<'_>,
     ) -> Result<bool, CheckpointError> {
-        let gathered = &mut steps.gathered;
-        gathered.clear();
+        let buffer = &mut steps.buffer;
+        buffer.clear();
         let log = match &mut steps.log {
             Some(log) => log,
             none => {
@@ -248,7 +248,7 @@ impl CheckpointBuilder {
                 none.insert(log.map_err(CheckpointError::Log)?)
             }
         };
-        while gathered.bytes() < memory {
+        while buffer.bytes() < memory {
             let Some(record) = log.next().map_err(CheckpointError::Log)? else {
                 break;
             };
@@ -257,16 +257,16 @@ impl CheckpointBuilder {
                 self.replay.forget_parts();
             }
             let told = self.replay.take(record);
-            match told.map_err(|senseless| CheckpointError::InvalidRecord(lsn, senseless))? {
+            match told.map_err(|invalid| CheckpointError::InvalidRecord(lsn, invalid))? {
                 ReplayEvent::Table(table) => next.tables.push(table),
                 ReplayEvent::Committed(parts, changes) => {
-                    let added = gathered.add(lsn, &parts);
-                    let added = added.and_then(|()| gathered.add(lsn, changes));
+                    let added = buffer.add(lsn, &parts);
+                    let added = added.and_then(|()| buffer.add(lsn, changes));
                     added.map_err(|error| CheckpointError::InvalidRecord(lsn, error.into()))?;
                 }
                 ReplayEvent::Nothing => {}
             }
-            pace.spend(end.since(lsn))?;
+            pacer.spend(end.since(lsn))?;
             self.at = end;
         }
         // Include the log's own records.
@@ -277,8 +277,8 @@ impl CheckpointBuilder {
         next.checkpoint_lsn = self.at.max(next.checkpoint_lsn);
         next.redo_from = self.replay.earliest_part().unwrap_or(next.checkpoint_lsn);
         // The buffer may be full at the very end of the log.
-        let is_all = gathered.bytes() < memory || self.at >= steps.until;
-        gathered.sort()?;
+        let is_all = buffer.bytes() < memory || self.at >= steps.until;
+        buffer.sort()?;
         Ok(is_all)
     }
 
@@ -299,29 +299,29 @@ impl CheckpointBuilder {
         &self,
         next: &mut Manifest,
         old: &[Layer],
-        gathered: &ChangeBuffer,
+        buffer: &ChangeBuffer,
         below: Below,
-        pace: &Pacer<'_>,
+        pacer: &Pacer<'_>,
     ) -> Result<Layer, CheckpointError> {
         let device = &*self.device;
         let readers = old
             .iter()
             .map(|&layer| LayerReader::open(device, &self.identity, layer))
             .collect::<Result<Vec<_>, _>>()?;
-        pace.expect(old.iter().map(|layer| layer.bytes).sum::<u64>());
-        let mut merge = Merge::new(&readers, Some(gathered), below, None)?;
+        pacer.expect(old.iter().map(|layer| layer.bytes).sum::<u64>());
+        let mut merge = Merge::new(&readers, Some(buffer), below, None)?;
         let number = self.free_number()?;
         next.next_layer = number + 1;
         let write = || {
             let mut writer = LayerWriter::create(device, &self.identity, number)?;
             loop {
-                pace.spend(merge.take_read())?;
+                pacer.spend(merge.take_read())?;
                 let Some(row) = merge.advance()? else {
                     return writer.finish();
                 };
                 // Without older layers a deletion has nothing to delete.
                 if row.effect != Effect::Delete || below == Below::Layers {
-                    pace.wrote(writer.put(row)?)?;
+                    pacer.wrote(writer.put(row)?)?;
                 }
             }
         };

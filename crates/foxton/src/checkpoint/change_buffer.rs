@@ -14,10 +14,10 @@ use std::mem;
 use foxton_log::Lsn;
 use foxton_sync::cache_line::prefetch;
 
-use super::compose::Fold;
+use super::compose::ComposedChange;
 use super::error::CheckpointError;
 use super::sort_key::{Row, beginning};
-use crate::redo::record::{Change, next_change};
+use crate::redo::record::{RowChange, next_change};
 use crate::types::codec::Undecodable;
 
 /// Committed changes.
@@ -54,7 +54,7 @@ struct BufferedChange {
 }
 
 impl BufferedChange {
-    fn new(begin: usize, change: &Change<'_>) -> BufferedChange {
+    fn new(begin: usize, change: &RowChange<'_>) -> BufferedChange {
         BufferedChange {
             beginning: beginning(change.key),
             begin,
@@ -84,7 +84,7 @@ impl BufferedChange {
         &bytes[key..key + usize::from(self.key_bytes)]
     }
 
-    fn change<'b>(&self, bytes: &'b [u8]) -> Change<'b> {
+    fn change<'b>(&self, bytes: &'b [u8]) -> RowChange<'b> {
         next_change(&mut &bytes[self.begin..]).expect("it was read before it was put aside")
     }
 }
@@ -134,7 +134,7 @@ impl ChangeBuffer {
         let bytes = &self.bytes;
         // Stable: of two changes of one row the later one comes second.
         self.entries.sort_by(|a, b| a.order(b, bytes));
-        let mut fold = Fold::default();
+        let mut fold = ComposedChange::default();
         let mut kept = 0;
         let mut from = 0;
         while from < self.entries.len() {
@@ -157,7 +157,7 @@ impl ChangeBuffer {
     fn one_of(
         &mut self,
         all: std::ops::Range<usize>,
-        fold: &mut Fold,
+        fold: &mut ComposedChange,
     ) -> Result<BufferedChange, CheckpointError> {
         let all = &self.entries[all];
         let last = all[all.len() - 1];
@@ -177,7 +177,7 @@ impl ChangeBuffer {
         let is_patch = effect.is_patch();
         let mut bytes = mem::take(&mut self.folded);
         bytes.clear();
-        Change {
+        RowChange {
             effect,
             ..last.change(&self.bytes)
         }
@@ -212,7 +212,7 @@ impl ChangeBuffer {
     }
 
     /// Returns the change number `index`. Prefetches for callers that read all in order.
-    pub(crate) fn get(&self, index: usize) -> Option<Change<'_>> {
+    pub(crate) fn get(&self, index: usize) -> Option<RowChange<'_>> {
         let entry = self.entries.get(index)?;
         self.ask_for(index + AHEAD);
         Some(entry.change(&self.bytes))
@@ -236,25 +236,23 @@ mod tests {
     use super::*;
     use crate::redo::record::Effect;
 
-    fn gather<'c>(script: impl IntoIterator<Item = Change<'c>>) -> ChangeBuffer {
-        let mut gathered = ChangeBuffer::default();
+    fn gather<'c>(script: impl IntoIterator<Item = RowChange<'c>>) -> ChangeBuffer {
+        let mut buffer = ChangeBuffer::default();
         for (at, change) in script.into_iter().enumerate() {
             let mut bytes = Vec::new();
             change.encode(&mut bytes);
-            gathered.add(Lsn::new(8 * at as u64), &bytes).unwrap();
+            buffer.add(Lsn::new(8 * at as u64), &bytes).unwrap();
         }
-        gathered
+        buffer
     }
 
-    fn left(gathered: &ChangeBuffer) -> Vec<Change<'_>> {
-        (0..gathered.len())
-            .filter_map(|at| gathered.get(at))
-            .collect()
+    fn left(buffer: &ChangeBuffer) -> Vec<RowChange<'_>> {
+        (0..buffer.len()).filter_map(|at| buffer.get(at)).collect()
     }
 
     #[test]
     fn the_last_change_of_each_row_is_left_in_order() {
-        let change = |table, key, effect| Change { table, key, effect };
+        let change = |table, key, effect| RowChange { table, key, effect };
         let put = Effect::Put;
         let script = [
             change(1, &b"b"[..], put(b"1")),
@@ -265,16 +263,16 @@ mod tests {
             change(0, b"", Effect::Delete),
             change(1, b"b", put(b"4")),
         ];
-        let mut gathered = gather(script);
-        gathered.sort().unwrap();
+        let mut buffer = gather(script);
+        buffer.sort().unwrap();
         let expected = [
             change(0, b"", Effect::Delete),
             change(0, b"z", put(b"2")),
             change(1, b"a", put(b"")),
             change(1, b"b", put(b"4")),
         ];
-        assert_eq!(left(&gathered), expected);
-        assert!(gathered.add(Lsn::ZERO, &[1, 2, 3]).is_err());
+        assert_eq!(left(&buffer), expected);
+        assert!(buffer.add(Lsn::ZERO, &[1, 2, 3]).is_err());
     }
 
     #[test]
@@ -289,12 +287,12 @@ mod tests {
             patch
         };
         let (first, second) = (patch(&one, &two), patch(&two, &three));
-        let change = |key, effect| Change {
+        let change = |key, effect| RowChange {
             table: 0,
             key,
             effect,
         };
-        let mut gathered = gather([
+        let mut buffer = gather([
             change(&b"based"[..], Effect::Put(&one)),
             change(b"loose", Effect::Patch(&first)),
             change(b"based", Effect::Patch(&first)),
@@ -302,7 +300,7 @@ mod tests {
             change(b"based", Effect::Patch(&second)),
             change(b"single", Effect::Patch(&first)),
         ]);
-        gathered.sort().unwrap();
+        buffer.sort().unwrap();
         let mut both = Vec::new();
         crate::redo::patch::join(&first, &second, &mut both).unwrap();
         let expected = [
@@ -310,15 +308,15 @@ mod tests {
             change(b"loose", Effect::Patch(&both)),
             change(b"single", Effect::Patch(&first)),
         ];
-        assert_eq!(left(&gathered), expected);
+        assert_eq!(left(&buffer), expected);
 
         // A patch of a deleted row, or one made for another value, names its record.
         for effect in [Effect::Delete, Effect::Put(&three), Effect::Put(b"short")] {
-            let mut gathered = gather([
+            let mut buffer = gather([
                 change(&b"key"[..], effect),
                 change(b"key", Effect::Patch(&first)),
             ]);
-            let refused = gathered.sort().unwrap_err();
+            let refused = buffer.sort().unwrap_err();
             assert!(
                 matches!(refused, CheckpointError::InvalidRecord(lsn, _) if lsn == Lsn::new(8)),
                 "{effect:?}: {refused}"

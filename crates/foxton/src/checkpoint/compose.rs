@@ -12,7 +12,7 @@ const NO_ROW: Undecodable = Undecodable {
 
 /// The composed change, and a buffer for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Fold {
+pub(super) struct ComposedChange {
     state: State,
     bytes: Vec<u8>,
     spare: Vec<u8>,
@@ -26,7 +26,7 @@ enum State {
     Patch,
 }
 
-impl Fold {
+impl ComposedChange {
     /// Begins with `effect` and discards earlier changes.
     pub(super) fn begin(&mut self, effect: Effect<'_>) {
         let (state, bytes): (_, &[u8]) = match effect {

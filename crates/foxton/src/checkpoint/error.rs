@@ -82,7 +82,7 @@ impl CheckpointError {
             }
             .into(),
             CheckpointError::Failed(error) => error.into(),
-            CheckpointError::InvalidRecord(lsn, senseless) => senseless.at(lsn),
+            CheckpointError::InvalidRecord(lsn, invalid) => invalid.at(lsn),
             CheckpointError::Stopped => Storage::Io {
                 doing: "finish a checkpoint".to_owned(),
                 source: io::Error::other("the database is being closed"),
@@ -109,8 +109,8 @@ impl fmt::Display for CheckpointError {
             ),
             CheckpointError::Log(error) => error.fmt(f),
             CheckpointError::Failed(error) => error.fmt(f),
-            CheckpointError::InvalidRecord(lsn, senseless) => {
-                write!(f, "the log record at LSN {lsn} does not hold {senseless}")
+            CheckpointError::InvalidRecord(lsn, invalid) => {
+                write!(f, "the log record at LSN {lsn} does not hold {invalid}")
             }
             CheckpointError::Stopped => f.write_str("the database is being closed"),
         }

@@ -45,7 +45,7 @@ use foxton_log::device::{Device, DeviceFile};
 use foxton_sync::checksum::crc32c;
 
 use super::error::{CheckpointError, failed};
-use crate::redo::record::{Change, Effect, next_change};
+use crate::redo::record::{Effect, RowChange, next_change};
 use crate::types::codec::{Value, take};
 
 const MAGIC: &[u8; 8] = b"FOXTONly";
@@ -162,7 +162,7 @@ impl LayerWriter {
     }
 
     /// Adds an entry, which must follow all before it (I1). Returns the number of bytes written.
-    pub(crate) fn put(&mut self, change: Change<'_>) -> Result<u64, CheckpointError> {
+    pub(crate) fn put(&mut self, change: RowChange<'_>) -> Result<u64, CheckpointError> {
         if self.block_entries == 0 {
             let key_size = u16::try_from(change.key.len()).expect("keys are at most 1,024 long");
             self.first.clear();
@@ -272,7 +272,7 @@ impl LayerReader {
         let damaged = |offset, what| CheckpointError::damaged(&name, offset, what);
         let file = match device.open(&name) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(damaged(0, "the manifest names it, and it is not there"));
+                return Err(damaged(0, "the manifest names it, but it does not exist"));
             }
             opened => opened.map_err(failed("open", &name))?,
         };
@@ -293,7 +293,7 @@ impl LayerReader {
         }
         let version = u32_at(&header, 8);
         if u32_at(&header, HEADER - 4) != reader.seal.check(0, &[&header[..HEADER - 4]]) {
-            return Err(damaged(0, "its header does not check"));
+            return Err(damaged(0, "the checksum of its header does not match"));
         }
         if version != VERSION {
             return Err(CheckpointError::Newer {
@@ -309,22 +309,31 @@ impl LayerReader {
             || check != layer.check
             || check != reader.seal.check(trailer_at, &[&trailer[..TRAILER - 4]])
         {
-            return Err(damaged(trailer_at, "its trailer is not the one it had"));
+            return Err(damaged(
+                trailer_at,
+                "its trailer is not the one that the manifest names",
+            ));
         }
         let (index_at, index_bytes) = (u64_at(&trailer, 8), u64_at(&trailer, 16));
         if index_at.checked_add(index_bytes) != Some(trailer_at) || index_at < HEADER as u64 {
-            return Err(damaged(trailer_at, "its trailer makes no sense"));
+            return Err(damaged(trailer_at, "its trailer is invalid"));
         }
         // I4: the index is within the file.
         let mut index = vec![0; usize::try_from(index_bytes).unwrap_or(usize::MAX)];
         reader.read(&mut index, index_at)?;
         if u32_at(&trailer, 24) != reader.seal.check(index_at, &[&index]) {
-            return Err(damaged(index_at, "its index does not check"));
+            return Err(damaged(
+                index_at,
+                "the checksum of its index does not match",
+            ));
         }
         reader.index = decode_index(&index, index_at)
-            .ok_or_else(|| damaged(index_at, "its index makes no sense"))?;
+            .ok_or_else(|| damaged(index_at, "its index is invalid"))?;
         if reader.index.len() as u64 != u64_at(&trailer, 32) {
-            return Err(damaged(index_at, "its index has another number of blocks"));
+            return Err(damaged(
+                index_at,
+                "its index has the wrong number of blocks",
+            ));
         }
         Ok(reader)
     }
@@ -357,7 +366,7 @@ impl LayerReader {
         if sound {
             Ok(())
         } else {
-            Err(self.damaged(place.offset, "a block does not check"))
+            Err(self.damaged(place.offset, "the checksum of a block does not match"))
         }
     }
 
@@ -460,8 +469,8 @@ impl<'r> LayerCursor<'r> {
     }
 
     /// Returns the current entry, or `None` after the last.
-    pub(crate) fn entry(&self) -> Option<Change<'_>> {
-        self.entry.as_ref().map(|entry| Change {
+    pub(crate) fn entry(&self) -> Option<RowChange<'_>> {
+        self.entry.as_ref().map(|entry| RowChange {
             table: entry.table,
             key: &self.block[entry.key.clone()],
             effect: (entry.effect)(&self.block[entry.content.clone()]),
@@ -491,7 +500,7 @@ impl<'r> LayerCursor<'r> {
         let mut rest = &self.block[self.at..];
         let Ok(change) = next_change(&mut rest) else {
             let place = &self.reader.index[self.next_block - 1];
-            let what = "a block holds something that is no entry";
+            let what = "a block contains an invalid entry";
             return Err(self.reader.damaged(place.offset, what));
         };
         // A range ends at the first row beyond it, so rows in another order would be skipped
@@ -541,7 +550,7 @@ impl<'r> LayerCursor<'r> {
 }
 
 /// Compares an entry with a key.
-pub(crate) fn order(entry: Change<'_>, key: (u32, &[u8])) -> Ordering {
+pub(crate) fn order(entry: RowChange<'_>, key: (u32, &[u8])) -> Ordering {
     (entry.table, entry.key).cmp(&key)
 }
 

@@ -126,19 +126,19 @@ impl Job<'_> {
                     table.rows.insert(&guard, record, Next::Any).ok().map(drop)
                 };
                 if put().is_none() {
-                    return Err(self.senseless());
+                    return Err(self.invalid());
                 }
                 rows += 1;
             }
         }
     }
 
-    fn senseless(&self) -> CheckpointError {
+    fn invalid(&self) -> CheckpointError {
         let newest = self
             .readers
             .last()
             .map_or(0, |reader| reader.layer().number);
-        let what = "it or a layer before it holds a row twice, of no table, or over the limits";
+        let what = "it or an earlier layer contains a row twice, a row of no table, or one over the limits";
         CheckpointError::damaged(&layer::name(newest), 0, what)
     }
 }

@@ -183,7 +183,7 @@ impl Manifest {
         }
         match decode_lists(content) {
             Some(manifest) if manifest.redo_from <= manifest.checkpoint_lsn => Ok(manifest),
-            _ => damaged("it makes no sense"),
+            _ => damaged("it is invalid"),
         }
     }
 }

@@ -10,11 +10,11 @@
 use std::cmp::Ordering;
 
 use super::change_buffer::ChangeBuffer;
-use super::compose::Fold;
+use super::compose::ComposedChange;
 use super::error::CheckpointError;
 use super::layer::{LayerCursor, LayerReader};
 use super::sort_key::Row;
-use crate::redo::record::{Change, Effect};
+use crate::redo::record::{Effect, RowChange};
 
 /// A source of entries.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ enum Source<'r> {
 }
 
 impl Source<'_> {
-    fn entry(&self) -> Option<Change<'_>> {
+    fn entry(&self) -> Option<RowChange<'_>> {
         match self {
             Source::Layer(cursor) => cursor.entry(),
-            Source::Memory(gathered, at) => gathered.get(*at),
+            Source::Memory(buffer, at) => buffer.get(*at),
         }
     }
 
@@ -35,7 +35,7 @@ impl Source<'_> {
     fn row(&self) -> Option<Row> {
         match self {
             Source::Layer(cursor) => cursor.entry().map(|entry| Row::new(entry.table, entry.key)),
-            Source::Memory(gathered, at) => gathered.row(*at),
+            Source::Memory(buffer, at) => buffer.row(*at),
         }
     }
 
@@ -58,10 +58,10 @@ impl Source<'_> {
             Source::Layer(cursor) => {
                 cursor.damaged("a patch does not fit what older layers say of its row")
             }
-            Source::Memory(gathered, at) => {
+            Source::Memory(buffer, at) => {
                 let what = "a patch that fits what the checkpoint says of its row";
                 CheckpointError::InvalidRecord(
-                    gathered.lsn(*at),
+                    buffer.lsn(*at),
                     crate::redo::replay::InvalidRecord(what),
                 )
             }
@@ -88,7 +88,7 @@ pub(crate) struct Merge<'r> {
     below: Below,
     /// Indexes of the sources whose current entry is the row returned last, oldest first.
     spent: Vec<usize>,
-    fold: Fold,
+    fold: ComposedChange,
     /// Bytes read from layers since the last call of `take_read`.
     read: u64,
 }
@@ -98,7 +98,7 @@ impl<'r> Merge<'r> {
     /// `from`.
     pub(crate) fn new(
         layers: impl IntoIterator<Item = &'r LayerReader>,
-        gathered: Option<&'r ChangeBuffer>,
+        buffer: Option<&'r ChangeBuffer>,
         below: Below,
         from: Option<(u32, &[u8])>,
     ) -> Result<Merge<'r>, CheckpointError> {
@@ -106,19 +106,19 @@ impl<'r> Merge<'r> {
             .into_iter()
             .map(|reader| LayerCursor::new(reader, from).map(Source::Layer));
         let mut sources = cursors.collect::<Result<Vec<_>, _>>()?;
-        sources.extend(gathered.map(|gathered| Source::Memory(gathered, 0)));
+        sources.extend(buffer.map(|buffer| Source::Memory(buffer, 0)));
         Ok(Merge {
             rows: sources.iter().map(Source::row).collect(),
             sources,
             below,
             spent: Vec::new(),
-            fold: Fold::default(),
+            fold: ComposedChange::default(),
             read: 0,
         })
     }
 
     /// Returns the next row, which may be a deletion.
-    pub(crate) fn advance(&mut self) -> Result<Option<Change<'_>>, CheckpointError> {
+    pub(crate) fn advance(&mut self) -> Result<Option<RowChange<'_>>, CheckpointError> {
         for index in self.spent.drain(..) {
             self.read += self.sources[index].advance()?;
             self.rows[index] = self.sources[index].row();
@@ -153,7 +153,7 @@ impl<'r> Merge<'r> {
             return Ok(Some(entry));
         }
         let effect = fold(&self.sources, &self.spent, self.below, &mut self.fold)?;
-        Ok(Some(Change { effect, ..entry }))
+        Ok(Some(RowChange { effect, ..entry }))
     }
 
     /// Returns the bytes read from layers since the last call.
@@ -173,7 +173,7 @@ fn fold<'f>(
     sources: &[Source<'_>],
     standing: &[usize],
     below: Below,
-    fold: &'f mut Fold,
+    fold: &'f mut ComposedChange,
 ) -> Result<Effect<'f>, CheckpointError> {
     let effect = |at: usize| sources[at].entry().map(|entry| entry.effect);
     // Begins with the last entry that does not need the ones below it.

@@ -176,23 +176,23 @@ pub struct CheckpointStats {
 
 /// Checkpoints of one open database.
 pub(crate) struct CheckpointControl {
-    maker: Mutex<CheckpointBuilder>,
+    builder: Mutex<CheckpointBuilder>,
     /// Locked before `builder`, and only until that is locked.
     turn: Mutex<()>,
     /// Bytes of log after which a checkpoint is due.
     every: u64,
     rate: Option<u64>,
     throttle: Throttle,
-    gauge: CheckpointProgress,
+    progress: CheckpointProgress,
     stats: Mutex<CheckpointStats>,
     /// Wakes the checkpoint thread. A commit that makes a checkpoint due sets it.
-    bell: Mutex<Wakeup>,
+    wakeup: Mutex<Wakeup>,
     news: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Wakeup {
-    rung: bool,
+    requested: bool,
     stop: bool,
 }
 
@@ -209,24 +209,24 @@ impl CheckpointControl {
     /// waits for reads and writes at most `rate` bytes per second; without a rate it follows the
     /// log.
     pub(crate) fn new(
-        maker: CheckpointBuilder,
+        builder: CheckpointBuilder,
         every: u64,
         rate: Option<u64>,
     ) -> CheckpointControl {
-        let checkpoint_lsn = maker.manifest().checkpoint_lsn;
+        let checkpoint_lsn = builder.manifest().checkpoint_lsn;
         let due = checkpoint_lsn.plus(every);
         CheckpointControl {
-            maker: Mutex::new(maker),
+            builder: Mutex::new(builder),
             turn: Mutex::new(()),
             every,
             rate,
             throttle: Throttle::new(due, every),
-            gauge: CheckpointProgress::default(),
+            progress: CheckpointProgress::default(),
             stats: Mutex::new(CheckpointStats {
                 checkpoint_lsn,
                 ..CheckpointStats::default()
             }),
-            bell: Mutex::new(Wakeup::default()),
+            wakeup: Mutex::new(Wakeup::default()),
             news: Condvar::new(),
         }
     }
@@ -248,11 +248,11 @@ impl CheckpointControl {
         match self.throttle.pass(worker, write_credit, end) {
             StallDecision::Nothing => None,
             StallDecision::Ask => {
-                self.ring();
+                self.wake_thread();
                 None
             }
             StallDecision::Wait(held) => {
-                self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
+                self.progress.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
                 Some(held)
             }
         }
@@ -262,28 +262,30 @@ impl CheckpointControl {
     /// one is due.
     pub(crate) fn ask(&self, worker: &Worker, end: Lsn) {
         if self.throttle.asks(worker, end) {
-            self.ring();
+            self.wake_thread();
         }
     }
 
-    fn ring(&self) {
-        shim::lock(&self.bell).rung = true; // Site: "checkpoint due".
+    fn wake_thread(&self) {
+        shim::lock(&self.wakeup).requested = true; // Site: "checkpoint due".
         self.news.notify_all();
     }
 
     /// Sleeps until a checkpoint is due. Returns false when the thread must stop.
     pub(crate) fn await_due(&self) -> bool {
-        let bell = shim::lock(&self.bell);
-        let waited = self.news.wait_while(bell, |bell| !bell.rung && !bell.stop);
-        let mut bell = waited.unwrap_or_else(PoisonError::into_inner);
-        bell.rung = false;
-        !bell.stop
+        let wakeup = shim::lock(&self.wakeup);
+        let waited = self
+            .news
+            .wait_while(wakeup, |wakeup| !wakeup.requested && !wakeup.stop);
+        let mut wakeup = waited.unwrap_or_else(PoisonError::into_inner);
+        wakeup.requested = false;
+        !wakeup.stop
     }
 
     /// Ends the waits of commits and the checkpoint in progress.
     pub(crate) fn stop(&self) {
-        self.gauge.stop.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
-        shim::lock(&self.bell).stop = true;
+        self.progress.stop.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
+        shim::lock(&self.wakeup).stop = true;
         self.news.notify_all();
     }
 
@@ -293,37 +295,37 @@ impl CheckpointControl {
         // `turn` is held while waiting for the builder. So back-to-back checkpoints cannot overtake
         // a caller that came between them.
         let _turn = shim::lock(&self.turn);
-        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
-        let maker = shim::lock(&self.maker);
-        self.gauge.hurry.store(false, Ordering::Relaxed);
-        maker
+        self.progress.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
+        let builder = shim::lock(&self.builder);
+        self.progress.hurry.store(false, Ordering::Relaxed);
+        builder
     }
 
     /// Makes a checkpoint of everything committed now, at full speed, because the caller waits for
     /// it.
     pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, CheckpointError> {
-        let mut maker = self.hold();
-        let mut shut = self.throttle.shut(worker);
-        self.make_with(&mut maker, Rate::Full, log, worker, &mut shut)
+        let mut builder = self.hold();
+        let mut guard = self.throttle.guard(worker);
+        self.make_with(&mut builder, Rate::Full, log, worker, &mut guard)
     }
 
     /// Makes the checkpoint that is due, and further ones while they are due.
     pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<(), CheckpointError> {
-        let mut maker = self.hold();
-        let mut shut = self.throttle.shut(worker);
+        let mut builder = self.hold();
+        let mut guard = self.throttle.guard(worker);
         loop {
-            let backlog = log.end(worker).since(maker.manifest().checkpoint_lsn);
+            let backlog = log.end(worker).since(builder.manifest().checkpoint_lsn);
             let begin = log.written();
-            let come = || log.written().since(begin);
-            let speed = match self.rate {
+            let written = || log.written().since(begin);
+            let rate_limit = match self.rate {
                 _ if backlog / PATIENCE >= self.every => Rate::Full,
                 Some(rate) => Rate::Bytes(rate),
-                None => Rate::Log(self.every / 4 * SPREAD, &come),
+                None => Rate::Log(self.every / 4 * SPREAD, &written),
             };
-            self.make_with(&mut maker, speed, log, worker, &mut shut)?;
+            self.make_with(&mut builder, rate_limit, log, worker, &mut guard)?;
             // A caller that waits for the builder may hold it for long, and commits do not wait for
             // that.
-            let is_over = self.gauge.is_not_cancelled() || shut.due() > log.end(worker);
+            let is_over = self.progress.is_interrupted() || guard.due() > log.end(worker);
             if is_over {
                 return Ok(());
             }
@@ -332,19 +334,19 @@ impl CheckpointControl {
 
     fn make_with(
         &self,
-        maker: &mut CheckpointBuilder,
-        speed: Rate<'_>,
+        builder: &mut CheckpointBuilder,
+        rate_limit: Rate<'_>,
         log: &Log,
         worker: &Worker,
-        shut: &mut ThrottleGuard<'_>,
+        guard: &mut ThrottleGuard<'_>,
     ) -> Result<Checkpoint, CheckpointError> {
         let begun = Instant::now();
         let end = log.end(worker);
         // After a failure, the next attempt comes after this much log.
-        shut.until(end.plus(self.every));
+        guard.set_due(end.plus(self.every));
         let mut made = Checkpoint::default();
-        let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
-        let manifest = maker.manifest();
+        let outcome = self.make_up_to(builder, end, rate_limit, log, worker, &mut made);
+        let manifest = builder.manifest();
         made.checkpoint_lsn = manifest.checkpoint_lsn;
         made.redo_from = manifest.redo_from;
         made.layers = manifest.layers.len();
@@ -358,7 +360,7 @@ impl CheckpointControl {
             Ok(()) => {
                 stats.made += 1;
                 stats.last = Some(made);
-                shut.until(made.checkpoint_lsn.plus(self.every));
+                guard.set_due(made.checkpoint_lsn.plus(self.every));
             }
             Err(error) => {
                 stats.failed += 1;
@@ -371,29 +373,29 @@ impl CheckpointControl {
 
     fn make_up_to(
         &self,
-        maker: &mut CheckpointBuilder,
+        builder: &mut CheckpointBuilder,
         end: Lsn,
-        speed: Rate<'_>,
+        rate_limit: Rate<'_>,
         log: &Log,
         worker: &Worker,
         made: &mut Checkpoint,
     ) -> Result<(), CheckpointError> {
-        let left = end.since(maker.at());
+        let left = end.since(builder.at());
         let memory = self.every.max(left / STEPS).min(STEP_BYTES);
-        let expected = maker.expected(left, memory);
+        let expected = builder.expected(left, memory);
         let writers = Writers {
             throttle: &self.throttle,
             worker,
             from: end,
-            terms: LogBudget::new(self.every, left, expected.older),
+            budget: LogBudget::new(self.every, left, expected.older),
         };
-        let pace = Pacer::new(&self.gauge, speed, left, expected.moved, writers);
+        let pacer = Pacer::new(&self.progress, rate_limit, left, expected.moved, writers);
         log.wait_durable(worker, end)
             .map_err(CheckpointError::Failed)?; // I2
-        let device = maker.device();
+        let device = builder.device();
         let mut steps = BuildSteps::new(&*device, end);
         loop {
-            match maker.step(memory, &mut steps, &pace) {
+            match builder.step(memory, &mut steps, &pacer) {
                 Ok(Some(step)) => {
                     made.written_bytes += step.written_bytes;
                     made.segments_removed += step.segments_removed;
@@ -411,8 +413,8 @@ impl CheckpointControl {
     /// Returns the statistics, including the progress of the checkpoint in progress.
     pub(crate) fn stats(&self) -> CheckpointStats {
         let mut stats = shim::lock(&self.stats).clone();
-        let total = self.gauge.total.load(Ordering::Relaxed);
-        let done = self.gauge.done.load(Ordering::Relaxed);
+        let total = self.progress.total.load(Ordering::Relaxed);
+        let done = self.progress.done.load(Ordering::Relaxed);
         stats.progress = (total > 0).then(|| (done.min(total), total));
         let waits = self.throttle.waits();
         stats.waiting = waits.now;
@@ -432,7 +434,7 @@ mod tests {
     const ROWS: Table<u32, u32> = Table::new("rows");
 
     #[test]
-    fn who_waits_has_no_seat_and_does_not_wait_again_for_what_it_only_reads() {
+    fn a_waiting_commit_has_no_slot_and_a_reader_does_not_wait() {
         let mut options = Options::tiny();
         options.admission = Admission::Fixed(1.try_into().unwrap());
         options.durability = Durability::None;
@@ -442,12 +444,12 @@ mod tests {
         let waits = || throttle.waits().begun;
         thread::scope(|scope| {
             let worker = engine.workers.background_worker();
-            let first = throttle.shut(&worker);
+            let first = throttle.guard(&worker);
             throttle.allow(&worker, Lsn::ZERO);
             let writing = scope.spawn(|| {
                 db.run(|tx| tx.put(&ROWS, &1, &1)).unwrap();
                 let worker = engine.workers.background_worker();
-                let _second = throttle.shut(&worker);
+                let _second = throttle.guard(&worker);
                 throttle.allow(&worker, Lsn::ZERO);
                 db.run(|tx| tx.get(&ROWS, &1)).unwrap()
             });

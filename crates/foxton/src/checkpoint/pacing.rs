@@ -49,7 +49,7 @@ pub(crate) struct CheckpointProgress {
 
 impl CheckpointProgress {
     /// True if a caller waits for the builder, or the database is being closed.
-    pub(super) fn is_not_cancelled(&self) -> bool {
+    pub(super) fn is_interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.hurry.load(Ordering::Relaxed)
     }
 }
@@ -73,13 +73,13 @@ pub(super) struct Writers<'g> {
     pub(super) worker: &'g Worker,
     /// End of the log when the checkpoint began.
     pub(super) from: Lsn,
-    pub(super) terms: LogBudget,
+    pub(super) budget: LogBudget,
 }
 
 /// Paces one checkpoint.
 pub(crate) struct Pacer<'g> {
-    gauge: &'g CheckpointProgress,
-    speed: Rate<'g>,
+    progress: &'g CheckpointProgress,
+    rate_limit: Rate<'g>,
     writers: Writers<'g>,
     begun: Instant,
     slept: Cell<Duration>,
@@ -99,17 +99,17 @@ impl<'g> Pacer<'g> {
     /// Starts pacing a checkpoint that reads `total` bytes of log and will probably move `whole`
     /// bytes.
     pub(super) fn new(
-        gauge: &'g CheckpointProgress,
-        speed: Rate<'g>,
+        progress: &'g CheckpointProgress,
+        rate_limit: Rate<'g>,
         total: u64,
         whole: u64,
         writers: Writers<'g>,
     ) -> Pacer<'g> {
-        gauge.done.store(0, Ordering::Relaxed);
-        gauge.total.store(total.max(1), Ordering::Relaxed);
-        let pace = Pacer {
-            gauge,
-            speed,
+        progress.done.store(0, Ordering::Relaxed);
+        progress.total.store(total.max(1), Ordering::Relaxed);
+        let pacer = Pacer {
+            progress,
+            rate_limit,
             writers,
             begun: Instant::now(),
             slept: Cell::default(),
@@ -120,42 +120,42 @@ impl<'g> Pacer<'g> {
             share: Cell::new(0.0),
         };
         // In this order: a commit that begins to wait in between sets the flag after this.
-        gauge.pressed.store(false, Ordering::Relaxed);
-        pace.let_come();
+        progress.pressed.store(false, Ordering::Relaxed);
+        pacer.extend_budget();
         if writers.throttle.waits().now > 0 {
-            gauge.pressed.store(true, Ordering::Relaxed);
+            progress.pressed.store(true, Ordering::Relaxed);
         }
-        pace
+        pacer
     }
 
     /// Adds bytes of layers that will be read and rewritten to the total.
     pub(crate) fn expect(&self, bytes: u64) {
-        self.gauge.total.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The rest of the work is to merge `bytes` of layers with `left` bytes of changes.
-    pub(super) fn merges_last(&self, bytes: u64, left: u64) {
+    pub(super) fn set_last_merge(&self, bytes: u64, left: u64) {
         self.whole.set(self.moved.get() + 2 * bytes + left);
     }
 
     /// Extends the budget of writers to the share of the checkpoint that is done.
-    fn let_come(&self) {
+    fn extend_budget(&self) {
         let share = self.moved.get() as f64 / self.whole.get().max(1) as f64;
         self.share.set(share.clamp(self.share.get(), 1.0));
         let Writers {
             throttle,
             worker,
             from,
-            terms,
+            budget,
         } = self.writers;
-        throttle.allow(worker, from.plus(terms.at(self.share.get())));
+        throttle.allow(worker, from.plus(budget.at(self.share.get())));
     }
 
     /// Records that `bytes` more bytes were read.
     pub(crate) fn spend(&self, bytes: u64) -> Result<(), CheckpointError> {
         // Only this thread writes it.
-        let done = self.gauge.done.load(Ordering::Relaxed);
-        self.gauge.done.store(done + bytes, Ordering::Relaxed);
+        let done = self.progress.done.load(Ordering::Relaxed);
+        self.progress.done.store(done + bytes, Ordering::Relaxed);
         self.moved(bytes)
     }
 
@@ -172,12 +172,12 @@ impl<'g> Pacer<'g> {
         let is_time = moved - self.looked.get() >= LOOK;
         if is_time {
             self.looked.set(moved);
-            self.let_come();
+            self.extend_budget();
         }
-        if is_time || matches!(self.speed, Rate::Bytes(_)) {
+        if is_time || matches!(self.rate_limit, Rate::Bytes(_)) {
             self.wait(moved);
         }
-        match self.gauge.stop.load(Ordering::Relaxed) {
+        match self.progress.stop.load(Ordering::Relaxed) {
             true => Err(CheckpointError::Stopped),
             false => Ok(()),
         }
@@ -185,7 +185,7 @@ impl<'g> Pacer<'g> {
 
     fn wait(&self, moved: u64) {
         let is_over =
-            || self.gauge.is_not_cancelled() || self.gauge.pressed.load(Ordering::Relaxed);
+            || self.progress.is_interrupted() || self.progress.pressed.load(Ordering::Relaxed);
         while !is_over() {
             let early = self.early(moved, self.begun.elapsed());
             // Short waits accumulate, because a sleep takes longer than requested.
@@ -200,15 +200,15 @@ impl<'g> Pacer<'g> {
 
     /// Returns how long to wait until more is due, `elapsed` after the beginning.
     fn early(&self, moved: u64, elapsed: Duration) -> Duration {
-        match self.speed {
+        match self.rate_limit {
             Rate::Full => Duration::ZERO,
             Rate::Bytes(rate) => {
                 let due = Duration::from_secs_f64(moved as f64 / rate.max(1) as f64);
                 due.saturating_sub(elapsed)
             }
-            Rate::Log(bytes, come) => {
+            Rate::Log(bytes, written) => {
                 let done = moved as f64 / (self.log * MOVED).max(1) as f64;
-                let due = come() as f64 / bytes.max(1) as f64;
+                let due = written() as f64 / bytes.max(1) as f64;
                 let slept = self.slept.get();
                 let worked = elapsed.saturating_sub(slept);
                 match done.min(1.0) > due && slept < worked * REST {
@@ -222,7 +222,7 @@ impl<'g> Pacer<'g> {
 
 impl Drop for Pacer<'_> {
     fn drop(&mut self) {
-        self.gauge.total.store(0, Ordering::Relaxed);
+        self.progress.total.store(0, Ordering::Relaxed);
     }
 }
 
@@ -240,22 +240,22 @@ mod tests {
             throttle: &throttle,
             worker: &Workers::new().background_worker(),
             from: Lsn::new(7),
-            terms: LogBudget::new(100_000, 0, 0),
+            budget: LogBudget::new(100_000, 0, 0),
         });
     }
 
     #[test]
-    fn one_that_goes_with_the_log_sleeps_while_it_is_ahead_of_it_and_has_not_slept_much() {
-        let gauge = CheckpointProgress::default();
-        let come = Cell::new(0);
-        let log = || come.get();
+    fn a_checkpoint_that_follows_the_log_sleeps_while_it_is_ahead() {
+        let progress = CheckpointProgress::default();
+        let written = Cell::new(0);
+        let log = || written.get();
         with_writers(|writers| {
-            let pace = Pacer::new(&gauge, Rate::Log(1_000, &log), 900, 0, writers);
+            let pacer = Pacer::new(&progress, Rate::Log(1_000, &log), 900, 0, writers);
             let second = Duration::from_secs(1);
             let sleeps = |moved, come_by_now, slept: u32, elapsed: u32| {
-                come.set(come_by_now);
-                pace.slept.set(second * slept);
-                !pace.early(moved, second * elapsed).is_zero()
+                written.set(come_by_now);
+                pacer.slept.set(second * slept);
+                !pacer.early(moved, second * elapsed).is_zero()
             };
             // A third of 2,700 bytes is moved, which is due when a third of the log has been
             // written.
@@ -271,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn the_further_it_is_the_more_may_come_and_never_less() {
-        let gauge = CheckpointProgress::default();
+    fn the_budget_grows_with_progress_and_never_shrinks() {
+        let progress = CheckpointProgress::default();
         with_writers(|writers| {
             let is_ahead = |end| {
                 let mut write_credit = WriteCredit::default();
@@ -281,39 +281,39 @@ mod tests {
             };
             let comes = |until| !is_ahead(until - 1) && is_ahead(until);
             let look = LOOK;
-            let pace = Pacer::new(&gauge, Rate::Full, 4 * look, 16 * look, writers);
+            let pacer = Pacer::new(&progress, Rate::Full, 4 * look, 16 * look, writers);
             assert!(comes(50_007));
             for _ in 0..4 {
-                pace.spend(look).unwrap();
+                pacer.spend(look).unwrap();
             }
             assert!(comes(75_007), "a quarter is done");
             // There is more to merge than expected: the share done is a fifth, but the budget
             // stays.
-            pace.merges_last(8 * look, 0);
-            pace.spend(1).unwrap();
-            pace.let_come();
+            pacer.set_last_merge(8 * look, 0);
+            pacer.spend(1).unwrap();
+            pacer.extend_budget();
             assert!(comes(75_007));
             for _ in 0..8 {
-                pace.wrote(look).unwrap();
+                pacer.wrote(look).unwrap();
             }
             assert!(comes(110_007), "three fifths");
             // There is less to merge than expected.
-            pace.merges_last(0, 0);
-            pace.let_come();
+            pacer.set_last_merge(0, 0);
+            pacer.extend_budget();
             assert!(comes(150_007));
         });
     }
 
     #[test]
-    fn one_for_which_commits_wait_does_not_sleep_until_it_is_done() {
-        let gauge = CheckpointProgress::default();
+    fn a_checkpoint_with_waiting_commits_does_not_sleep() {
+        let progress = CheckpointProgress::default();
         with_writers(|writers| {
-            gauge.pressed.store(true, Ordering::Relaxed);
-            let new = || Pacer::new(&gauge, Rate::Bytes(1), 1, 1, writers);
+            progress.pressed.store(true, Ordering::Relaxed);
+            let new = || Pacer::new(&progress, Rate::Bytes(1), 1, 1, writers);
             drop(new());
-            assert!(!gauge.pressed.load(Ordering::Relaxed), "another one was");
+            assert!(!progress.pressed.load(Ordering::Relaxed), "another one was");
             // Some of these still wait when the next checkpoint begins.
-            let shut = writers.throttle.shut(writers.worker);
+            let guard = writers.throttle.guard(writers.worker);
             writers.throttle.allow(writers.worker, Lsn::ZERO);
             let pass = |_| {
                 let write_credit = &mut WriteCredit::default();
@@ -323,31 +323,31 @@ mod tests {
             };
             let waiting = (0..1_000).map(pass).collect::<Vec<_>>();
             drop(new());
-            assert!(gauge.pressed.load(Ordering::Relaxed), "some wait");
-            drop((shut, waiting));
-            let pace = new();
-            gauge.pressed.store(true, Ordering::Relaxed);
+            assert!(progress.pressed.load(Ordering::Relaxed), "some wait");
+            drop((guard, waiting));
+            let pacer = new();
+            progress.pressed.store(true, Ordering::Relaxed);
             for _ in 0..1_000 {
-                pace.wrote(LOOK).unwrap();
+                pacer.wrote(LOOK).unwrap();
             }
-            assert!(pace.slept.get().is_zero());
+            assert!(pacer.slept.get().is_zero());
         });
     }
 
     #[test]
-    fn one_that_is_waited_for_does_not_sleep_and_one_that_is_stopped_ends() {
-        let gauge = CheckpointProgress::default();
+    fn a_requested_checkpoint_does_not_sleep_and_a_stopped_one_ends() {
+        let progress = CheckpointProgress::default();
         with_writers(|writers| {
-            let pace = Pacer::new(&gauge, Rate::Log(1, &|| 0), 1, 0, writers);
-            gauge.hurry.store(true, Ordering::Relaxed);
+            let pacer = Pacer::new(&progress, Rate::Log(1, &|| 0), 1, 0, writers);
+            progress.hurry.store(true, Ordering::Relaxed);
             for _ in 0..1_000 {
-                pace.wrote(LOOK).unwrap();
+                pacer.wrote(LOOK).unwrap();
             }
-            assert!(pace.slept.get().is_zero());
-            gauge.hurry.store(false, Ordering::Relaxed);
-            gauge.stop.store(true, Ordering::Relaxed);
-            assert!(matches!(pace.spend(1), Err(CheckpointError::Stopped)));
-            assert!(pace.slept.get().is_zero());
+            assert!(pacer.slept.get().is_zero());
+            progress.hurry.store(false, Ordering::Relaxed);
+            progress.stop.store(true, Ordering::Relaxed);
+            assert!(matches!(pacer.spend(1), Err(CheckpointError::Stopped)));
+            assert!(pacer.slept.get().is_zero());
         });
     }
 }

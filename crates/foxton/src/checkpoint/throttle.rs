@@ -67,14 +67,14 @@ use foxton_sync::worker::Worker;
 static GATE: Site = Site::new(Component::Message, Pattern::Unbounded, "checkpoint due");
 
 /// Verdict: the commit gets a credit.
-const ROOM: Verdict = Verdict::new(1);
+const CREDIT: Verdict = Verdict::new(1);
 /// Verdict: the gate is open, so the commit needs no credit.
 const OPEN: Verdict = Verdict::new(2);
 
 /// The credit of a released commit is the log between two checkpoints divided by this.
-const SHARE: u64 = 256;
+const CREDIT_DIVISOR: u64 = 256;
 /// Maximum credit, in bytes.
-const MOST: u64 = 64 << 10;
+const MAX_CREDIT: u64 = 64 << 10;
 
 /// How much log may be written while a checkpoint is made.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +133,7 @@ pub(super) enum StallDecision {
 #[derive(Debug, Default)]
 pub(crate) struct WriteCredit {
     /// Bytes of log left.
-    room: u64,
+    credit: u64,
     /// The round in which they are valid.
     round: u64,
     /// Whether the current commit is beyond the threshold without credit.
@@ -157,7 +157,7 @@ impl WriteCredit {
 /// A wait for credit.
 #[derive(Debug)]
 pub(crate) struct WriteStall {
-    room: u64,
+    credit: u64,
     parker: Arc<Parker>,
     ticket: Ticket,
 }
@@ -184,8 +184,8 @@ impl WriteStall {
     }
 
     fn take(&self, write_credit: &mut WriteCredit, verdict: Verdict) {
-        if verdict == ROOM {
-            write_credit.room = self.room;
+        if verdict == CREDIT {
+            write_credit.credit = self.credit;
         }
     }
 }
@@ -202,8 +202,8 @@ impl Drop for WriteStall {
 #[derive(Debug)]
 pub(super) struct Throttle {
     /// The credit of a released commit.
-    room: u64,
-    line: AtomicU64,
+    credit: u64,
+    threshold: AtomicU64,
     /// Number of times the gate was opened.
     round: AtomicU64,
     gate: Mutex<Gate>,
@@ -212,9 +212,9 @@ pub(super) struct Throttle {
 #[derive(Debug, Default)]
 struct Gate {
     /// LSN that the log may reach, while a checkpoint is being made.
-    until: Option<Lsn>,
+    limit: Option<Lsn>,
     /// LSN up to which that is granted.
-    taken: Lsn,
+    granted: Lsn,
     waiting: VecDeque<StalledCommit>,
     waits: u64,
     waited: Duration,
@@ -231,8 +231,8 @@ impl Throttle {
     /// Creates a throttle. The first checkpoint is due at `due`, later ones every `every` bytes.
     pub(super) fn new(due: Lsn, every: u64) -> Throttle {
         Throttle {
-            room: (every / SHARE).clamp(1, MOST),
-            line: AtomicU64::new(due.bytes()),
+            credit: (every / CREDIT_DIVISOR).clamp(1, MAX_CREDIT),
+            threshold: AtomicU64::new(due.bytes()),
             round: AtomicU64::new(0),
             gate: Mutex::default(),
         }
@@ -241,15 +241,15 @@ impl Throttle {
     /// Records that a log record of `bytes` bytes ends at `end`.
     #[inline]
     pub(super) fn note(&self, write_credit: &mut WriteCredit, end: Lsn, bytes: u64) {
-        if end.bytes() >= self.line.load(Relaxed) {
+        if end.bytes() >= self.threshold.load(Relaxed) {
             self.spend(write_credit, bytes);
         }
     }
 
     #[cold]
     fn spend(&self, write_credit: &mut WriteCredit, bytes: u64) {
-        match write_credit.room > 0 && write_credit.round == self.round.load(Relaxed) {
-            true => write_credit.room = write_credit.room.saturating_sub(bytes),
+        match write_credit.credit > 0 && write_credit.round == self.round.load(Relaxed) {
+            true => write_credit.credit = write_credit.credit.saturating_sub(bytes),
             false => write_credit.is_ahead = true,
         }
     }
@@ -263,7 +263,7 @@ impl Throttle {
     ) -> StallDecision {
         worker.account().passed(&GATE);
         let mut gate = shim::lock(&self.gate);
-        let Some(until) = gate.until else {
+        let Some(limit) = gate.limit else {
             // I1
             return match self.is_first(end) {
                 true => StallDecision::Ask,
@@ -272,11 +272,11 @@ impl Throttle {
         };
         // A waiter is released before the gate opens, or when it opens.
         write_credit.round = self.round.load(Relaxed);
-        gate.taken = gate.taken.max(end); // I4
-        if gate.waiting.is_empty() && gate.taken.plus(self.room) <= until {
+        gate.granted = gate.granted.max(end); // I4
+        if gate.waiting.is_empty() && gate.granted.plus(self.credit) <= limit {
             // I2
-            gate.taken = gate.taken.plus(self.room);
-            write_credit.room = self.room;
+            gate.granted = gate.granted.plus(self.credit);
+            write_credit.credit = self.credit;
             return StallDecision::Nothing;
         }
         let parker = Arc::new(Parker::new());
@@ -289,7 +289,7 @@ impl Throttle {
         gate.waits += 1;
         worker.account().passed(&WAKING);
         StallDecision::Wait(WriteStall {
-            room: self.room,
+            credit: self.credit,
             parker,
             ticket,
         })
@@ -300,38 +300,38 @@ impl Throttle {
     pub(super) fn asks(&self, worker: &Worker, end: Lsn) -> bool {
         worker.account().passed(&GATE);
         let gate = shim::lock(&self.gate);
-        gate.until.is_none() && self.is_first(end)
+        gate.limit.is_none() && self.is_first(end)
     }
 
     /// Under the mutex, while no checkpoint is being made: returns true once when a checkpoint is
     /// due.
     fn is_first(&self, end: Lsn) -> bool {
-        let is_due = end.bytes() >= self.line.load(Relaxed);
+        let is_due = end.bytes() >= self.threshold.load(Relaxed);
         if is_due {
-            self.line.store(u64::MAX, Relaxed);
+            self.threshold.store(u64::MAX, Relaxed);
         }
         is_due
     }
 
     /// Records that a checkpoint is being made and that the log may reach `limit`. The limit only
     /// grows during a checkpoint.
-    pub(super) fn allow(&self, worker: &Worker, until: Lsn) {
+    pub(super) fn allow(&self, worker: &Worker, limit: Lsn) {
         worker.account().passed(&GATE);
         let gone = {
             let mut gate = shim::lock(&self.gate);
-            gate.until = Some(until);
-            self.line.store(until.bytes(), Relaxed);
+            gate.limit = Some(limit);
+            self.threshold.store(limit.bytes(), Relaxed);
             // I2
-            let rooms = until.since(gate.taken) / self.room;
-            let count = rooms.min(gate.waiting.len() as u64);
-            gate.taken = gate.taken.plus(count * self.room);
+            let credits = limit.since(gate.granted) / self.credit;
+            let count = credits.min(gate.waiting.len() as u64);
+            gate.granted = gate.granted.plus(count * self.credit);
             gate.release(count as usize)
         };
-        Throttle::wake(worker, gone, ROOM);
+        Throttle::wake(worker, gone, CREDIT);
     }
 
     /// Closes the gate from the first call of [`allow`](Self::allow) until the guard is dropped.
-    pub(super) fn shut<'t>(&'t self, worker: &'t Worker) -> ThrottleGuard<'t> {
+    pub(super) fn guard<'t>(&'t self, worker: &'t Worker) -> ThrottleGuard<'t> {
         ThrottleGuard {
             throttle: self,
             worker,
@@ -344,11 +344,11 @@ impl Throttle {
         worker.account().passed(&GATE);
         let gone = {
             let mut gate = shim::lock(&self.gate);
-            gate.until = None;
-            gate.taken = Lsn::ZERO;
+            gate.limit = None;
+            gate.granted = Lsn::ZERO;
             // Credits of this round end here.
             self.round.fetch_add(1, Relaxed);
-            self.line.store(due.bytes(), Relaxed);
+            self.threshold.store(due.bytes(), Relaxed);
             let all = gate.waiting.len();
             gate.release(all)
         };
@@ -386,7 +386,7 @@ pub(super) struct ThrottleGuard<'t> {
 
 impl ThrottleGuard<'_> {
     /// Sets the LSN at which the next checkpoint is due.
-    pub(super) fn until(&mut self, due: Lsn) {
+    pub(super) fn set_due(&mut self, due: Lsn) {
         self.due = due;
     }
 

@@ -193,11 +193,11 @@ impl fmt::Display for Conflict {
                 "a deadlock ended this transaction and rolled it back; run it again"
             }
             ConflictReason::Cancelled => {
-                "a cancel_token ended this: a transaction was rolled back, a session holds what it held before; \
-                 what is to be done nevertheless needs another cancel_token, or none"
+                "a cancel token ended this: a transaction was rolled back, a session still holds its \
+                 locks; to continue, use another cancel token or none"
             }
             ConflictReason::Full => {
-                "there is no room for another lock; run it again when others have ended, and let \
+                "there is no memory for another lock; run it again when others have ended, and let \
                  long transactions lock whole tables"
             }
             ConflictReason::Ended => {
@@ -205,13 +205,13 @@ impl fmt::Display for Conflict {
                  it again from the beginning"
             }
             ConflictReason::SessionDeadlock => {
-                "a deadlock ended this wait of a session, which holds what it held before; let go of \
-                 some of that, so that the others can go on, and ask again"
+                "a deadlock ended this wait of a session, which still holds its locks; release some of \
+                 them, so that others can go on, and request again"
             }
             ConflictReason::Idle => {
                 "the transaction did nothing for longer than idle_timeout and was rolled back, so that \
-                 others could go on; begin another, and do what takes long before it or after it, or open \
-                 the database with a longer idle_timeout"
+                 others could go on; begin another, and do slow \
+                 work before it or after it, or open the database with a longer idle_timeout"
             }
         })?;
         match self.detail.as_deref() {

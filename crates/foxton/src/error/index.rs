@@ -148,7 +148,7 @@ impl fmt::Display for IndexError {
             IndexError::KeyTaken(taken) => write!(
                 f,
                 "unique index \"{}\" has the key {} already: row {} of table \"{}\" has it, and row \
-                 {} was to; change or delete that row first, or choose another value",
+                 {} would get it; change or delete that row first, or choose another value",
                 taken.index,
                 PrintableBytes(&taken.key),
                 PrintableBytes(&taken.row),
@@ -174,8 +174,8 @@ impl fmt::Display for IndexError {
             IndexError::Undeclared { index, table } => write!(
                 f,
                 "table \"{table}\" has the unique index \"{index}\", which this program has not \
-                 declared and so cannot keep: declare it in Options::indexes or with create_index, or \
-                 forget it with drop_index(\"{index}\"), before writing to the table"
+                 declared, so it cannot be kept up to date: declare it in Options::indexes or with \
+                 create_index, or drop it with drop_index(\"{index}\"), before writing to the table"
             ),
             IndexError::NotOpen { index } => write!(
                 f,
@@ -188,7 +188,7 @@ impl fmt::Display for IndexError {
                 MAX_TABLE_NAME_BYTES
             ),
             IndexError::ReservedTable => {
-                f.write_str("the database keeps a table of this name for itself; use another name")
+                f.write_str("this table name is reserved for the database; use another name")
             }
         }
     }

@@ -277,8 +277,8 @@ impl fmt::Display for Request {
                 "{undecodable}; read the table as raw bytes to see what is there"
             ),
             Request::NoSuchSavepoint => f.write_str(
-                "there is no such savepoint: it is of another transaction, was released, or was taken after \
-                 one that was gone back to; keep those that are to be gone back to",
+                "there is no such savepoint: it belongs to another transaction, was released, or was \
+                 taken after one that was rolled back to",
             ),
             Request::OneAtATime => f.write_str(
                 "locking is off, so only one transaction may be open at a time; \
@@ -289,8 +289,7 @@ impl fmt::Display for Request {
                  first, or open another session",
             ),
             Request::SessionWithoutLocks => f.write_str(
-                "locking is off, so there is nothing that a session could hold; open the database with \
-                 locking on",
+                "locking is off, so a session cannot hold locks; open the database with locking on",
             ),
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),

@@ -198,8 +198,8 @@ impl fmt::Display for Storage {
             ),
             Storage::NotRestored { path } => write!(
                 f,
-                "a restore into {} has not come to its end, and there is no database before it has: give it \
-                 again, which begins anew, or remove the directory",
+                "a restore into {} is not complete, so there is no database yet: repeat the same \
+                 restore, which begins anew, or remove the directory",
                 path.display()
             ),
             Storage::InUse { path, holder } => write!(
@@ -216,7 +216,7 @@ impl fmt::Display for Storage {
             ),
             Storage::NotPermitted { doing } => write!(
                 f,
-                "this user may not {doing}; change its permissions, or be the user that it belongs to"
+                "this user may not {doing}; change its permissions, or run as the user that owns it"
             ),
             Storage::Foreign { file } => write!(
                 f,
@@ -231,7 +231,7 @@ impl fmt::Display for Storage {
             } => not_copied(f, doing, source, left.as_deref()),
             Storage::NotDone { doing, source } => write!(
                 f,
-                "{doing} failed: {source}; nothing came of it, and nothing was harmed by it: {}, and try again",
+                "{doing} failed: {source}; it had no effect and did no harm: {}, and try again",
                 mend(source)
             ),
             Storage::FutureFormat { found } => write!(
@@ -246,16 +246,16 @@ impl fmt::Display for Storage {
             ),
             Storage::DeviceFull { doing } => write!(
                 f,
-                "the device is full ({doing}); make room, then open the database again: every \
+                "the device is full ({doing}); free some space, then open the database again: every \
                  acknowledged commit is kept"
             ),
             Storage::Io { doing, source } => write!(
                 f,
-                "{doing} failed: {source}; see to the device, then open the database again"
+                "{doing} failed: {source}; check the device, then open the database again"
             ),
             Storage::Poisoned { why } => write!(
                 f,
-                "an earlier failure ended this database ({why}); it takes no more commits: see to \
+                "an earlier failure ended this database ({why}); it takes no more commits: check \
                  the device, then open the database again"
             ),
         }
@@ -265,10 +265,10 @@ impl fmt::Display for Storage {
 /// Returns advice about a failed call.
 fn mend(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space there",
         io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
         io::ErrorKind::PermissionDenied => "change the permissions there",
-        _ => "see to the device there",
+        _ => "check the device there",
     }
 }
 
@@ -281,11 +281,11 @@ fn not_copied(
     let mend = mend(source);
     write!(
         f,
-        "{doing} failed: {source}; there is no copy, and what was to be copied is as it was: {mend}, or name \
-         another directory, and copy it again"
+        "{doing} failed: {source}; there is no copy, and the source is unchanged: {mend}, or \
+         name another directory, and copy it again"
     )?;
     match left {
-        Some(path) => write!(f, ". What is left in {} can be removed", path.display()),
+        Some(path) => write!(f, ". The files left in {} can be removed", path.display()),
         None => Ok(()),
     }
 }

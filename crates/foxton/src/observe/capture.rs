@@ -9,8 +9,8 @@ use foxton_lock::name::{Class, Name};
 
 use crate::engine::{Counter, Engine};
 use crate::status::{
-    Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, LockQueue, Locks, QueueEntry,
-    Status, Transactions, Usage,
+    Checkpoints, ConflictingOwner, Deadlock, DeadlockMember, HotName, Locks, QueueStatus,
+    RequestStatus, Status, Transactions, Usage,
 };
 
 /// Maximum number of holders and waiters in a status, approximately.
@@ -136,8 +136,8 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
 pub(crate) fn cycle(
     members: &[foxton_lock::request::DeadlockMember],
     mut call: impl FnMut(Name) -> String,
-) -> Vec<CycleMember> {
-    let member = |member: &foxton_lock::request::DeadlockMember| CycleMember {
+) -> Vec<DeadlockMember> {
+    let member = |member: &foxton_lock::request::DeadlockMember| DeadlockMember {
         owner: member.owner.to_string(),
         label: member.label.to_string(),
         age: member.age,
@@ -169,14 +169,14 @@ fn usage(name: String, told: &inspect::WaitUsage) -> Usage {
     }
 }
 
-fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
+fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<QueueStatus> {
     let mut queues = snapshot.queues;
     // The sort is stable: names without waiters keep their order.
     queues.sort_by_key(|queue| {
         let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
         std::cmp::Reverse(longest)
     });
-    let queue = |queue: &inspect::NameQueue| LockQueue {
+    let queue = |queue: &inspect::NameQueue| QueueStatus {
         name: names.call(queue.name),
         holders: queue
             .holders
@@ -190,8 +190,8 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<LockQueue> {
     queues.iter().map(queue).collect()
 }
 
-fn entry(told: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> QueueEntry {
-    QueueEntry {
+fn entry(told: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> RequestStatus {
+    RequestStatus {
         owner: told.owner.to_string(),
         label: told.label.to_string(),
         mode: told.mode.to_string(),

@@ -90,27 +90,27 @@ impl fmt::Display for WatchError {
             ),
             WatchError::NotObserved { place } => write!(
                 f,
-                "nobody lets you look into {}: no process has it open, or the one that has did not \
+                "{} is not observed: no process has it open, or the process that has did not \
                  opt in. A program opts in with `options.observe = Observe::InDirectory`, `foxton bench` \
                  with `--observe DIR`, `foxton shell` with `--observe`",
                 place.display()
             ),
             WatchError::Gone { place } => write!(
                 f,
-                "the process that had {} open is gone; what it left is replaced when the database \
-                 is opened again",
+                "the process that had {} open is gone; its socket is replaced when the database is \
+                 opened again",
                 place.display()
             ),
             WatchError::NotAllowed { place } => write!(
                 f,
-                "{} belongs to another user: look as the user whose process has it open",
+                "{} belongs to another user: observe it as the user whose process has it open",
                 place.display()
             ),
             WatchError::Refused { what } => write!(f, "the observed process refused: {what}"),
             WatchError::Silent => write!(
                 f,
                 "the observed process does not answer, for {} seconds now: it may be stopped, or the \
-                 machine far too busy. Try again",
+                 machine overloaded. Try again",
                 PATIENCE.as_secs()
             ),
             WatchError::Broken { source } => {

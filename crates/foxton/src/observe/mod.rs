@@ -2,7 +2,7 @@
 //!
 //! A program opts in with [`Options::observe`](crate::Options::observe). A thread of the database
 //! then serves a local socket, `observe.sock` in the database's directory, which only the same user
-//! may open. [`Watcher`](crate::observe::Watcher) is the client. `docs/seeing.md` describes the
+//! may open. [`Watcher`](crate::observe::Watcher) is the client. `docs/operations.md` describes the
 //! protocol, which any language can speak.
 //!
 //! Observation does not delay transactions. A client gets a [`Status`](crate::status::Status) of

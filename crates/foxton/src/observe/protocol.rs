@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_asks_and_everything_else_is_told_what_to_say() {
+    fn one_line_is_a_request_and_all_others_get_advice() {
         assert!(check(&ASK[..ASK.len() - 1]).is_ok());
         assert!(check(b"foxton 1 picture\r").is_ok());
         for garbage in [

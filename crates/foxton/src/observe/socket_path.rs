@@ -113,7 +113,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => {
-            let what = format!("{} is there already and is no socket", path.display());
+            let what = format!("{} exists and is not a socket", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
         }
         Ok(_) => {}
@@ -128,7 +128,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !answered {
         return fs::remove_file(path);
     }
-    let what = format!("somebody answers at {} already", path.display());
+    let what = format!("a process already listens at {}", path.display());
     Err(io::Error::new(io::ErrorKind::AddrInUse, what))
 }
 
@@ -224,7 +224,7 @@ fn own_directory(directory: &Path, make: bool) -> io::Result<()> {
     if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
         return Ok(());
     }
-    let what = format!("{} is not this user's alone", directory.display());
+    let what = format!("{} does not belong to this user alone", directory.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_its_users_alone_and_goes_when_it_is_closed() {
+    fn a_socket_belongs_to_its_user_and_is_removed_on_close() {
         let scratch = Scratch::new("place-mode");
         let bound = bind_beside(&scratch.0).unwrap();
         let mode = fs::metadata(&bound.path).unwrap().mode();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_replaced_and_what_is_in_use_is_not() {
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let scratch = Scratch::new("place-stale");
         let path = scratch.0.join(SOCKET_FILE);
         drop(UnixListener::bind(&path).unwrap());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_where_many_wait_to_be_let_in_is_in_use_and_has_room_once_somebody_is() {
+    fn a_socket_with_a_full_backlog_is_in_use_and_accepts_again_later() {
         let scratch = Scratch::new("place-full");
         let bound = bind_beside(&scratch.0).unwrap();
         let mut waiting = Vec::new();

@@ -101,7 +101,7 @@ mod tests {
     const ROWS: Table<u32, u32> = Table::new("rows");
 
     #[test]
-    fn who_waits_for_a_row_is_blocked_until_it_has_it_or_is_refused() {
+    fn a_waiter_for_a_row_is_blocked_until_granted_or_refused() {
         let mut options = Options::tiny();
         options.admission = Admission::Adaptive;
         let db = Database::in_memory(options).unwrap();

@@ -32,13 +32,13 @@ pub(crate) fn told(path: &Path, doing: &str, error: io::Error) -> Error {
 pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
     let why = match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, _) if path.is_symlink() => {
-            "a link lies there that leads nowhere".to_owned()
+            "it is a link to a path that does not exist".to_owned()
         }
         (io::ErrorKind::NotFound, Some(parent)) if parent.is_dir() => {
-            format!("{} takes no new directory", parent.display())
+            format!("{} accepts no new directory", parent.display())
         }
-        (io::ErrorKind::NotFound, Some(parent)) => format!("{} is not there", parent.display()),
-        (io::ErrorKind::NotADirectory, _) => "a file lies on the way there".to_owned(),
+        (io::ErrorKind::NotFound, Some(parent)) => format!("{} does not exist", parent.display()),
+        (io::ErrorKind::NotADirectory, _) => "a part of the path is a file".to_owned(),
         (io::ErrorKind::InvalidFilename, _) => {
             "a name in it is too long for the file system".to_owned()
         }

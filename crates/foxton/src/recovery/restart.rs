@@ -29,7 +29,7 @@ use crate::checkpoint::{CheckpointBuilder, CheckpointError, load};
 use crate::options::Options;
 use crate::options::progress::{OpenPhase, ProgressMeter};
 use crate::redo::patch;
-use crate::redo::record::{Change, Effect, next_change};
+use crate::redo::record::{Effect, RowChange, next_change};
 use crate::redo::replay::{InvalidRecord, Replay, ReplayEvent};
 use crate::types::codec::Value;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -44,7 +44,7 @@ const BATCHES: usize = 8;
 /// The findings of a restart.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Rows loaded from the checkpoint; 0 if there was none.
     pub checkpoint_rows: u64,
     /// Bytes of the checkpoint.
@@ -66,10 +66,10 @@ pub struct Recovered {
 }
 
 /// The result of a restart: a database with its tables.
-pub(crate) struct Restarted {
+pub(crate) struct RestartedDatabase {
     pub(crate) log: Log,
     pub(crate) maker: CheckpointBuilder,
-    pub(crate) recovered: Recovered,
+    pub(crate) recovered: RecoveryReport,
 }
 
 /// Why a restart failed.
@@ -92,7 +92,7 @@ pub(crate) fn restart(
     log_options: LogOptions,
     catalog: &Catalog,
     workers: &Workers,
-) -> Result<Restarted, RestartError> {
+) -> Result<RestartedDatabase, RestartError> {
     let call = options.progress.as_ref();
     let threads = options.threads_for_restart();
     let manifest = Manifest::read(&*device, &identity)?;
@@ -141,7 +141,7 @@ pub(crate) fn restart(
     })
     .map_err(RestartError::Log)?;
     meter.end();
-    let recovered = Recovered {
+    let recovered = RecoveryReport {
         checkpoint_rows: rows,
         checkpoint_bytes: manifest.bytes(),
         checkpoint_time,
@@ -153,7 +153,7 @@ pub(crate) fn restart(
         log: opened.to_string(),
     };
     let maker = CheckpointBuilder::new(device, identity, manifest, opened.summary.end);
-    Ok(Restarted {
+    Ok(RestartedDatabase {
         log,
         maker,
         recovered,
@@ -384,7 +384,7 @@ impl ReplayWorker {
     }
 
     /// Applies a change, whose key and value are within their limits.
-    fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), InvalidRecord> {
+    fn redo(&mut self, table: &OpenTable, change: RowChange<'_>) -> Result<(), InvalidRecord> {
         const WITHIN: &str = "it was checked when it was read";
         let ReplayWorker { worker, value } = self;
         let guard = worker.pin();
@@ -433,9 +433,9 @@ impl ReplayWorker {
     }
 }
 
-impl fmt::Debug for Restarted {
+impl fmt::Debug for RestartedDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Restarted")
+        f.debug_struct("RestartedDatabase")
             .field("recovered", &self.recovered)
             .finish_non_exhaustive()
     }

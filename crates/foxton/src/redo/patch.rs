@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused_and_harms_nobody() {
+    fn garbage_is_refused_and_does_no_harm() {
         let old = vec![1; 500];
         let mut new = old.clone();
         new[3] = 7;

@@ -70,13 +70,13 @@ impl<'a> Effect<'a> {
 
 /// One change in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Change<'a> {
+pub(crate) struct RowChange<'a> {
     pub(crate) table: u32,
     pub(crate) key: &'a [u8],
     pub(crate) effect: Effect<'a>,
 }
 
-impl Change<'_> {
+impl RowChange<'_> {
     /// Appends the change to a record. The key and the value are within the tables' limits.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let key_size = u16::try_from(self.key.len()).expect("keys are at most MAX_KEY_BYTES long");
@@ -103,7 +103,7 @@ impl Change<'_> {
         let begin = out.len();
         if let Some(old) = old.filter(|_| patches) {
             let effect = Effect::Patch(&[]);
-            Change { table, key, effect }.encode(out);
+            RowChange { table, key, effect }.encode(out);
             let patch_at = out.len();
             if patch::diff(old, new, out) {
                 let size = u32::try_from(out.len() - patch_at).expect("it is shorter than a value");
@@ -113,12 +113,12 @@ impl Change<'_> {
             out.truncate(begin);
         }
         let effect = Effect::Put(new);
-        Change { table, key, effect }.encode(out);
+        RowChange { table, key, effect }.encode(out);
     }
 }
 
 /// Decodes one change and removes it from the front of a record's content.
-pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undecodable> {
+pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<RowChange<'a>, Undecodable> {
     const EXPECTED: &str = "the changes of a transaction";
     let table = u32::decode_part(bytes)?;
     let key_size = u16::decode_part(bytes)?;
@@ -134,7 +134,7 @@ pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undeco
         PATCH => Effect::Patch(sized()?),
         _ => return Err(Undecodable { expected: EXPECTED }),
     };
-    Ok(Change { table, key, effect })
+    Ok(RowChange { table, key, effect })
 }
 
 /// A table's record.
@@ -181,22 +181,22 @@ mod tests {
     #[test]
     fn changes_come_back_in_order_and_cut_ones_are_refused() {
         let changes = [
-            Change {
+            RowChange {
                 table: 1,
                 key: b"",
                 effect: Effect::Put(b""),
             },
-            Change {
+            RowChange {
                 table: u32::MAX,
                 key: &[7; 1024],
                 effect: Effect::Put(&[1; 3000]),
             },
-            Change {
+            RowChange {
                 table: 2,
                 key: b"k",
                 effect: Effect::Delete,
             },
-            Change {
+            RowChange {
                 table: 2,
                 key: b"k",
                 effect: Effect::Patch(&[5; 30]),

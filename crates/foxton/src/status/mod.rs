@@ -37,7 +37,7 @@ pub struct Status {
     pub locks: Locks,
     /// Names that are locked or waited for: first those with waiters, longest wait first; then the
     /// others, in order.
-    pub queues: Vec<LockQueue>,
+    pub queues: Vec<QueueStatus>,
     /// True if there are more names than `queues` contains.
     pub left_out: bool,
     /// The names with the most waiting time, in descending order.
@@ -132,20 +132,20 @@ pub struct Locks {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct LockQueue {
+pub struct QueueStatus {
     /// The locked name in readable form: `users`, `users/ann`, `users/end`.
     pub name: String,
     /// The holders, in no order.
-    pub holders: Vec<QueueEntry>,
+    pub holders: Vec<RequestStatus>,
     /// The waiters, first come first. A conversion is among the holders too, with its present mode.
-    pub waiters: Vec<QueueEntry>,
+    pub waiters: Vec<RequestStatus>,
 }
 
 /// A holder or a waiter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct QueueEntry {
+pub struct RequestStatus {
     /// Id of the transaction.
     pub owner: String,
     /// Label of the transaction.
@@ -232,14 +232,14 @@ pub struct Deadlock {
     /// Time of detection: microseconds since 1970.
     pub at_micros: u64,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<CycleMember>,
+    pub cycle: Vec<DeadlockMember>,
 }
 
 /// One transaction of a deadlock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct CycleMember {
+pub struct DeadlockMember {
     /// Id of the transaction.
     pub owner: String,
     /// Label of the transaction.
@@ -263,9 +263,9 @@ pub struct CycleMember {
 
 impl Status {
     /// Returns all waiters and the queues they wait in, longest wait first.
-    pub fn waiters(&self) -> Vec<(&LockQueue, &QueueEntry)> {
-        let of = |queue| -> &'_ LockQueue { queue };
-        let mut waiters: Vec<(&LockQueue, &QueueEntry)> = Vec::new();
+    pub fn waiters(&self) -> Vec<(&QueueStatus, &RequestStatus)> {
+        let of = |queue| -> &'_ QueueStatus { queue };
+        let mut waiters: Vec<(&QueueStatus, &RequestStatus)> = Vec::new();
         for queue in self.queues.iter().map(of) {
             waiters.extend(queue.waiters.iter().map(|waiter| (queue, waiter)));
         }
@@ -391,18 +391,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_is_the_same_after_it_was_json() {
+    fn a_status_survives_a_round_trip_through_json() {
         let status = Status {
             process: 7,
             open: Duration::from_millis(1_500),
-            queues: vec![LockQueue {
+            queues: vec![QueueStatus {
                 name: "users/ann".into(),
-                waiters: vec![QueueEntry {
+                waiters: vec![RequestStatus {
                     waited: Duration::from_micros(12),
                     behind: vec![ConflictingOwner::default()],
-                    ..QueueEntry::default()
+                    ..RequestStatus::default()
                 }],
-                ..LockQueue::default()
+                ..QueueStatus::default()
             }],
             ..Status::default()
         };
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_adds_or_leaves_out_does_no_harm() {
+    fn unknown_and_missing_fields_do_no_harm() {
         let status: Status =
             serde_json::from_str(r#"{"process":7,"weather":"fair","locks":{"waits":3}}"#).unwrap();
         assert_eq!((status.process, status.locks.waits), (7, 3));
@@ -420,15 +420,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_comes_first_whatever_it_is_for() {
-        let waiter = |owner: &str, millis| QueueEntry {
+    fn the_longest_wait_comes_first() {
+        let waiter = |owner: &str, millis| RequestStatus {
             owner: owner.into(),
             waited: Duration::from_millis(millis),
-            ..QueueEntry::default()
+            ..RequestStatus::default()
         };
-        let queue = |waiters| LockQueue {
+        let queue = |waiters| QueueStatus {
             waiters,
-            ..LockQueue::default()
+            ..QueueStatus::default()
         };
         let status = Status {
             queues: vec![

@@ -16,7 +16,7 @@ use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
 use foxton_sync::epoch::{Guard, Stamp};
 
-use crate::redo::record::{Change, Effect};
+use crate::redo::record::{Effect, RowChange};
 
 /// Buffers above this size are freed after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;
@@ -112,7 +112,7 @@ impl Changes {
         match new {
             None => {
                 let effect = Effect::Delete;
-                Change {
+                RowChange {
                     table: id,
                     key,
                     effect,
@@ -120,7 +120,7 @@ impl Changes {
                 .encode(&mut self.redo);
             }
             Some(new) => {
-                Change::encode_update((id, key), (before, new), patches, &mut self.redo);
+                RowChange::encode_update((id, key), (before, new), patches, &mut self.redo);
             }
         }
         let key_start = self.keys.len();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_apart_as_they_were_put_together() {
+    fn entries_are_read_as_they_were_written() {
         for kind in [EntryKind::Unique, EntryKind::Shared] {
             for (index_key, primary) in [(&b"ab"[..], &b"7"[..]), (b"", b""), (b"x", b"")] {
                 let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_a_prefix_is_past_all_that_begins_with_it() {
+    fn the_bound_after_a_prefix_is_after_all_keys_with_it() {
         for (prefix, past) in [
             (&b"a"[..], Some(&b"b"[..])),
             (b"a\xff", Some(b"b")),

@@ -330,7 +330,7 @@ pub fn rows(db: &Database) -> Vec<(u64, i64)> {
 /// Both sessions waited for each other: exactly one was ended, and the other continues. Returns
 /// whether `one` was ended, and the result of the surviving operation; `other_saw` is the result of
 /// `other`.
-pub fn one_gives_way(one: &mut Session, other: &mut Session, other_saw: Saw) -> (bool, Saw) {
+pub fn one_is_the_victim(one: &mut Session, other: &mut Session, other_saw: Saw) -> (bool, Saw) {
     let other_saw = if other_saw == Waits {
         other.resume()
     } else {

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foxton::{Checkpoint, Database, Durability, Options, Recovered, Table};
+use foxton::{Checkpoint, Database, Durability, Options, RecoveryReport, Table};
 use hdrhistogram::Histogram;
 use tempfile::TempDir;
 
@@ -53,7 +53,7 @@ pub struct Settings {
 #[derive(Debug, Clone)]
 pub struct Opened {
     /// The work of loading and replaying, and the time of each.
-    pub recovered: Recovered,
+    pub recovered: RecoveryReport,
     /// Time of the whole opening.
     pub took: Duration,
 }

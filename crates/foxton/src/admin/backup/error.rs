@@ -9,7 +9,7 @@ use crate::error::{Error, Storage};
 
 /// Why a copy failed, by which of the two directories the error is about.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum CopyFailure {
     /// The source could not be read.
     Source(Failure),
     /// The source differs from what was written.
@@ -24,11 +24,14 @@ pub(super) enum Failed {
     Differs(String),
 }
 
-impl Failed {
-    pub(super) fn source(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
+impl CopyFailure {
+    pub(super) fn source(
+        operation: &'static str,
+        file: &str,
+    ) -> impl FnOnce(io::Error) -> CopyFailure {
         let file = file.to_owned();
         move |source| {
-            Failed::Source(Failure {
+            CopyFailure::Source(Failure {
                 operation,
                 file,
                 source,
@@ -36,10 +39,13 @@ impl Failed {
         }
     }
 
-    pub(super) fn target(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
+    pub(super) fn target(
+        operation: &'static str,
+        file: &str,
+    ) -> impl FnOnce(io::Error) -> CopyFailure {
         let file = file.to_owned();
         move |source| {
-            Failed::Target(Failure {
+            CopyFailure::Target(Failure {
                 operation,
                 file,
                 source,
@@ -47,12 +53,12 @@ impl Failed {
         }
     }
 
-    pub(super) fn damaged(file: &str, offset: u64, what: &str) -> Failed {
-        Failed::Damaged(file.to_owned(), format!("at byte {offset}: {what}"))
+    pub(super) fn damaged(file: &str, offset: u64, what: &str) -> CopyFailure {
+        CopyFailure::Damaged(file.to_owned(), format!("at byte {offset}: {what}"))
     }
 
     pub(super) fn is_of_source(&self) -> bool {
-        matches!(self, Failed::Source(_) | Failed::Damaged(..))
+        matches!(self, CopyFailure::Source(_) | CopyFailure::Damaged(..))
     }
 
     /// Converts it into an error of the public interface.
@@ -62,24 +68,24 @@ impl Failed {
             format!("{} {}", failure.operation, file.display())
         };
         match self {
-            Failed::Source(failure) => {
+            CopyFailure::Source(failure) => {
                 let failed = Storage::from_io(source, doing(source, &failure), failure.source);
                 return Error::from(failed).in_passing();
             }
-            Failed::Target(failure) => Storage::NotCopied {
+            CopyFailure::Target(failure) => Storage::NotCopied {
                 doing: doing(target, &failure),
                 source: failure.source,
                 left: None,
             },
-            Failed::Damaged(file, what) => Storage::Damaged {
+            CopyFailure::Damaged(file, what) => Storage::Damaged {
                 place: source.join(file).display().to_string(),
                 what,
             },
-            Failed::Newer(found) => Storage::FutureFormat { found },
-            Failed::Foreign(file) => Storage::Foreign {
+            CopyFailure::Newer(found) => Storage::FutureFormat { found },
+            CopyFailure::Foreign(file) => Storage::Foreign {
                 file: source.join(file),
             },
-            Failed::Differs(what) => Storage::NotCopied {
+            CopyFailure::Differs(what) => Storage::NotCopied {
                 doing: format!("read the copy in {} again", target.display()),
                 source: io::Error::other(what),
                 left: None,

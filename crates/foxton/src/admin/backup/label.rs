@@ -24,7 +24,7 @@ use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::format::superblock;
 
-use super::error::Failed;
+use super::error::CopyFailure;
 use crate::checkpoint::manifest::Manifest;
 use crate::types::limits::BACKUP_FILE as FILE;
 
@@ -72,26 +72,28 @@ impl Label {
             && self.files as usize == checkpoint.layers.len()
     }
 
-    pub(super) fn read(device: &dyn Device) -> Result<Label, Failed> {
-        let file = device.open(FILE).map_err(Failed::source("open", FILE))?;
+    pub(super) fn read(device: &dyn Device) -> Result<Label, CopyFailure> {
+        let file = device
+            .open(FILE)
+            .map_err(CopyFailure::source("open", FILE))?;
         let mut bytes = [0; BYTES];
         let count = file.read_at(&mut bytes, 0);
-        let count = count.map_err(Failed::source("read", FILE))?;
+        let count = count.map_err(CopyFailure::source("read", FILE))?;
         if count < BYTES || bytes[..8] != *MAGIC {
-            return Err(Failed::damaged(FILE, 0, "it is no label of a backup"));
+            return Err(CopyFailure::damaged(FILE, 0, "it is no label of a backup"));
         }
         if number::<4>(&bytes, CHECK_AT) != u64::from(crc32c::crc32c(&bytes[..CHECK_AT])) {
-            return Err(Failed::damaged(FILE, 0, "its checksum does not match"));
+            return Err(CopyFailure::damaged(FILE, 0, "its checksum does not match"));
         }
         let version = number::<4>(&bytes, 8);
         if !(1..=u64::from(VERSION)).contains(&version) {
-            return Err(Failed::Newer(format!("a backup of format {version}")));
+            return Err(CopyFailure::Newer(format!("a backup of format {version}")));
         }
         let incompat = number::<8>(&bytes, 84);
         let unknown = superblock::unknown(incompat);
         if unknown != 0 {
             let found = format!("a backup of a database with features {unknown:#x}");
-            return Err(Failed::Newer(found));
+            return Err(CopyFailure::Newer(found));
         }
         let mut identity = [0; 16];
         identity.copy_from_slice(&bytes[16..32]);
@@ -110,16 +112,16 @@ impl Label {
     }
 
     /// Writes the label, which makes the directory a backup (I1).
-    pub(super) fn write(&self, device: &dyn Device) -> Result<(), Failed> {
+    pub(super) fn write(&self, device: &dyn Device) -> Result<(), CopyFailure> {
         let file = device.create(UNFINISHED);
-        let file = file.map_err(Failed::target("create", UNFINISHED))?;
+        let file = file.map_err(CopyFailure::target("create", UNFINISHED))?;
         let written = file.write_at(&self.encode(), 0).and_then(|()| file.sync());
-        written.map_err(Failed::target("write", UNFINISHED))?;
+        written.map_err(CopyFailure::target("write", UNFINISHED))?;
         let named = device.rename(UNFINISHED, FILE);
-        named.map_err(Failed::target("rename", UNFINISHED))?;
+        named.map_err(CopyFailure::target("rename", UNFINISHED))?;
         device
             .sync_dir()
-            .map_err(Failed::target("sync", "the directory"))
+            .map_err(CopyFailure::target("sync", "the directory"))
     }
 
     fn encode(&self) -> [u8; BYTES] {

@@ -60,9 +60,9 @@ use crate::checkpoint::manifest::Manifest;
 use crate::error::{Error, Request, Result, Storage};
 use crate::recovery::open_error::{TO_READ, no_superblock, told};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
-use error::Failed;
+use error::CopyFailure;
 pub(crate) use label::Label;
-use target::{Copy, size_of};
+use target::{CopyKind, size_of};
 use transfer::{Extent, transfer};
 
 /// Maximum number of times a database is read again because its files were removed meanwhile.
@@ -124,7 +124,7 @@ impl Database {
     /// The directory then holds no backup; the database continues.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         let path = path.as_ref();
-        let target = Copy::Backup.directory(path)?;
+        let target = CopyKind::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
     }
 
@@ -142,7 +142,7 @@ impl Database {
     /// As for [`backup_to`](Self::backup_to).
     pub fn backup_on(&self, target: &Arc<dyn Device>, told: CopyProgress<'_>) -> Result<Backup> {
         let path = Path::new("the device");
-        Copy::Backup.take(target, path)?;
+        CopyKind::Backup.take(target, path)?;
         self.backup_on_at(target, path, told)
     }
 
@@ -164,7 +164,7 @@ impl Database {
         // No file of the checkpoint or the log is removed during the copy.
         let _held = engine.checkpoints.hold();
         make(&*engine.device, &engine.superblock, extent, target, told)
-            .map_err(|failed| Copy::Backup.ended(failed, &**target, (place, path)))
+            .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
     }
 }
 
@@ -185,7 +185,7 @@ pub fn of_directory(
     let superblock = Superblock::read(&source);
     let superblock =
         superblock.map_err(|error| no_superblock(&source, path, error).in_passing())?;
-    let target = Copy::Backup.directory(target_path)?;
+    let target = CopyKind::Backup.directory(target_path)?;
     let extent = Extent {
         at_least: Lsn::ZERO,
         at_most: Lsn::MAX,
@@ -198,8 +198,8 @@ pub fn of_directory(
         };
         // A process that has it open may have made a checkpoint and removed files that were being
         // read.
-        if attempt == ATTEMPTS || !failed.is_of_source() || !Copy::Backup.clear(&*target) {
-            return Err(Copy::Backup.ended(failed, &*target, (path, target_path)));
+        if attempt == ATTEMPTS || !failed.is_of_source() || !CopyKind::Backup.clear(&*target) {
+            return Err(CopyKind::Backup.ended(failed, &*target, (path, target_path)));
         }
         attempt += 1;
         thread::sleep(PAUSE);
@@ -236,9 +236,9 @@ pub fn restore(
     let (path, target_path) = (backup.as_ref(), target.as_ref());
     let (source, label) = labelled(path)?;
     reaches(&label, to)?;
-    let target = Copy::Database.directory(target_path)?;
+    let target = CopyKind::Database.directory(target_path)?;
     restore_on(&source, &label, &target, to, told)
-        .map_err(|failed| Copy::Database.ended(failed, &*target, (path, target_path)))
+        .map_err(|failed| CopyKind::Database.ended(failed, &*target, (path, target_path)))
 }
 
 /// Like [`restore`], between devices of your own. Tests use it with devices that fail.
@@ -254,9 +254,9 @@ pub fn restore_between(
     let path = Path::new("the device");
     let label = Label::read(backup).map_err(|failed| failed.told(path, path))?;
     reaches(&label, to)?;
-    Copy::Database.take(target, path)?;
+    CopyKind::Database.take(target, path)?;
     restore_on(backup, &label, target, to, told)
-        .map_err(|failed| Copy::Database.ended(failed, &**target, (path, path)))
+        .map_err(|failed| CopyKind::Database.ended(failed, &**target, (path, path)))
 }
 
 fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
@@ -280,7 +280,7 @@ fn make(
     extent: Extent,
     target: &Arc<dyn Device>,
     told: CopyProgress<'_>,
-) -> Result<Backup, Failed> {
+) -> Result<Backup, CopyFailure> {
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let moved = transfer(source, &superblock.identity, extent, target, told)?;
     let label = Label {
@@ -308,14 +308,14 @@ fn restore_on(
     target: &Arc<dyn Device>,
     to: Option<Lsn>,
     told: CopyProgress<'_>,
-) -> Result<Backup, Failed> {
+) -> Result<Backup, CopyFailure> {
     let to = to.unwrap_or(label.end);
     let extent = Extent {
         at_least: label.end,
         at_most: to,
     };
     if !label.is_of(&Manifest::read(source, &label.identity)?) {
-        return Err(Failed::damaged(BACKUP_FILE, 0, Label::STRANGE));
+        return Err(CopyFailure::damaged(BACKUP_FILE, 0, Label::STRANGE));
     }
     let moved = transfer(source, &label.identity, extent, target, told)?;
     let bytes = size_of(&**target)?;
@@ -328,7 +328,7 @@ fn restore_on(
             SuperblockError::Device(source) => source,
             other => io::Error::other(other.to_string()),
         };
-        Failed::target("write", superblock::FILE)(source)
+        CopyFailure::target("write", superblock::FILE)(source)
     })?;
     let restored = Label {
         end: moved.end,
@@ -354,7 +354,7 @@ fn labelled(path: &Path) -> Result<(FileDevice, Label)> {
     let source = FileDevice::open(path).map_err(|error| not_read(path, error))?;
     let label = Label::read(&source);
     let label = label.map_err(|failed| match failed {
-        Failed::Source(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
+        CopyFailure::Source(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
             Storage::NotABackup {
                 path: path.into(),
                 found: unlabelled(&source),
@@ -373,7 +373,7 @@ fn unlabelled(device: &dyn Device) -> String {
     if has(foxton_log::format::superblock::FILE) {
         "it is a database itself, which can be opened as it is"
     } else if has(RESTORE_FILE) {
-        "a restore into it has not come to its end"
+        "a restore into it is not complete"
     } else if names.is_empty() {
         "it is empty"
     } else {
@@ -386,10 +386,10 @@ fn unlabelled(device: &dyn Device) -> String {
 pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result<Label, String>>> {
     match Label::read(device) {
         Ok(label) => Ok(Some(Ok(label))),
-        Err(Failed::Source(failure)) if failure.source.kind() == io::ErrorKind::NotFound => {
+        Err(CopyFailure::Source(failure)) if failure.source.kind() == io::ErrorKind::NotFound => {
             Ok(None)
         }
-        Err(Failed::Damaged(_, what)) => Ok(Some(Err(what))),
+        Err(CopyFailure::Damaged(_, what)) => Ok(Some(Err(what))),
         Err(failed) => Err(failed.told(path, path)),
     }
 }

@@ -28,7 +28,7 @@ use foxton_log::format::clean_shutdown;
 use foxton_log::format::segment;
 use foxton_log::format::superblock;
 
-use super::error::Failed;
+use super::error::CopyFailure;
 use super::label;
 use crate::checkpoint::{layer, manifest};
 use crate::error::{Error, Result, Storage};
@@ -41,12 +41,12 @@ no database before the file foxton is here: give the same restore again, or remo
 
 /// Kind of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copy {
+pub(super) enum CopyKind {
     Backup,
     Database,
 }
 
-impl Copy {
+impl CopyKind {
     /// Returns the directory `path` for this copy alone, creating it if it does not exist.
     pub(super) fn directory(self, path: &Path) -> Result<Arc<dyn Device>> {
         // Check before changing anything in it.
@@ -69,15 +69,15 @@ impl Copy {
         let names = names.map_err(|error| told(path, "list", error).in_passing())?;
         self.suits(path, &names)?;
         match self {
-            Copy::Backup => Ok(()),
-            Copy::Database => begin_restoring(&**device, &names)
+            CopyKind::Backup => Ok(()),
+            CopyKind::Database => begin_restoring(&**device, &names)
                 .map_err(|failed| self.ended(failed, &**device, (path, path))),
         }
     }
 
     /// Returns an error unless the copy may be made beside these files.
     fn suits(self, path: &Path, names: &[String]) -> Result<()> {
-        let again = self == Copy::Database && names.iter().any(|name| name == RESTORE_FILE);
+        let again = self == CopyKind::Database && names.iter().any(|name| name == RESTORE_FILE);
         let in_the_way = |name: &&String| !again || !is_of_a_restore(name);
         match names.iter().find(in_the_way) {
             None => Ok(()),
@@ -92,7 +92,7 @@ impl Copy {
     /// Removes the copy and converts the failure into an error of the public interface.
     pub(super) fn ended(
         self,
-        failed: Failed,
+        failed: CopyFailure,
         device: &dyn Device,
         (source, target): (&Path, &Path),
     ) -> Error {
@@ -113,20 +113,20 @@ impl Copy {
         };
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         match self {
-            Copy::Backup => {
+            CopyKind::Backup => {
                 // First, durably, the file that marks the copy as complete.
                 let is_none = !has(BACKUP_FILE)
                     || target.remove(BACKUP_FILE).is_ok() && target.sync_dir().is_ok();
                 is_none && remove(target, &names, is_of_a_backup)
             }
-            Copy::Database if has(superblock::FILE) => {
+            CopyKind::Database if has(superblock::FILE) => {
                 // After this rename it is unknown which of the two names a power failure would
                 // leave, so all other files stay (I3).
                 let renamed = target.rename(superblock::FILE, RESTORE_FILE);
                 let _ = renamed.and_then(|()| target.sync_dir());
                 false
             }
-            Copy::Database => {
+            CopyKind::Database => {
                 // Frees the space. `restoring` stays, so that the directory is not opened as a new
                 // database (I1).
                 remove(target, &names, |name| {
@@ -139,19 +139,19 @@ impl Copy {
 
 /// Marks the directory, durably and before any other file exists, as holding no database (I1).
 /// Removes the files of an earlier attempt.
-fn begin_restoring(device: &dyn Device, names: &[String]) -> Result<(), Failed> {
+fn begin_restoring(device: &dyn Device, names: &[String]) -> Result<(), CopyFailure> {
     if names.is_empty() {
         let file = device.create(RESTORE_FILE);
-        let file = file.map_err(Failed::target("create", RESTORE_FILE))?;
+        let file = file.map_err(CopyFailure::target("create", RESTORE_FILE))?;
         let written = file.write_at(FOR_PEOPLE, 0).and_then(|()| file.sync());
-        written.map_err(Failed::target("write", RESTORE_FILE))?;
+        written.map_err(CopyFailure::target("write", RESTORE_FILE))?;
     }
     for name in names.iter().filter(|name| *name != RESTORE_FILE) {
         let removed = device.remove(name);
-        removed.map_err(Failed::target("remove", name))?;
+        removed.map_err(CopyFailure::target("remove", name))?;
     }
     let synced = device.sync_dir();
-    synced.map_err(Failed::target("sync", "the directory"))
+    synced.map_err(CopyFailure::target("sync", "the directory"))
 }
 
 /// Removes those files whose names match. Returns false if one could not be removed.
@@ -177,12 +177,12 @@ fn is_copied(name: &str) -> bool {
 }
 
 /// Returns the bytes in all files of a copy.
-pub(super) fn size_of(device: &dyn Device) -> Result<u64, Failed> {
+pub(super) fn size_of(device: &dyn Device) -> Result<u64, CopyFailure> {
     let names = device.list();
-    let names = names.map_err(Failed::target("list", "the directory"))?;
+    let names = names.map_err(CopyFailure::target("list", "the directory"))?;
     let mut copied = names.iter().filter(|name| is_copied(name));
     copied.try_fold(0, |sum, name| {
         let length = device.open(name).and_then(|file| file.len());
-        Ok(sum + length.map_err(Failed::target("read", name))?)
+        Ok(sum + length.map_err(CopyFailure::target("read", name))?)
     })
 }

@@ -10,7 +10,7 @@ use foxton_log::read::reader;
 use foxton_log::{LogEnd, Lsn, OpenError, Start};
 
 use super::CopyProgress;
-use super::error::Failed;
+use super::error::CopyFailure;
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, Layer, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
@@ -45,7 +45,7 @@ pub(super) fn transfer(
     extent: Extent,
     target: &Arc<dyn Device>,
     told: CopyProgress<'_>,
-) -> Result<CopiedLog, Failed> {
+) -> Result<CopiedLog, CopyFailure> {
     let manifest = Manifest::read(source, identity)?;
     let total = super::about(source);
     let mut done = 0;
@@ -73,7 +73,7 @@ pub(super) fn transfer(
     let copied = copy(source, identity, span, target, &mut advance)?;
     target
         .sync_dir()
-        .map_err(Failed::target("sync", "the directory"))?;
+        .map_err(CopyFailure::target("sync", "the directory"))?;
     verify(&**target, identity, &manifest, copied)?;
     Ok(CopiedLog {
         checkpoint_lsn,
@@ -85,12 +85,12 @@ pub(super) fn transfer(
 }
 
 /// Creates a file and syncs it; the caller syncs the directory.
-fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), Failed> {
+fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), CopyFailure> {
     let file = target
         .create(name)
-        .map_err(Failed::target("create", name))?;
+        .map_err(CopyFailure::target("create", name))?;
     let written = file.write_at(bytes, 0).and_then(|()| file.sync());
-    written.map_err(Failed::target("write", name))
+    written.map_err(CopyFailure::target("write", name))
 }
 
 /// Copies a layer and syncs it; the caller syncs the directory.
@@ -99,33 +99,35 @@ fn copy_layer(
     target: &dyn Device,
     layer: Layer,
     advance: &mut dyn FnMut(u64),
-) -> Result<(), Failed> {
+) -> Result<(), CopyFailure> {
     let name = &layer::name(layer.number);
-    let from = source.open(name).map_err(Failed::source("open", name))?;
-    let length = from.len().map_err(Failed::source("read", name))?;
+    let from = source
+        .open(name)
+        .map_err(CopyFailure::source("open", name))?;
+    let length = from.len().map_err(CopyFailure::source("read", name))?;
     if length != layer.bytes {
         // Checked before copying: the file may be longer than any device.
         let what = "it is not as long as the manifest says";
-        return Err(Failed::damaged(name, length, what));
+        return Err(CopyFailure::damaged(name, length, what));
     }
     let to = target
         .create(name)
-        .map_err(Failed::target("create", name))?;
+        .map_err(CopyFailure::target("create", name))?;
     let (mut at, mut chunk) = (0, vec![0; CHUNK]);
     // Copies no further, even if the file grows meanwhile.
     while at < length {
         let wanted = (length - at).min(CHUNK as u64) as usize;
         let count = from.read_at(&mut chunk[..wanted], at);
-        let count = count.map_err(Failed::source("read", name))?;
+        let count = count.map_err(CopyFailure::source("read", name))?;
         if count == 0 {
             break;
         }
         let written = to.write_at(&chunk[..count], at);
-        written.map_err(Failed::target("write", name))?;
+        written.map_err(CopyFailure::target("write", name))?;
         at += count as u64;
         advance(count as u64);
     }
-    to.sync().map_err(Failed::target("sync", name))
+    to.sync().map_err(CopyFailure::target("sync", name))
 }
 
 /// Verifies the copy: layers row by row, the log record by record. Both have checksums of their
@@ -135,74 +137,78 @@ fn verify(
     identity: &[u8; 16],
     copy_of: &Manifest,
     copied: CopySummary,
-) -> Result<(), Failed> {
-    let manifest = Manifest::read(target, identity).map_err(Failed::again)?;
+) -> Result<(), CopyFailure> {
+    let manifest = Manifest::read(target, identity).map_err(CopyFailure::again)?;
     if manifest != *copy_of {
-        return Err(Failed::Differs(
+        return Err(CopyFailure::Differs(
             "its checkpoint is not what was written".to_owned(),
         ));
     }
     let layers = manifest.layers.iter();
     let readers = layers.map(|&layer| LayerReader::open(target, identity, layer));
-    let readers: Vec<LayerReader> = readers.collect::<Result<_, _>>().map_err(Failed::again)?;
-    let mut rows = Merge::new(&readers, None, Below::Nothing, None).map_err(Failed::again)?;
-    while rows.advance().map_err(Failed::again)?.is_some() {}
+    let readers: Vec<LayerReader> = readers
+        .collect::<Result<_, _>>()
+        .map_err(CopyFailure::again)?;
+    let mut rows = Merge::new(&readers, None, Below::Nothing, None).map_err(CopyFailure::again)?;
+    while rows.advance().map_err(CopyFailure::again)?.is_some() {}
     let start = Start {
         from: manifest.redo_from,
         durable: manifest.checkpoint_lsn,
     };
     let read = reader::read(target, identity, start, &mut |_| Ok::<(), Infallible>(()));
     let found = read.map_err(|error| match error {
-        OpenError::Device(failure) => Failed::Target(failure),
-        error => Failed::Differs(error.to_string()),
+        OpenError::Device(failure) => CopyFailure::Target(failure),
+        error => CopyFailure::Differs(error.to_string()),
     })?;
     // The log ends with the record that marks it as closed.
     let whole = found.ended == LogEnd::Closed && found.records == copied.records;
     if whole && found.end > copied.end {
         Ok(())
     } else {
-        Err(Failed::Differs(format!("its log has {found}")))
+        Err(CopyFailure::Differs(format!("its log has {found}")))
     }
 }
 
-impl From<CopyError> for Failed {
-    fn from(error: CopyError) -> Failed {
+impl From<CopyError> for CopyFailure {
+    fn from(error: CopyError) -> CopyFailure {
         match error {
-            CopyError::Target(failure) => Failed::Target(failure),
-            CopyError::Source(OpenError::Device(failure)) => Failed::Source(failure),
+            CopyError::Target(failure) => CopyFailure::Target(failure),
+            CopyError::Source(OpenError::Device(failure)) => CopyFailure::Source(failure),
             CopyError::Source(OpenError::Corrupt(corruption)) => {
-                Failed::Damaged(corruption.file.clone(), corruption.to_string())
+                CopyFailure::Damaged(corruption.file.clone(), corruption.to_string())
             }
             CopyError::Source(OpenError::Newer { file, version }) => {
-                Failed::Newer(format!("log file {file} has format {version}"))
+                CopyFailure::Newer(format!("log file {file} has format {version}"))
             }
-            CopyError::Source(OpenError::Foreign { file }) => Failed::Foreign(file),
-            other => Failed::Damaged(String::new(), other.to_string()),
+            CopyError::Source(OpenError::Foreign { file }) => CopyFailure::Foreign(file),
+            other => CopyFailure::Damaged(String::new(), other.to_string()),
         }
     }
 }
 
-impl Failed {
+impl CopyFailure {
     /// Converts an error found while verifying the copy.
-    fn again(error: CheckpointError) -> Failed {
-        match Failed::from(error) {
-            Failed::Source(failure) => Failed::Target(failure),
+    fn again(error: CheckpointError) -> CopyFailure {
+        match CopyFailure::from(error) {
+            CopyFailure::Source(failure) => CopyFailure::Target(failure),
             other => other,
         }
     }
 }
 
-impl From<CheckpointError> for Failed {
-    fn from(error: CheckpointError) -> Failed {
+impl From<CheckpointError> for CopyFailure {
+    fn from(error: CheckpointError) -> CopyFailure {
         match error {
             CheckpointError::Device(failure) | CheckpointError::Directory(failure) => {
-                Failed::Source(failure)
+                CopyFailure::Source(failure)
             }
-            CheckpointError::Damaged { file, offset, what } => Failed::damaged(&file, offset, what),
+            CheckpointError::Damaged { file, offset, what } => {
+                CopyFailure::damaged(&file, offset, what)
+            }
             CheckpointError::Newer { file, version } => {
-                Failed::Newer(format!("checkpoint file {file} has format {version}"))
+                CopyFailure::Newer(format!("checkpoint file {file} has format {version}"))
             }
-            other => Failed::Damaged(String::new(), other.to_string()),
+            other => CopyFailure::Damaged(String::new(), other.to_string()),
         }
     }
 }
@@ -220,7 +226,7 @@ mod tests {
     /// A backup that has chosen its extent and then waits for the checkpoint to end may find a
     /// checkpoint beyond its extent.
     #[test]
-    fn the_log_is_copied_up_to_a_checkpoint_that_was_made_since_it_was_said_how_much_is_wanted() {
+    fn the_log_is_copied_up_to_a_checkpoint_beyond_the_extent() {
         let db = Database::in_memory(Options::tiny()).unwrap();
         // This transaction retains the log from its first part on.
         let mut open = db.begin().unwrap();

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::status::{Deadlock, QueueEntry, Status, called};
+use crate::status::{Deadlock, RequestStatus, Status, called};
 
 /// The wait-for graph.
 ///
@@ -34,15 +34,15 @@ use crate::status::{Deadlock, QueueEntry, Status, called};
 #[non_exhaustive]
 pub struct WaitGraph {
     /// The transactions.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TransactionNode>,
     /// The waits between them.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<WaitEdge>,
 }
 
 /// A transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Node {
+pub struct TransactionNode {
     /// Id of the transaction.
     pub owner: String,
     /// Label of the transaction.
@@ -60,7 +60,7 @@ pub struct Node {
 /// A wait; `waiter` and `blocker` are indexes into the list of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Edge {
+pub struct WaitEdge {
     /// The waiting transaction.
     pub waiter: usize,
     /// The transaction it waits for.
@@ -77,18 +77,18 @@ pub struct Edge {
 #[derive(Default)]
 struct GraphBuilder {
     graph: WaitGraph,
-    places: HashMap<String, usize>,
+    index_of: HashMap<String, usize>,
 }
 
 impl GraphBuilder {
     fn node(&mut self, owner: &str, label: &str, age: Duration) -> usize {
         let nodes = &mut self.graph.nodes;
-        let at = self.places.entry(owner.to_owned()).or_insert_with(|| {
-            nodes.push(Node {
+        let at = self.index_of.entry(owner.to_owned()).or_insert_with(|| {
+            nodes.push(TransactionNode {
                 owner: owner.to_owned(),
                 label: label.to_owned(),
                 age,
-                ..Node::default()
+                ..TransactionNode::default()
             });
             nodes.len() - 1
         });
@@ -96,7 +96,7 @@ impl GraphBuilder {
     }
 
     fn edge(&mut self, waiter: usize, blocker: usize, mode: &str, holds: bool) {
-        self.graph.edges.push(Edge {
+        self.graph.edges.push(WaitEdge {
             waiter,
             blocker,
             mode: mode.to_owned(),
@@ -114,35 +114,35 @@ impl GraphBuilder {
 impl WaitGraph {
     /// Returns the graph of all waits in `status`.
     pub fn of_status(status: &Status) -> WaitGraph {
-        let mut maker = GraphBuilder::default();
+        let mut builder = GraphBuilder::default();
         for (queue, entry) in status.waiters() {
-            let waiter = maker.node(&entry.owner, &entry.label, entry.age);
-            maker.graph.nodes[waiter].awaits =
+            let waiter = builder.node(&entry.owner, &entry.label, entry.age);
+            builder.graph.nodes[waiter].awaits =
                 Some((entry.mode.clone(), queue.name.clone(), entry.waited));
             for other in needed(entry, &queue.waiters) {
                 let behind = &entry.behind[other];
-                let blocker = maker.node(&behind.owner, &behind.label, behind.age);
-                maker.edge(waiter, blocker, &behind.mode, behind.holds);
+                let blocker = builder.node(&behind.owner, &behind.label, behind.age);
+                builder.edge(waiter, blocker, &behind.mode, behind.holds);
             }
         }
-        maker.done()
+        builder.done()
     }
 
     /// Returns the graph of one deadlock, as it was when it was detected.
     pub fn of_deadlock(deadlock: &Deadlock) -> WaitGraph {
-        let mut maker = GraphBuilder::default();
+        let mut builder = GraphBuilder::default();
         for member in &deadlock.cycle {
-            let at = maker.node(&member.owner, &member.label, member.age);
-            let node = &mut maker.graph.nodes[at];
+            let at = builder.node(&member.owner, &member.label, member.age);
+            let node = &mut builder.graph.nodes[at];
             node.awaits = Some((member.mode.clone(), member.name.clone(), Duration::ZERO));
             node.victim = member.victim;
         }
-        let count = maker.graph.nodes.len();
+        let count = builder.graph.nodes.len();
         for (at, member) in deadlock.cycle.iter().enumerate().take(count) {
             let (mode, holds) = (&member.behind_mode, member.behind_holder);
-            maker.edge(at, (at + 1) % count, mode, holds);
+            builder.edge(at, (at + 1) % count, mode, holds);
         }
-        maker.done()
+        builder.done()
     }
 
     /// True if the graph has a cycle.
@@ -234,7 +234,7 @@ impl WaitGraph {
     }
 }
 
-impl Node {
+impl TransactionNode {
     /// Returns two lines of text: the transaction, and what it does.
     pub fn lines(&self) -> [String; 2] {
         let second = match &self.awaits {
@@ -253,7 +253,7 @@ impl Node {
 
 /// Returns which blockers of `entry` to draw (I2): not those that the nearest waiter ahead of it
 /// waits for too.
-fn needed(entry: &QueueEntry, waiters: &[QueueEntry]) -> Vec<usize> {
+fn needed(entry: &RequestStatus, waiters: &[RequestStatus]) -> Vec<usize> {
     let nearest = entry.behind.iter().find(|other| !other.holds);
     let nearest = nearest.and_then(|near| waiters.iter().find(|other| other.owner == near.owner));
     let implied = |owner: &str| {
@@ -278,7 +278,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{ConflictingOwner, CycleMember, LockQueue};
+    use crate::status::{ConflictingOwner, DeadlockMember, QueueStatus};
 
     fn behind(owner: &str, holds: bool) -> ConflictingOwner {
         let mut behind = ConflictingOwner::default();
@@ -286,18 +286,18 @@ mod tests {
         behind
     }
 
-    fn waiter(owner: &str, others: &[ConflictingOwner]) -> QueueEntry {
-        let mut entry = QueueEntry::default();
+    fn waiter(owner: &str, others: &[ConflictingOwner]) -> RequestStatus {
+        let mut entry = RequestStatus::default();
         (entry.owner, entry.label) = (owner.into(), format!("job {owner}"));
         (entry.mode, entry.waited) = ("X".into(), Duration::from_millis(2));
         entry.behind = others.to_vec();
         entry
     }
 
-    fn status(queues: Vec<Vec<QueueEntry>>) -> Status {
+    fn status(queues: Vec<Vec<RequestStatus>>) -> Status {
         let mut status = Status::default();
         for (number, waiters) in queues.into_iter().enumerate() {
-            let mut queue = LockQueue::default();
+            let mut queue = QueueStatus::default();
             (queue.name, queue.waiters) = (format!("t/{number}"), waiters);
             status.queues.push(queue);
         }
@@ -319,7 +319,7 @@ mod tests {
     fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
-            let mut member = CycleMember::default();
+            let mut member = DeadlockMember::default();
             (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
             (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
             (member.behind_mode, member.behind_holder) = ("S".into(), true);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_marked_and_what_leads_into_it_is_not() {
+    fn a_cycle_is_marked_but_not_the_edges_into_it() {
         let graph = WaitGraph::of_status(&status(vec![
             vec![waiter("a", &[behind("b", true)])],
             vec![

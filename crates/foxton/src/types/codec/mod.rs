@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_too_long_is_cut_and_still_told_apart() {
+    fn a_long_name_is_truncated_and_still_distinguished() {
         let long = "x".repeat(300);
         let longer = "x".repeat(301);
         assert_ne!(TypeName::new(&long), TypeName::new(&longer));
