@@ -6,7 +6,7 @@ use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::txn::Txn;
 use crate::error::Result;
-use crate::redo::record::{Change, Effect};
+use crate::redo::record::{Effect, RowChange};
 use crate::testing::injected_fault::Fault;
 
 impl BoundTxn {
@@ -73,7 +73,7 @@ impl BoundTxn {
             let key = key.to_vec();
             let table = table.record.id;
             let key = &key[..];
-            Change { table, key, effect }.encode(&mut changes.redo);
+            RowChange { table, key, effect }.encode(&mut changes.redo);
         }
     }
 }
