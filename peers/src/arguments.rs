@@ -1,4 +1,4 @@
-//! What several commands are asked for, and read alike.
+//! Arguments that several commands share.
 
 use crate::Outcome;
 use std::path::{Path, PathBuf};

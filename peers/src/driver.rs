@@ -19,7 +19,7 @@ pub(crate) struct Load {
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Count {
     /// Transactions that ended while the clock ran.
@@ -30,7 +30,7 @@ pub(crate) struct Count {
     pub(crate) changes: u64,
 }
 
-/// What one client does, again and again.
+/// One transaction of a client.
 pub(crate) trait Worker {
     /// Draws the next transaction.
     fn draw(&mut self);
@@ -50,7 +50,7 @@ const ENDED: u8 = 2;
 ///
 /// # Errors
 ///
-/// What any client gets that is not a conflict.
+/// The first error of any client that is not a conflict.
 pub(crate) fn run(load: &Load, make: &Make<'_>) -> Outcome<(Count, Duration)> {
     let (phase, ready) = (AtomicU8::new(WARMING), Barrier::new(load.clients + 1));
     thread::scope(|scope| {
@@ -119,7 +119,8 @@ impl Draw {
         ((u128::from(mix(self.0)) * u128::from(bound)) >> 64) as u64
     }
 
-    /// After the first conflict the others go on; after more, a random time that grows to about a millisecond.
+    /// After the first conflict the others go on; after more, a random time that grows to about a
+    /// millisecond.
     fn pause(&mut self, attempts: u32) {
         match attempts {
             1 => thread::yield_now(),

@@ -1,7 +1,8 @@
 //! The engines: how each is filled, and how it is read.
 //!
-//! Every one has the settings that it has if nothing is said, but for sizes of files, where their usual
-//! ones are meant for more than a few rows. A commit is durable when it returns, in each of them.
+//! Every one has the settings that it has if nothing is said, but for sizes of files, where their
+//! usual ones are meant for more than a few rows. A commit is durable when it returns, in each of
+//! them.
 
 use crate::{
     Outcome, locked,
@@ -32,7 +33,7 @@ pub(crate) enum Engine {
     SqliteChecked,
 }
 
-/// What a reader saw: the rows in order, and each by its key.
+/// Rows that a reader saw: by a scan, and each by its key.
 pub(crate) struct Seen {
     pub(crate) scanned: Vec<(u64, Vec<u8>)>,
     pub(crate) got: Vec<(u64, Vec<u8>)>,
@@ -179,8 +180,8 @@ type Lmdb<'e> = heed::Database<'e, U64<BigEndian>, Bytes>;
 fn open_lmdb(folder: &Path) -> heed::Result<heed::Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(16 << 20);
-    // SAFETY: nobody else maps or changes these files while this process has them open. That their bytes are
-    // sound is what is being asked: the process does nothing else, and may die.
+    // SAFETY: nobody else maps or changes these files while this process has them open. That their
+    // bytes are sound is what is being asked: the process does nothing else, and may die.
     unsafe { options.open(folder) }
 }
 

@@ -1,9 +1,15 @@
 //! Harmed files, opened and read, each by a process of its own.
 //!
-//! What a reader may see of a harmed database, from best to worst: an error; the right rows; the rows as
-//! they were after an earlier commit, with nothing said; rows that nobody ever wrote, with nothing said; a
-//! process that panics or is killed by a signal; one that does not end. If any call refuses, the answer is an
-//! error, whatever was seen before.
+//! A reader of a harmed database may see, from best to worst:
+//!
+//! * an error;
+//! * the right rows;
+//! * the rows of an earlier commit, without an error;
+//! * rows that were never written, without an error;
+//! * a process that panics or is killed by a signal;
+//! * a process that does not end.
+//!
+//! If any call returns an error, the result is an error, whatever was read before.
 
 use crate::{
     Outcome,
@@ -24,13 +30,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What to do.
+/// The action.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// Databases of each engine for each harm.
     #[arg(long, default_value = "1000")]
     count: u64,
-    /// What is drawn from.
+    /// Seed of the random choices.
     #[arg(long, default_value = "1")]
     seed: u64,
     /// Databases that are looked at at once.
@@ -44,7 +50,7 @@ pub(crate) struct Plan {
     folder: PathBuf,
 }
 
-/// What a process that reads one database is told.
+/// Arguments of a process that reads one database.
 #[derive(Debug, Args)]
 pub(crate) struct Orders {
     engine: String,
@@ -190,7 +196,8 @@ fn harmed(engine: Engine, plan: &Plan, folder: &Path) -> Outcome<Counts> {
     Ok(counts.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A database, closed as it has to be, and the proof that it is read right if nothing is done to it.
+/// A database, closed as it has to be, and the proof that it is read right if nothing is done to
+/// it.
 fn whole(engine: Engine, place: &Path, seed: u64) -> Outcome<Files> {
     if place.exists() {
         fs::remove_dir_all(place)?;

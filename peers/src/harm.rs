@@ -1,12 +1,13 @@
 //! The files of a database, and what is done to them: the same for every engine.
 //!
-//! A place is drawn from the blocks of 4,096 bytes that hold anything but zeros, so that room which an
-//! engine set aside and never used is not hit. Files that carry a lock, and nothing else, are left alone.
+//! A place is drawn from the blocks of 4,096 bytes that hold anything but zeros, so that room which
+//! an engine set aside and never used is not hit. Files that carry a lock, and nothing else, are
+//! left alone.
 
 use crate::{Outcome, rows::mix};
 use std::{fs, fs::File, os::unix::fs::FileExt, path::Path};
 
-/// What is done.
+/// The damage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Harm {
     /// One byte becomes another.

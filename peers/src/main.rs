@@ -1,7 +1,7 @@
 //! Foxton beside other engines, in harm and in speed.
 //!
-//! A crate outside the workspace, since what it compares with is not in the default build. The feature `native`
-//! adds the engines that come with the system; the others Cargo builds.
+//! A crate outside the workspace, since what it compares with is not in the default build. The
+//! feature `native` adds the engines that come with the system; the others Cargo builds.
 
 /// Rows that every engine gets, and what may be found of them.
 mod rows;
@@ -15,13 +15,13 @@ mod harm;
 /// Harmed files, opened and read.
 mod flips;
 
-/// What is asked for.
+/// Commands.
 mod arguments;
 
 /// Clients in a closed loop.
 mod driver;
 
-/// What is told.
+/// Output.
 mod told;
 
 /// The same transactions, and how many a second.
@@ -46,14 +46,16 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Harms files of small databases of several engines, opens and reads them, and counts the answers.
+    /// Harms files of small databases of several engines, opens and reads them, and counts the
+    /// answers.
     Flips(flips::Plan),
     /// Runs the same transactions on several engines, and prints how many a second.
     Speed(speed::Plan),
-    /// Runs transactions of several statements here and on database servers, which it starts, over a socket.
+    /// Runs transactions of several statements here and on database servers, which it starts, over
+    /// a socket.
     #[cfg(feature = "servers")]
     Served(served::Plan),
-    /// What `flips` starts for each harmed database.
+    /// The process that `flips` starts for each harmed database.
     #[command(name = flips::CHILD, hide = true)]
     Read(flips::Orders),
 }

@@ -13,7 +13,8 @@ const CHANGES: u64 = 25;
 pub(crate) const KEYS: u64 = 500;
 const VALUE_BYTES: usize = 100;
 
-/// What transaction `commit` does: a new value for a key, or none. One in ten changes deletes.
+/// Changes of transaction `commit`: a new value for a key, or its deletion. One in ten changes
+/// deletes.
 pub(crate) fn changes(seed: u64, commit: u64) -> impl Iterator<Item = (u64, Option<Vec<u8>>)> {
     (0..CHANGES).map(move |n| {
         let draw = mix(mix(seed) ^ (commit << 16) ^ n);

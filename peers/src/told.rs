@@ -1,4 +1,4 @@
-//! What every command that measures tells alike.
+//! Output that all measuring commands share.
 
 use crate::driver::Count;
 use std::{fs, process::Command, time::Duration};

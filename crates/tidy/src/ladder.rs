@@ -1,8 +1,9 @@
-//! Who may know whom.
+//! Dependencies between crates and between modules.
 //!
 //! Between crates the ladder is a table here, and `Cargo.toml` is checked against it. Inside a
 //! crate the ladder is the order of the `mod` lines: a module uses modules on lines above its own.
-//! The same holds for the children of a module. What is compiled only for tests may look up.
+//! The same holds for the children of a module. Code that is compiled only for tests may use
+//! modules above.
 
 use crate::{
     Finding, paths,

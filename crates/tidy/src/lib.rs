@@ -2,10 +2,10 @@
 //! House rules that a test can read.
 //!
 //! Everything here reads the repository as text: no parser, no dependency, no build. A rule is a
-//! function from the [`tree::Tree`] to a list of [`Finding`]s; `tests/house.rs` runs them all and
-//! fails with every finding, and each rule has tests of its own with violations planted in a
-//! small made-up tree. What is a matter of taste (long files, long functions) is printed by
-//! `cargo run -p foxton-tidy --bin tidy` and judged by people.
+//! function from the [`tree::Tree`] to a list of [`Finding`]s. `tests/house.rs` runs all rules and
+//! fails with every finding. Each rule has tests with violations planted in a small made-up tree.
+//! Matters of taste (long files, long functions) are printed by `cargo run -p foxton-tidy --bin
+//! tidy` and judged by people.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub mod tree;
 /// Paths such as `crate::{a, b::c}`, written out.
 pub mod paths;
 
-/// Who may know whom: between crates, and between the modules of one crate.
+/// The ladder: dependencies between crates, and between the modules of one crate.
 pub mod ladder;
 
 /// One door to atomics, numbered orderings, and where `unsafe` may stand.
@@ -42,7 +42,7 @@ pub mod ratchets;
 /// Subjects and bodies of commits.
 pub mod commits;
 
-/// What is printed and not judged: long files, long functions, unsafe blocks.
+/// Sizes that are printed and not judged: long files, long functions, unsafe blocks.
 pub mod sizes;
 
 /// One broken rule, at one place.
@@ -52,7 +52,7 @@ pub struct Finding {
     pub path: String,
     /// Line, from 1; 0 where the whole file is meant.
     pub line: usize,
-    /// What is wrong, as a sentence.
+    /// The broken rule, as a sentence.
     pub what: String,
 }
 

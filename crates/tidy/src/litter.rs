@@ -161,7 +161,7 @@ pub fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What a document points to is there: links to files, and paths in backquotes.
+/// Targets of documents exist: links to files, and paths in backquotes.
 pub fn references(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {

@@ -1,17 +1,17 @@
 //! Where threads can meet, a site is declared: the account of communication does not rot.
 //!
-//! A place is a read-modify-write of an atomic, a mutex taken, or a queue between threads. It is accounted
-//! for if the function it stands in counts a passage (`passed(..)`), or if a comment names the site at
-//! which its callers count it:
+//! A place is a read-modify-write of an atomic, a mutex taken, or a queue between threads. It is
+//! accounted for if the function it stands in counts a passage (`passed(..)`), or if a comment
+//! names the site at which its callers count it:
 //!
 //! ```text
 //! // Site: "lock wait".
 //! let mut wait = lock(&self.wait);
 //! ```
 //!
-//! The site must exist. Files that know no worker stand in a list with how many places they have and who
-//! counts them; what no transaction passes stands in another, with the reason. An entry that does not agree
-//! with its file is a finding, too.
+//! The site must exist. Files that know no worker stand in a list with how many places they have
+//! and who counts them; what no transaction passes stands in another, with the reason. An entry
+//! that does not agree with its file is a finding, too.
 
 use crate::{
     Finding, ladder,
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The crates that transactions run through.
 const ACCOUNTED: [&str; 5] = ["sync", "lock", "log", "store", "foxton"];
 
-/// What an atomic, a mutex or a queue is asked for where threads meet: how the call begins.
+/// Beginnings of calls on atomics, mutexes and queues that several threads share.
 const CALLS: [&str; 14] = [
     ".fetch_add(",
     ".fetch_sub(",
@@ -95,9 +95,9 @@ const APART: &[(&str, &str)] = &[
     ),
 ];
 
-/// Files whose places are counted by who calls them, since they know no worker: how many places there are,
-/// at which sites they are counted, and what of them is nobody's. One more in the file is a finding, so that
-/// whoever adds it looks whether it is counted.
+/// Files whose places are counted by who calls them, since they know no worker: how many places
+/// there are, at which sites they are counted, and what of them is nobody's. One more in the file
+/// is a finding, so that whoever adds it looks whether it is counted.
 const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     (
         "crates/sync/src/worker.rs",
@@ -385,7 +385,7 @@ fn places(source: &Source) -> Vec<(usize, &'static str)> {
     found
 }
 
-/// What stands between the first parenthesis of `code` and the one that closes it.
+/// Returns the text between the first parenthesis of `code` and its closing one.
 fn arguments(code: &str) -> &str {
     let open = code.find('(').map_or(code.len(), |at| at + 1);
     let mut depth = 1;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The one file that names the standard library's atomics, cells and thread parking.
 const DOOR: &str = "crates/sync/src/shim.rs";
 
-/// What only the door may name: every path that begins like one of these.
+/// Beginnings of paths that only the door may name.
 const BEHIND_THE_DOOR: [&[&str]; 5] = [
     &["sync", "atomic"],
     &["cell", "UnsafeCell"],
@@ -25,8 +25,8 @@ const NUMBERED: [&str; 6] = ["sync", "sampler", "lock", "log", "store", "foxton"
 /// Crates that are built with `#![forbid(unsafe_code)]`.
 const SAFE: [&str; 7] = ["lock", "log", "foxton", "lab", "sim", "cli", "tidy"];
 
-/// Where `unsafe` may stand: all of `sync`, the handler of a signal, these files of `store`, the plain memory that shows
-/// whether locks order what is done under them, the allocator that counts what is out, and where another engine asks for it.
+/// Places of `unsafe`: all of `sync`, a signal handler, these files of `store`, the plain memory of
+/// a stress test, the allocator of a leak test, and calls into other engines.
 const UNSAFE: [&str; 13] = [
     "crates/sync/",
     "crates/sampler/src/signal.rs",

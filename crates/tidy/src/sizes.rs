@@ -1,4 +1,4 @@
-//! What is printed and not judged: long files, long functions, unsafe blocks.
+//! Sizes that are printed and not judged: long files, long functions, unsafe blocks.
 //!
 //! A limit is a wish and a ratchet annoys; a list that everybody sees does the work.
 

@@ -106,7 +106,7 @@ pub fn past_brace(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// What follows the attributes at `at`: the offset of the item's first byte.
+/// Returns the offset of the item that follows the attributes at `at`.
 pub fn past_attributes(code: &str, mut at: usize) -> usize {
     loop {
         at += code[at..].len() - code[at..].trim_start().len();
@@ -232,7 +232,7 @@ fn ascii(mut bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("only ASCII is left")
 }
 
-/// What begins at `at` in code, and how many bytes of it are still code.
+/// Returns the literal that begins at `at`, and the number of its bytes that are still code.
 fn literal(bytes: &[u8], at: usize) -> (In, usize) {
     let rest = &bytes[at..];
     let in_word = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');

@@ -17,7 +17,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Whatever the file system answers. Files that are not UTF-8 are passed over.
+    /// The error of the file system. Files that are not UTF-8 are passed over.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut files = Vec::new();
         walk(root, "", &mut files)?;

@@ -1,7 +1,7 @@
-//! What an engine does for the workloads: statements on tables that are all made alike.
+//! Contract of an engine: statements on tables of one form.
 //!
-//! A row has an id, a number and a text. Each statement is one round trip to a server, as in the documents, and one
-//! call of the engine that has none. Every transaction is serializable.
+//! A row has an id, a number and a text. Each statement is one round trip to a server, as in the
+//! documents, and one call of the engine that has none. Every transaction is serializable.
 
 use crate::Outcome;
 use std::error::Error;
@@ -14,7 +14,7 @@ pub(crate) struct Shape {
     pub(crate) indexed: bool,
 }
 
-/// What is loaded: the number and the text of a row, by its table and id; ids begin at 1.
+/// The rows to load: number and text of a row by its table and id; ids begin at 1.
 pub(crate) type Rows<'r> = dyn Fn(usize, u64) -> (i64, String) + 'r;
 
 /// Why a transaction does not go on.
@@ -28,7 +28,7 @@ pub(crate) enum Stop {
 
 pub(crate) type Step<T = ()> = Result<T, Stop>;
 
-/// What is asked of a range of ids.
+/// Request for a range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Its numbers and texts.
@@ -41,14 +41,14 @@ pub(crate) enum Ask {
     Distinct,
 }
 
-/// What came back: how many rows, and the sum of their numbers where numbers were asked for.
+/// The reply: number of rows, and the sum of their numbers where numbers were requested.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Came {
     pub(crate) rows: u64,
     pub(crate) sum: i64,
 }
 
-/// What is in a table on a quiet database.
+/// Totals of a table while no client runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) rows: u64,
@@ -61,14 +61,14 @@ pub(crate) struct Totals {
 
 /// An engine that runs, with tables in it.
 pub(crate) trait Engine: Sync {
-    /// What one thread uses; made on that thread.
+    /// The session of one thread; made on that thread.
     fn session(&self) -> Outcome<Box<dyn Session + '_>>;
 
-    /// What a table has in it, when nobody else is at work.
+    /// Totals of a table while no other client runs.
     fn totals(&self, table: usize) -> Outcome<Totals>;
 }
 
-/// What one thread uses of an engine. A statement on a row that is not there fails.
+/// The session of one thread. A statement on a row that is not there fails.
 pub(crate) trait Session {
     fn begin(&mut self) -> Step;
     fn commit(&mut self) -> Step;

@@ -1,11 +1,12 @@
 //! The same transactions on database servers, over a local socket, beside ours in the process.
 //!
-//! Passes are interleaved as in `speed`. In each pass every engine is started in an empty folder, loaded, and run
-//! with each number of clients; after each its tables are held against what was committed. What a server does for
-//! a statement that an engine in the process does not (parse, plan, pass it through a socket) is part of what is
-//! measured: the tables say what a program gets, not what an engine could do.
+//! Passes are interleaved as in `speed`. In each pass every engine is started in an empty folder,
+//! loaded, and run with each number of clients; after each its tables are held against what was
+//! committed. A server also parses and plans a statement and passes it through a socket. That is
+//! part of the measurement: the tables show the throughput that a program gets, not that of the
+//! engine alone.
 
-/// What an engine does.
+/// Contract of an engine.
 mod contract;
 
 /// The transactions.
@@ -45,7 +46,7 @@ use std::{
 };
 use workloads::Workload;
 
-/// What to measure.
+/// Engines and workloads to measure.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Plan {
     /// Only these engines.
@@ -67,7 +68,7 @@ pub(crate) struct Plan {
     /// Numbers of clients.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64", value_parser = arguments::clients)]
     mpl: Vec<usize>,
-    /// What a commit waits for.
+    /// Durability of a commit.
     #[arg(long, value_enum, default_value = "buffered")]
     durability: Durability,
     /// How often everything is measured.
@@ -79,10 +80,11 @@ pub(crate) struct Plan {
     /// How long clients run before that, in seconds.
     #[arg(long, default_value = "1", value_parser = arguments::seconds)]
     warm: f64,
-    /// What is drawn from.
+    /// Seed of the random choices.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Where the databases lie [/dev/shm if there is one and nothing is synced, else the system's temporary folder].
+    /// Where the databases lie [/dev/shm if there is one and nothing is synced, else the system's
+    /// temporary folder].
     #[arg(long)]
     folder: Option<PathBuf>,
     #[command(flatten)]
@@ -136,7 +138,7 @@ impl Kind {
     }
 }
 
-/// What was measured of one engine with so many clients, in each pass.
+/// Measurements of one engine with one number of clients, one for each pass.
 struct Point {
     workload: Workload,
     kind: Kind,
@@ -195,7 +197,8 @@ fn measure(
     let place = tempfile::Builder::new()
         .prefix("foxton-served-")
         .tempdir_in(folder)?;
-    // Only Foxton's files go there: a server makes a folder of its own, which may have another owner.
+    // Only Foxton's files go there: a server makes a folder of its own, which may have another
+    // owner.
     let parent = match kind {
         Kind::Foxton => place.path(),
         Kind::Postgres | Kind::Mariadb => folder,
@@ -231,7 +234,8 @@ fn load(plan: &Plan, clients: usize, pass: u64) -> Outcome<Load> {
     })
 }
 
-/// Runs `loads` on an engine fresh from loading, and after each holds its tables against what was committed.
+/// Runs `loads` on an engine fresh from loading, and after each holds its tables against what was
+/// committed.
 fn sweep(
     engine: &dyn Engine,
     workload: Workload,

@@ -1,8 +1,8 @@
-//! PostgreSQL: serializable by snapshots, and by telling at commit who could not have run alone.
+//! PostgreSQL: serializable by snapshots and by refusing commits that fit no serial order.
 //!
-//! Who that is goes by what was read, as far as it is remembered: rows, but also the page of an index in which they were
-//! looked for, and a whole table if it was read from end to end. So it is given what makes that finer: plans that
-//! use an index for a table of a few pages as well, and fewer entries to a page of an index.
+//! It refuses by the reads that it remembers: rows, the index page that a search passed, and the
+//! whole table after a scan. So its settings make that finer: plans use an index also for a table
+//! of a few pages, and an index page has fewer entries.
 
 use super::{
     Durability,
@@ -23,19 +23,20 @@ const DIALECT: Dialect = Dialect {
 const USER: &str = "foxton";
 /// Of a page of an index, in percent.
 const FILLED: u8 = 10;
-/// What every server of ours is given, besides durability.
+/// Settings of every server, besides durability.
 const SETTINGS: [&str; 5] = [
     "shared_buffers=512MB",
     "max_wal_size=4GB",
     "max_pred_locks_per_transaction=256",
-    // What PostgreSQL's manual advises where all is in memory, and against refusals: at the usual 4, a hundred rows are
-    // read from end to end, and then everybody who updates one has read what all others write.
+    // PostgreSQL's manual advises this where all data is in memory. With the default of 4 the
+    // planner scans a table of a hundred rows, so each update has read all rows, and more are
+    // refused.
     "random_page_cost=1.1",
-    // Who is refused is told so, and nobody else.
+    // A refusal goes to its client and not to the log.
     "log_min_messages=fatal",
 ];
 
-/// What may be asked for over what it is given here.
+/// Settings that an argument may override.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Given {
     /// A setting of PostgreSQL's server over those it is given anyway (random_page_cost=4).

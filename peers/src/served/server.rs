@@ -1,4 +1,5 @@
-//! A server of our own: its files in a folder that is deleted, reached by a socket in it and by nothing else.
+//! A server of our own: its files in a folder that is deleted, reached by a socket in it and by
+//! nothing else.
 
 use crate::Outcome;
 use std::{
@@ -14,7 +15,8 @@ use tempfile::TempDir;
 /// How long a server may take to answer.
 const STARTING: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(100);
-/// Whom a server runs as if we are the system's administrator, as which PostgreSQL does not run.
+/// The user that a server runs as if this process is root, because PostgreSQL refuses to run as
+/// root.
 const NOBODY: u32 = 65_534;
 
 /// The shell ends the server when it can read no more: when we say so, and also when we are killed.

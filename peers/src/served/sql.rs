@@ -16,7 +16,7 @@ pub(crate) enum Statement {
 /// How many there are.
 pub(crate) const STATEMENTS: usize = 9;
 
-/// What servers call differently.
+/// Words that differ between servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dialect {
     /// The place of the n-th argument, from 1.
@@ -61,7 +61,7 @@ impl Statement {
     }
 }
 
-/// What [`Totals`](super::contract::Totals) are made of, in its order.
+/// The columns of [`Totals`](super::contract::Totals), in its order.
 pub(crate) fn totals(table: &str, dialect: Dialect) -> String {
     let whole = dialect.whole;
     let cell = |what: &str| format!("CAST(COALESCE({what}, 0) AS {whole})");

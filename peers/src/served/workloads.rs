@@ -7,8 +7,8 @@ use clap::ValueEnum;
 /// A workload, small enough that several servers can be loaded in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
-    /// Three tables of long rows: the numbers of ten neighbours are added up, and one transaction in five also gives
-    /// two rows of the next table a new text.
+    /// Three tables of long rows: the numbers of ten neighbours are added up, and one transaction
+    /// in five also gives two rows of the next table a new text.
     Txbench,
     /// A hundred branches: account, teller, branch and history.
     Tpcb,
@@ -70,7 +70,7 @@ impl Workload {
         sizes.iter().zip(NAMES).map(shape).collect()
     }
 
-    /// What is loaded.
+    /// Rows to load.
     pub(crate) fn row(self, table: usize, id: u64) -> (i64, String) {
         let mut draw = Draw::new(id, table);
         match self {
@@ -83,7 +83,8 @@ impl Workload {
         }
     }
 
-    /// Runs one transaction, but for its beginning and end. `unique` was never given to another that committed.
+    /// Runs one transaction, but for its beginning and end. `unique` was never given to another
+    /// that committed.
     pub(crate) fn run(self, session: &mut dyn Session, draw: &mut Draw, unique: u64) -> Step {
         match self {
             Workload::Txbench => txbench(session, draw),

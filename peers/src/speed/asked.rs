@@ -1,4 +1,4 @@
-//! What a client asks of an engine, and whether it got it.
+//! Requests of a client, and their outcomes.
 
 use super::contract::{Attempt, Client, Job, READS, ROWS, UPDATES};
 use crate::{

@@ -1,10 +1,10 @@
-//! What every engine is asked to do, and the rows on which it does it.
+//! The contract of an engine, and the rows that it stores.
 //!
-//! Each engine keeps the same rows, a number and 200 bytes. A transaction reads ten of them, drawn at random,
-//! and in the mix with updates one in five also adds one to the counters of two others. Whoever reads a row
-//! adds up its mark, which nobody ever changes, so that every transaction shows that it really read; and at
-//! the end the counters say how many increments are in the table, so that an engine which loses one has not
-//! been measured.
+//! Each engine keeps the same rows, a number and 200 bytes. A transaction reads ten of them, drawn
+//! at random, and in the mix with updates one in five also adds one to the counters of two others.
+//! A reader adds up the marks of its rows. No transaction changes a mark, so the sum shows that
+//! each one was read. At the end the counters say how many increments the table has; an engine that
+//! lost one is not measured.
 
 use crate::{Outcome, rows::mix};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(crate) fn row(key: u64) -> Row {
     row
 }
 
-/// What no update changes. Anything but a row has 0.
+/// The part that no update changes. Anything but a row has 0.
 pub(crate) fn mark(row: &[u8]) -> u64 {
     number(row, MARK)
 }
@@ -58,7 +58,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// What a client must find when it adds up the marks of all that it reads, the rows to be updated as well.
+    /// The sum of the marks of all rows that a client reads, those to be updated included.
     pub(crate) fn marks(&self) -> u64 {
         let keys = self.reads.iter().chain(self.updates.iter().flatten());
         keys.fold(0, |sum, &key| sum.wrapping_add(mix(key)))
@@ -76,14 +76,14 @@ pub(crate) enum Attempt {
 
 /// An engine that is open, with its rows in it.
 pub(crate) trait Store: Sync {
-    /// What one thread uses; made on that thread.
+    /// The session of one thread; made on that thread.
     fn client(&self) -> Outcome<Box<dyn Client + '_>>;
 
     /// Every row as it is now, when nobody else is at work: its key and its bytes.
     fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome;
 }
 
-/// What one thread uses of an engine.
+/// The session of one thread.
 pub(crate) trait Client {
     /// Runs `job` as one serializable transaction, once.
     fn attempt(&mut self, job: &Job) -> Outcome<Attempt>;

@@ -1,4 +1,4 @@
-//! What was measured, as text and as JSON.
+//! Results, as text and as JSON.
 
 use super::{
     Plan,

@@ -1,19 +1,20 @@
 //! The same transactions on other engines, and how many a second.
 //!
-//! Passes are interleaved: in each pass every engine is opened in a folder of its own, loaded, and run with
-//! each number of clients, for each mix; and the next pass begins with another engine. After the last number
-//! of clients the increments in its table are held against those that were committed.
+//! Passes are interleaved: in each pass every engine is opened in a folder of its own, loaded, and
+//! run with each number of clients, for each mix; and the next pass begins with another engine.
+//! After the last number of clients the increments in its table are held against those that were
+//! committed.
 
-/// What every engine is asked to do, and the rows on which it does it.
+/// Contract of an engine, and its rows.
 mod contract;
 
-/// What a client asks of them.
+/// Requests of a client.
 mod asked;
 
 /// The engines.
 mod engines;
 
-/// What was measured, as text and as JSON.
+/// Results, as text and as JSON.
 mod figures;
 
 use crate::{
@@ -31,7 +32,7 @@ use figures::Figures;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{fs, path::PathBuf, time::Duration};
 
-/// What to measure.
+/// Engines and workloads to measure.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Plan {
     /// Only these engines, by name; all that are built in if none is named.
@@ -43,7 +44,7 @@ pub(crate) struct Plan {
     /// Percentages of transactions that update.
     #[arg(long, value_delimiter = ',', default_value = "0,20", value_parser = clap::value_parser!(u64).range(0..=100))]
     updating: Vec<u64>,
-    /// What a commit waits for.
+    /// Durability of a commit.
     #[arg(long, value_enum, default_value = "none")]
     durability: Durability,
     /// How often everything is measured.
@@ -55,10 +56,11 @@ pub(crate) struct Plan {
     /// How long clients run before that, in seconds.
     #[arg(long, default_value = "0.2")]
     warm: f64,
-    /// What is drawn from.
+    /// Seed of the random choices.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Where the databases lie [/dev/shm if there is one and nothing is synced, else the system's temporary folder].
+    /// Where the databases lie [/dev/shm if there is one and nothing is synced, else the system's
+    /// temporary folder].
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Where the figures go as JSON.
@@ -154,7 +156,8 @@ fn measure(
     })
 }
 
-/// Runs `loads` on a store fresh from loading, and holds the increments in it against those committed.
+/// Runs `loads` on a store fresh from loading, and holds the increments in it against those
+/// committed.
 fn sweep(
     store: &dyn Store,
     updating: u64,

@@ -1,22 +1,25 @@
 #![forbid(unsafe_code)]
-//! Shows that the account of critical sections costs nothing where it is off, and what it costs where it is on.
+//! Shows that the account of critical sections costs nothing where it is off, and what it costs
+//! where it is on.
 //!
-//! Three programs are built of the same sources and the same example of `lab`, `passages`: with the feature `account`
-//! (*on*), without it (*off*), and without it from a copy in which every statement that counts a passage has been taken
-//! out (*without*), as if no site had ever been declared. Then
+//! Three programs are built from the same sources and the same example of `lab`, `passages`. *On*
+//! has the feature `account`, *off* does not. *Without* is built from a copy that has no statement
+//! which counts a passage. Then
 //!
-//! * instructions are counted by callgrind, of two runs of different length, whose difference has nothing in it of the
-//!   start of the program: for each of ten locks and their release by two lock managers, and a transaction of TATP
-//!   that updates. The shortest and the longest of several such differences are told;
-//! * the same is timed, the programs by turns, and each pass of *off* is divided by that of *without*.
+//! * callgrind counts the instructions of two runs of different length; their difference leaves out
+//!   the start of the program. The runs are ten locks and their release by two lock managers, and
+//!   an update transaction of TATP. The smallest and the largest of several differences are
+//!   printed;
+//! * the same is timed, the programs by turns, and each pass of *off* is divided by that of
+//!   *without*.
 //!
 //! ```text
 //! cargo run --release -p foxton-tidy --bin uncounted
 //! cargo run --release -p foxton-tidy --bin uncounted -- --passes 31 --again
 //! ```
 //!
-//! Needs valgrind for the instructions, and says so without it. If *off* runs a half per cent more instructions than
-//! *without* in its best difference, the command fails.
+//! Needs valgrind for the instructions, and says so without it. If *off* runs a half per cent more
+//! instructions than *without* in its best difference, the command fails.
 
 use foxton_tidy::{
     source::{Source, words},
@@ -34,7 +37,7 @@ const COUNTING: [&str; 5] = ["sync", "lock", "log", "store", "foxton"];
 const DOOR: &str = "crates/sync/src/site.rs";
 /// The calls that count.
 const CALLS: [&str; 2] = ["passed", "passed_many"];
-/// What is run, what that is, and how often for a run of callgrind and for a timed one.
+/// A program, its title, and its repetitions under callgrind and in a timed run.
 const RUNS: [(&str, &str, u64, u64); 3] = [
     ("bucket", "ten locks of bucket", 5_000, 300_000),
     ("direct", "ten locks of direct", 5_000, 1_000_000),
@@ -44,7 +47,7 @@ const RUNS: [(&str, &str, u64, u64); 3] = [
 const SHORTER: u64 = 10;
 /// Differences of instructions.
 const DIFFERENCES: usize = 3;
-/// What *off* may run more than *without*: what repeats itself differs by less.
+/// Instructions that *off* may run per instruction of *without*; repeated runs differ by less.
 const SLACK: f64 = 1.005;
 
 /// Timed runs of each, if nobody says how many.
@@ -172,7 +175,8 @@ fn built(copy: &Path, place: &Path, name: &str, features: &[&str]) -> io::Result
     Ok(kept)
 }
 
-/// The file with every expression that counts replaced by nothing, each line where it was; and how many those were.
+/// The file with every expression that counts replaced by nothing, each line where it was; and how
+/// many those were.
 fn without_counting(source: &Source) -> (String, usize) {
     let mut text = source.text.clone();
     let mut taken = 0;
@@ -190,7 +194,8 @@ fn without_counting(source: &Source) -> (String, usize) {
     (text, taken)
 }
 
-/// From where to where the expression reaches whose method, at `at`, counts; nothing if it is another's.
+/// From where to where the expression reaches whose method, at `at`, counts; nothing if it is
+/// another's.
 fn counting(code: &str, at: usize, call: &str) -> Option<(usize, usize)> {
     let open = at + call.len();
     if !code[open..].starts_with('(') {
@@ -208,7 +213,8 @@ fn counting(code: &str, at: usize, call: &str) -> Option<(usize, usize)> {
         depth += i32::from(letter == '(') - i32::from(letter == ')');
         depth == 0
     })?;
-    // The receiver: names, points and calls without arguments, over line ends where a point follows.
+    // The receiver: names, points and calls without arguments, over line ends where a point
+    // follows.
     let mut from = before.len();
     loop {
         let rest =
@@ -246,7 +252,8 @@ fn collected(program: &Path, what: &str, times: u64) -> io::Result<f64> {
     number.ok_or_else(|| io::Error::other(format!("callgrind says {said}")))
 }
 
-/// Nanoseconds for each time, pass by pass; the programs take turns, and each begins a third of the passes.
+/// Nanoseconds for each time, pass by pass; the programs take turns, and each begins a third of the
+/// passes.
 fn nanos(
     programs: &[PathBuf; 3],
     (what, times): (&str, u64),

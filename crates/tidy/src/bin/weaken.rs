@@ -1,21 +1,21 @@
 #![forbid(unsafe_code)]
 //! Weakens each memory ordering in turn and wants a model to turn red.
 //!
-//! An ordering that no model needs is either superfluous or untested; this finds both. A copy of
-//! the repository is made under `target/weaken`, and in it, one place at a time, an ordering is
-//! replaced by the next weaker ones, a fence taken out or weakened; then every loom model of its
-//! crate runs. Each line of the output is one replacement:
+//! An ordering that no model needs is either superfluous or untested; this finds both. It copies
+//! the repository to `target/weaken`. There it replaces, one place at a time, an ordering by the
+//! next weaker ones, or removes or weakens a fence. Then every loom model of the crate runs. Each
+//! line of the output is one replacement:
 //!
 //! * `red`    a model named after the ordering's number (`o1_..` for `// O1`) failed, as it should;
 //! * `stray`  models failed, but none of that name;
 //! * `GREEN`  none failed.
 //!
-//! Models that are ignored, since they take long, run only if they are named after the ordering's number and
-//! none of the others of that name failed.
+//! Models that are ignored, since they take long, run only if they are named after the ordering's
+//! number and none of the others of that name failed.
 //!
 //! Arguments select places: those whose `path:line` contains any of them. With anything stray or
-//! green the command fails. A model that runs longer than a minute, or a long one longer than half an hour,
-//! counts as failed: weakened, an algorithm may well hang.
+//! green the command fails. A model that runs longer than a minute, or a long one longer than half
+//! an hour, counts as failed: weakened, an algorithm may well hang.
 
 use foxton_tidy::{
     source::{self, Source},
@@ -253,8 +253,8 @@ impl Scratch {
         self.write(path, self.tree.text(path).unwrap_or_default())
     }
 
-    /// The names of the models that fail: of all that are not ignored, and if that leaves a doubt, of those
-    /// that are and are named after the ordering.
+    /// The names of the models that fail: of all that are not ignored, and if that leaves a doubt,
+    /// of those that are and are named after the ordering.
     fn failing_models(&self, weakening: &Weakening) -> io::Result<Vec<String>> {
         let models = self.models(&weakening.krate)?;
         let mut failed = failing(&models)?;

@@ -91,7 +91,7 @@ impl Client for Session<'_> {
     }
 }
 
-/// What was read, or `None` if it had to give way.
+/// Returns the sum read, or `None` if it was refused.
 fn body(tx: &mut Transaction<'_>, job: &Job) -> Outcome<Option<u64>> {
     let (mut row, mut marks) = ([0; ROW_BYTES], 0_u64);
     for &key in &job.reads {

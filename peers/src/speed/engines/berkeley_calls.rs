@@ -11,7 +11,7 @@ use std::{
     ptr,
 };
 
-/// What a call into Berkeley DB came to.
+/// Result of a call into Berkeley DB.
 pub(crate) enum Answer {
     Done,
     /// The transaction must be ended, and may run again.
@@ -99,7 +99,8 @@ pub(crate) struct Environment {
     db: *mut Db,
 }
 
-// SAFETY: Berkeley DB lets any thread use handles that were opened with DB_THREAD, as `berkeley.c` does.
+// SAFETY: Berkeley DB lets any thread use handles that were opened with DB_THREAD, as `berkeley.c`
+// does.
 unsafe impl Send for Environment {}
 // SAFETY: as above.
 unsafe impl Sync for Environment {}
@@ -131,7 +132,7 @@ impl Environment {
         }
     }
 
-    /// What could not be opened is not closed either: the program ends with the error.
+    /// A handle that failed to open is not closed: the program ends with the error.
     fn if_done(self, error: c_int) -> Outcome<Environment> {
         match done(error) {
             Ok(()) => Ok(self),
@@ -228,7 +229,7 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// Whoever holds locks.
+/// A holder of locks.
 pub(crate) struct Locker<'e> {
     env: &'e Environment,
     id: u32,

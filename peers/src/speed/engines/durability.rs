@@ -1,9 +1,9 @@
-//! What becomes of a transaction's changes when the machine stops.
+//! Durability: the changes that survive when the machine stops.
 
 use clap::ValueEnum;
 
-/// What a commit waits for. The same word asks each engine for what comes nearest, and its settings say what
-/// that is.
+/// Durability of a commit. The same word asks each engine for what comes nearest, and its settings
+/// say what that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
     /// For nothing: what a crash of the process loses is the engine's affair.

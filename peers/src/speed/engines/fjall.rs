@@ -1,5 +1,5 @@
-//! fjall: readers see a snapshot. Either one writer at a time, or many that are told at commit whether what
-//! they read has changed meanwhile.
+//! fjall: readers see a snapshot. Either one writer at a time, or many that are told at commit
+//! whether what they read has changed meanwhile.
 
 use super::Durability;
 use crate::{
@@ -40,7 +40,7 @@ fn bytes(key: u64) -> [u8; 8] {
     key.to_be_bytes()
 }
 
-/// What both kinds of database have, each in types of its own.
+/// The operations that both kinds of database have, in different types.
 pub(crate) trait Kind: Sized + Sync {
     type Rows: AsRef<Keyspace> + Sync;
     /// A transaction that updates.

@@ -1,5 +1,5 @@
-//! Ours: strict two-phase locking, every read under its lock. The rows of a transaction are read one after the other, as
-//! in the other engines, or asked for in one call.
+//! Ours: strict two-phase locking, every read under its lock. The rows of a transaction are read
+//! one after the other, as in the other engines, or asked for in one call.
 
 use super::Durability;
 use crate::{

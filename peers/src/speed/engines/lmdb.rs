@@ -1,4 +1,5 @@
-//! LMDB: readers see the last commit and lock nothing; one writer at a time, behind a mutex of LMDB's own.
+//! LMDB: readers see the last commit and lock nothing; one writer at a time, behind a mutex of
+//! LMDB's own.
 
 use super::Durability;
 use crate::{
@@ -39,10 +40,11 @@ fn open(folder: &Path, durability: Durability) -> heed::Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(MOST_READERS);
     if durability != Durability::Sync {
-        // SAFETY: what may be lost or harmed when the machine stops is thrown away with its folder anyway.
+        // SAFETY: what may be lost or harmed when the machine stops is thrown away with its folder
+        // anyway.
         unsafe { options.flags(EnvFlags::NO_SYNC) };
     }
-    // SAFETY: the folder was made for this, and nobody else opens or changes what is in it.
+    // SAFETY: this process made the folder, and no other opens or changes its files.
     unsafe { options.open(folder) }
 }
 

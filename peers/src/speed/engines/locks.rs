@@ -1,8 +1,9 @@
 //! Lock managers alone: a table that is an array, and transactions that lock before they look.
 //!
-//! A transaction takes an intention lock on the table and a lock on each row that it reads or updates, and
-//! gives all back at once. The counters are increased by a load and a store with nothing between them but the
-//! lock, so that a manager which let two at one row would lose increments, and the run would fail.
+//! A transaction takes an intention lock on the table and a lock on each row that it reads or
+//! updates, and gives all back at once. The counters are increased by a load and a store with
+//! nothing between them but the lock, so that a manager which let two at one row would lose
+//! increments, and the run would fail.
 
 use crate::{
     Outcome, locked,
@@ -25,7 +26,7 @@ use std::sync::{
 
 /// A lock manager.
 pub(crate) trait Locks: Sync {
-    /// What one thread uses.
+    /// The session of one thread.
     type Session<'s>: Session
     where
         Self: 's;
@@ -92,13 +93,13 @@ impl<S: Session> Client for Under<'_, S> {
 }
 
 impl<S: Session> Under<'_, S> {
-    /// What `job` reads, or `None` if it had to give way, with nothing changed.
+    /// Returns the sum that `job` reads, or `None` if it was refused and changed nothing.
     fn locked(&mut self, job: &Job) -> Outcome<Option<u64>> {
         if !self.session.begin(job.updates.is_some())? {
             return Ok(None);
         }
         let mut marks = 0_u64;
-        // Relaxed, all of them: whether the locks order what is done under them is what is asked.
+        // Relaxed, because the test asks whether the locks alone order the accesses.
         for &key in &job.reads {
             if !self.session.lock(key, false)? {
                 return Ok(None);
@@ -129,8 +130,8 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// The default, which remembers locks that nobody conflicts with, or the one that has every lock in a table
-    /// that all threads share, as other engines do.
+    /// The default, which remembers locks that nobody conflicts with, or the one that has every
+    /// lock in a table that all threads share, as other engines do.
     pub(crate) fn new(shared: bool) -> Ours {
         Ours {
             locks: AnyManager::new(&options(shared)),
@@ -205,7 +206,8 @@ impl Session for OursInUse<'_> {
     }
 }
 
-/// The crate lock-db. It knows no waiting: a transaction that meets a conflict gives way and runs again.
+/// The crate lock-db. It knows no waiting: a transaction that meets a conflict gives way and runs
+/// again.
 pub(crate) struct LockDb {
     table: Table,
     /// Where the last client begins to number its transactions.

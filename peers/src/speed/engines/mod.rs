@@ -1,6 +1,6 @@
 //! The engines, and how each is asked to be as good as it can be at this.
 
-/// What becomes of a transaction's changes when the machine stops.
+/// Durability of a transaction's changes.
 mod durability;
 
 /// Ours.

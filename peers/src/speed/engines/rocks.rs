@@ -1,5 +1,6 @@
-//! RocksDB's TransactionDB: strict two-phase locking of keys. Those that only read lock what they read, or
-//! see a snapshot, which keeps them serializable as well: who updates holds all locks until it has committed.
+//! RocksDB's TransactionDB: strict two-phase locking of keys. Those that only read lock what they
+//! read, or see a snapshot, which keeps them serializable as well: who updates holds all locks
+//! until it has committed.
 
 use super::Durability;
 use crate::{
@@ -28,7 +29,7 @@ pub(crate) struct Rocks {
 
 pub(crate) fn settings(durability: Durability, snapshot: bool) -> String {
     let crate_version = locked("rust-rocksdb");
-    // What is bound stands behind the plus in the version of what binds it.
+    // The library's version follows the plus in the version of its binding.
     let bound = locked("rust-librocksdb-sys");
     let version = bound.split_once('+').map_or("?", |(_, version)| version);
     format!(
@@ -81,12 +82,12 @@ impl Rocks {
         Ok(rocks)
     }
 
-    /// What is not committed is undone when it is dropped.
+    /// Dropping an uncommitted transaction undoes it.
     fn begin(&self) -> Transaction<'_, Database> {
         self.db.transaction_opt(&self.writes, &self.transactions)
     }
 
-    /// What was read under locks, and changed.
+    /// The values read under locks and changed.
     fn locking(&self, job: &Job) -> Result<u64, Error> {
         let (tx, mut marks) = (self.begin(), 0_u64);
         for &key in &job.reads {
@@ -104,7 +105,7 @@ impl Rocks {
         Ok(marks)
     }
 
-    /// What is committed now, read without locks.
+    /// The committed value, read without locks.
     fn seen(&self, keys: &[u64]) -> Result<u64, Error> {
         let (snapshot, mut marks) = (self.db.snapshot(), 0_u64);
         let view = snapshot.read_options();

@@ -1,7 +1,8 @@
 //! SQLite, with a write-ahead log: readers see the last commit, one writer at a time.
 //!
-//! Each client has a connection and its statements, prepared once. Writers queue at a mutex here, since
-//! SQLite's own way to wait is to sleep and try again, which is much slower and serves nobody in turn.
+//! Each client has a connection and its statements, prepared once. Writers queue at a mutex here,
+//! since SQLite's own way to wait is to sleep and try again, which is much slower and serves nobody
+//! in turn.
 
 use super::Durability;
 use crate::{
