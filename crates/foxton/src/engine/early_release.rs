@@ -159,19 +159,19 @@ impl DependencyLsn {
 /// Stamps `record`, so that its readers wait for the commit that waits `until`, with the log
 /// `durable` up to there. The caller has the exclusive lock on the record.
 pub(crate) fn stamp(record: &Record, until: CommitWait, durable: Lsn) {
-    let anchor = record.commit_stamp();
+    let stamp = record.commit_stamp();
     let (end, is_sync) = match until {
         CommitWait::Now => return,
         // Its readers also see the change of an older commit that is not durable yet.
-        CommitWait::Written(end) => (end, is_sync_behind(anchor.load(Relaxed), durable)),
+        CommitWait::Written(end) => (end, is_sync_behind(stamp.load(Relaxed), durable)),
         CommitWait::Durable(end) => (end, true),
     };
     // Relaxed: ordered by the lock.
-    anchor.store((end.bytes() << SYNC) | u64::from(is_sync), Relaxed);
+    stamp.store((end.bytes() << SYNC) | u64::from(is_sync), Relaxed);
 }
 
-fn is_sync_behind(anchor: u64, durable: Lsn) -> bool {
-    anchor & SYNC != 0 && anchor >> SYNC > durable.bytes()
+fn is_sync_behind(stamp: u64, durable: Lsn) -> bool {
+    stamp & SYNC != 0 && stamp >> SYNC > durable.bytes()
 }
 
 impl ReadDependencies {
@@ -179,10 +179,10 @@ impl ReadDependencies {
     #[inline]
     pub(crate) fn record(&self, record: &Record) {
         // Relaxed: ordered by the lock.
-        let anchor = record.commit_stamp().load(Relaxed);
-        self.any.set(anchor.max(self.any.get()));
-        if anchor & SYNC != 0 {
-            self.sync.set(anchor.max(self.sync.get()));
+        let stamp = record.commit_stamp().load(Relaxed);
+        self.any.set(stamp.max(self.any.get()));
+        if stamp & SYNC != 0 {
+            self.sync.set(stamp.max(self.sync.get()));
         }
     }
 
