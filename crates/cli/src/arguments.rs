@@ -65,8 +65,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Render the published numbers from their records, or check that this was done.
     ///
-    /// Each published number is in a JSON file of docs/results. The page RESULTS.md and the table of
-    /// the README are rendered from these files and never edited by hand.
+    /// Each published number is in a JSON file of docs/results. The page RESULTS.md and the table
+    /// of the README are rendered from these files and never edited by hand.
     #[command(subcommand)]
     Results(Results),
     /// Show a database's tables, their sizes, and the state of its log.

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-/// Gives an enum without fields its names: `ALL`, `Display` and `FromStr`. Old names, behind `|`, are
-/// read and never printed.
+/// Gives an enum without fields its names: `ALL`, `Display` and `FromStr`. Old names, behind `|`,
+/// are read and never printed.
 ///
 /// ```
 /// #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,10 +9,10 @@ use super::sweep::Sweep;
 ///
 /// Four tables and a unique index on the number of a subscriber. Of a hundred transactions 35 read
 /// a subscriber, 35 its access data, and 10 the destination of its calls. 14 set its location by
-/// its number, 2 set two of its fields, 2 insert a call forwarding and 2 delete one. Often a row does
-/// not exist; such a transaction counts as done (a miss). A refused insert and a deadlock do not
-/// count, and are not retried. Afterwards every row must be as it was loaded or changed, and each
-/// transaction must have found its rows as often as the load predicts.
+/// its number, 2 set two of its fields, 2 insert a call forwarding and 2 delete one. Often a row
+/// does not exist; such a transaction counts as done (a miss). A refused insert and a deadlock do
+/// not count, and are not retried. Afterwards every row must be as it was loaded or changed, and
+/// each transaction must have found its rows as often as the load predicts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Mixes: full; read (the three that only read, 35 : 10 : 35); read-update (with the two updates,

@@ -44,8 +44,8 @@
 //! `passes` is their number. Each may be null; without a median both extremes are needed. Documents
 //! show a number with the digits of the record.
 //!
-//! Only `readme`, and a value's `unit`, may be absent. Every other field must be there, and a record
-//! has no other fields.
+//! Only `readme`, and a value's `unit`, may be absent. Every other field must be there, and a
+//! record has no other fields.
 
 /// Errors that name the file and the field.
 pub mod error;
