@@ -211,15 +211,15 @@ fn every_operation_of_a_thread_succeeds_before_the_end() {
 fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
     for (what, step) in STEPS {
         let db = two_rows();
-        let canceller = CancelToken::new();
+        let cancel_token = CancelToken::new();
         let mut tx = db.begin().unwrap();
-        tx.set_cancel_token(&canceller);
+        tx.set_cancel_token(&cancel_token);
         tx.put(&TABLE, &1, &11).unwrap();
         let savepoint = tx.savepoint().unwrap();
-        canceller.cancel();
+        cancel_token.cancel();
         assert_eq!(step(&mut tx, &savepoint).expect_err(what).code(), CANCELLED);
         assert!(db.locks().is_empty(), "{what}");
-        refusals(&mut tx, &savepoint, CANCELLED, "canceller");
+        refusals(&mut tx, &savepoint, CANCELLED, "cancel token");
         assert_eq!(tx.commit().unwrap_err().code(), CANCELLED);
         assert_eq!(rows(&db), TWO, "{what}");
     }
@@ -228,12 +228,12 @@ fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
 #[test]
 fn every_operation_of_a_task_is_refused_once_it_is_cancelled() {
     let db = two_rows();
-    let canceller = CancelToken::new();
+    let cancel_token = CancelToken::new();
     let mut tx = db.begin_async().unwrap();
-    tx.set_cancel_token(&canceller);
+    tx.set_cancel_token(&cancel_token);
     now(tx.put(&TABLE, &1, &11)).unwrap();
     let savepoint = tx.savepoint().unwrap();
-    canceller.cancel();
+    cancel_token.cancel();
     for (what, came_to) in all_of_a_task(&mut tx, &savepoint) {
         assert_eq!(came_to.expect_err(what).code(), CANCELLED, "{what}");
         assert!(db.locks().is_empty(), "{what}");

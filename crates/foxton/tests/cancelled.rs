@@ -32,9 +32,9 @@ fn held(options: Options) -> (Database, Session) {
 }
 
 /// A session with a cancel token.
-fn watched(db: &Database, canceller: &CancelToken) -> Session {
+fn watched(db: &Database, cancel_token: &CancelToken) -> Session {
     let mut session = Session::new(db, "waits");
-    session.transaction().set_cancel_token(canceller);
+    session.transaction().set_cancel_token(cancel_token);
     session
 }
 
@@ -65,20 +65,20 @@ fn until_a_request_waits(db: &Database, count: usize) {
 fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
+        let cancel_token = CancelToken::new();
         let mut attempts = 0;
         let refused = thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 db.run(|tx| {
                     attempts += 1;
-                    tx.set_cancel_token(&canceller);
+                    tx.set_cancel_token(&cancel_token);
                     tx.put(&TABLE, &2, &21)?;
                     tx.get(&TABLE, &1)
                 })
             });
             until_a_request_waits(&db, 1);
-            assert!(!canceller.is_cancelled());
-            canceller.cancel();
+            assert!(!cancel_token.is_cancelled());
+            cancel_token.cancel();
             cancelled(waits.join().unwrap())
         });
         let refusal = refused.refusal().unwrap();
@@ -101,14 +101,14 @@ fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
 fn a_task_that_waits_is_woken_and_rolled_back() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
-        let mut waits = watched(&db, &canceller);
+        let cancel_token = CancelToken::new();
+        let mut waits = watched(&db, &cancel_token);
         assert_eq!(waits.put(2, 21), Done);
         assert_eq!(waits.scan(..), Waits);
         // Behind both: rolled back locks go to the next waiters.
         let mut next = Session::new(&db, "next");
         assert_eq!(next.get(2), Waits);
-        canceller.cancel();
+        cancel_token.cancel();
         assert_eq!(waits.resume(), Refused("cancelled"));
         assert_eq!(next.resume(), Value(Some(20)));
         assert_eq!(waits.put(2, 22), Refused("cancelled"));
@@ -125,11 +125,11 @@ fn a_task_that_waits_is_woken_and_rolled_back() {
 fn a_granted_request_succeeds_and_the_next_operation_is_refused() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
-        let mut waits = watched(&db, &canceller);
+        let cancel_token = CancelToken::new();
+        let mut waits = watched(&db, &cancel_token);
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(holder.commit(), Done);
-        canceller.cancel();
+        cancel_token.cancel();
         assert_eq!(waits.resume(), Done);
         assert_eq!(waits.commit(), Refused("cancelled"));
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);
@@ -143,11 +143,11 @@ fn a_granted_request_succeeds_and_the_next_operation_is_refused() {
 fn a_sleeper_that_is_granted_and_cancelled_is_not_overtaken() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
-        let mut waits = watched(&db, &canceller);
+        let cancel_token = CancelToken::new();
+        let mut waits = watched(&db, &cancel_token);
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(holder.commit(), Done);
-        canceller.cancel();
+        cancel_token.cancel();
         let mut late = Session::new(&db, "late");
         assert_eq!(late.put(1, 13), Waits);
         assert_eq!(waits.resume(), Done);
@@ -164,11 +164,11 @@ fn a_sleeper_that_is_granted_and_cancelled_is_not_overtaken() {
 fn a_cancelled_request_is_not_granted_afterwards() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
-        let (mut waits, mut next) = (watched(&db, &canceller), Session::new(&db, "next"));
+        let cancel_token = CancelToken::new();
+        let (mut waits, mut next) = (watched(&db, &cancel_token), Session::new(&db, "next"));
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(next.get(1), Waits);
-        canceller.cancel();
+        cancel_token.cancel();
         assert_eq!(holder.commit(), Done);
         assert_eq!(next.resume(), Value(Some(11)));
         assert_eq!(waits.resume(), Refused("cancelled"));
@@ -182,17 +182,17 @@ fn a_cancel_token_ends_all_its_holders_and_no_others() {
     over_all_managers(|options| {
         let [(one, in_one), (other, in_other)] = [held(options.clone()), held(options)];
         let (databases, mut holders) = ([one, other], [in_one, in_other]);
-        let canceller = CancelToken::new();
+        let cancel_token = CancelToken::new();
         let mut waiting = Vec::new();
         for db in [0, 1, 0, 1] {
-            let mut waits = watched(&databases[db], &canceller.clone());
+            let mut waits = watched(&databases[db], &cancel_token.clone());
             assert_eq!(waits.get(1), Waits);
             let mut bystander = Session::new(&databases[db], "bystander");
             assert_eq!(bystander.get(1), Waits);
             waiting.push((waits, bystander));
         }
-        canceller.cancel();
-        canceller.cancel();
+        cancel_token.cancel();
+        cancel_token.cancel();
         for (waits, bystander) in &mut waiting {
             assert_eq!(waits.resume(), Refused("cancelled"));
             assert_eq!(bystander.resume(), Waits);
@@ -242,23 +242,23 @@ fn a_cancelled_token_ends_later_holders_and_can_be_replaced() {
 #[test]
 fn a_commit_is_an_operation_and_what_is_committed_stays() {
     let db = patient(Options::tiny());
-    let canceller = CancelToken::new();
+    let cancel_token = CancelToken::new();
     let mut early = db.begin().unwrap();
-    early.set_cancel_token(&canceller);
+    early.set_cancel_token(&cancel_token);
     early.put(&TABLE, &1, &11).unwrap();
     early.commit().unwrap();
     let [mut late, mut placed] = [2, 3].map(|key| {
         let mut tx = db.begin().unwrap();
-        tx.set_cancel_token(&canceller);
+        tx.set_cancel_token(&cancel_token);
         tx.put(&TABLE, &key, &99).unwrap();
         tx
     });
     late.set_label("late");
     placed.set_label("placed");
     let mut dropped = db.begin().unwrap();
-    dropped.set_cancel_token(&canceller);
+    dropped.set_cancel_token(&cancel_token);
     dropped.put(&TABLE, &4, &99).unwrap();
-    canceller.cancel();
+    cancel_token.cancel();
     cancelled(late.commit());
     cancelled(placed.commit_at());
     drop(dropped);
@@ -278,17 +278,17 @@ fn nine() -> Database {
 #[test]
 fn a_range_ends_at_its_next_row() {
     for way in 0..6 {
-        let (db, canceller, mut seen) = (nine(), CancelToken::new(), 0);
+        let (db, cancel_token, mut seen) = (nine(), CancelToken::new(), 0);
         let mut see = || {
             seen += 1;
             if seen == 3 {
-                canceller.cancel();
+                cancel_token.cancel();
             }
         };
         let mut tx = db.begin().unwrap();
-        tx.set_cancel_token(&canceller);
+        tx.set_cancel_token(&cancel_token);
         let mut task = db.begin_async().unwrap();
-        task.set_cancel_token(&canceller);
+        task.set_cancel_token(&cancel_token);
         cancelled(match way {
             0 => tx.range(&TABLE, ..).for_each(|_, _| see()),
             1 => tx.range_by(&BY_VALUE, ..).for_each(|_, _, _| see()),
@@ -313,11 +313,11 @@ fn a_cancelled_transaction_is_refused_its_next_operation() {
     let mut options = Options::tiny();
     options.idle_timeout = Some(Duration::MAX);
     let db = database(options, TWO);
-    let canceller = CancelToken::new();
+    let cancel_token = CancelToken::new();
     let mut tx = db.begin().unwrap();
-    tx.set_cancel_token(&canceller);
+    tx.set_cancel_token(&cancel_token);
     tx.put(&TABLE, &1, &11).unwrap();
-    canceller.cancel();
+    cancel_token.cancel();
     // It is not yet rolled back: only its program does that.
     assert!(!db.locks().is_empty());
     cancelled(tx.put(&TABLE, &2, &22));
@@ -332,14 +332,14 @@ fn a_cancelled_wait_of_a_session_ends_and_it_keeps_its_locks() {
         let db = patient(options);
         let mut holder = db.session().unwrap();
         holder.lock_advisory(1, Lock::Exclusive).unwrap();
-        let canceller = CancelToken::new();
+        let cancel_token = CancelToken::new();
         let mut session = db.session().unwrap();
-        session.set_cancel_token(&canceller).unwrap();
+        session.set_cancel_token(&cancel_token).unwrap();
         session.lock_advisory(2, Lock::Exclusive).unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| session.lock_advisory(1, Lock::Shared));
             until_a_request_waits(&db, 1);
-            canceller.cancel();
+            cancel_token.cancel();
             let refused = cancelled(waits.join().unwrap());
             assert_eq!(refused.refusal().unwrap().blockers.len(), 1);
         });
@@ -370,9 +370,9 @@ fn a_cancelled_wait_of_a_session_ends_and_it_keeps_its_locks() {
 fn dropping_an_operation_ends_its_wait() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = CancelToken::new();
+        let cancel_token = CancelToken::new();
         let mut tx = db.begin_async().unwrap();
-        tx.set_cancel_token(&canceller);
+        tx.set_cancel_token(&cancel_token);
         let mut context = Context::from_waker(Waker::noop());
         {
             let mut waits = Box::pin(tx.get(&TABLE, &1));
@@ -381,7 +381,7 @@ fn dropping_an_operation_ends_its_wait() {
         // Its next wait is a new one.
         let mut waits = Box::pin(tx.get_for_update(&TABLE, &1));
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        canceller.cancel();
+        cancel_token.cancel();
         match waits.as_mut().poll(&mut context) {
             Poll::Ready(refused) => drop(cancelled(refused)),
             Poll::Pending => panic!("it waits"),
@@ -396,7 +396,7 @@ fn dropping_an_operation_ends_its_wait() {
 /// State shared by the workers.
 struct Race {
     db: Database,
-    /// The current token of each worker, for the canceller.
+    /// The current token of each worker, for the cancel_token.
     cancellers: Vec<Mutex<CancelToken>>,
     working: AtomicUsize,
 }
@@ -500,8 +500,8 @@ impl Race {
     fn disturb(&self) {
         let mut next = 0;
         while self.working.load(Ordering::Relaxed) > 0 {
-            let canceller = self.cancellers[next].lock().unwrap().clone();
-            canceller.cancel();
+            let cancel_token = self.cancellers[next].lock().unwrap().clone();
+            cancel_token.cancel();
             next = (next + 1) % self.cancellers.len();
             thread::sleep(Duration::from_micros(300));
         }
@@ -562,17 +562,17 @@ mod at_points {
         over_all_managers(|options| {
             let (db, mut holder) = held(options);
             for is_task in [false, true] {
-                let canceller = CancelToken::new();
-                let by = canceller.clone();
+                let cancel_token = CancelToken::new();
+                let by = cancel_token.clone();
                 db.failpoints()
                     .once(&failpoint::WAIT_BEGIN, move || by.cancel());
                 let came_to = if is_task {
                     let mut task = db.begin_async().unwrap();
-                    task.set_cancel_token(&canceller);
+                    task.set_cancel_token(&cancel_token);
                     now(task.get(&TABLE, &1))
                 } else {
                     let mut tx = db.begin().unwrap();
-                    tx.set_cancel_token(&canceller);
+                    tx.set_cancel_token(&cancel_token);
                     tx.get(&TABLE, &1)
                 };
                 assert_eq!(cancelled(came_to).refusal().unwrap().blockers.len(), 1);
@@ -586,15 +586,15 @@ mod at_points {
     #[test]
     fn a_commit_that_is_logged_is_not_cancelled() {
         let db = patient(Options::tiny());
-        let canceller = CancelToken::new();
-        let by = canceller.clone();
+        let cancel_token = CancelToken::new();
+        let by = cancel_token.clone();
         let mut tx = db.begin().unwrap();
-        tx.set_cancel_token(&canceller);
+        tx.set_cancel_token(&cancel_token);
         tx.put(&TABLE, &1, &11).unwrap();
         db.failpoints()
             .once(&failpoint::LOGGED, move || by.cancel());
         tx.commit().unwrap();
-        assert!(canceller.is_cancelled());
+        assert!(cancel_token.is_cancelled());
         assert_eq!(rows(&db), [(1, 11), (2, 20)]);
         assert_eq!(db.stats().cancelled, 0);
     }

@@ -269,15 +269,15 @@ fn too_many_are_traded_for_their_table_as_one_by_one() {
 #[test]
 fn a_canceller_ends_it_at_the_next_key() {
     let db = database(Options::tiny(), FIVE);
-    let canceller = CancelToken::new();
+    let cancel_token = CancelToken::new();
     let mut tx = db.begin().unwrap();
-    tx.set_cancel_token(&canceller);
+    tx.set_cancel_token(&cancel_token);
     tx.put(&TABLE, &1, &11).unwrap();
     let mut seen = Vec::new();
     let read = tx.get_many_with(&TABLE, &[5, 4, 3, 2, 1], |place, _| {
         seen.push(place);
         if place == 2 {
-            canceller.cancel();
+            cancel_token.cancel();
         }
     });
     assert_eq!(read.unwrap_err().code(), "cancelled");

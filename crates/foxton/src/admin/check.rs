@@ -8,8 +8,8 @@
 //! | checkpoint | the manifest's checksum |
 //! | each layer | header, index, each block, order of the rows |
 //! | log | headers and sequence of the segments |
-//! | each log record | header, payload and position, from where the checkpoint needs the log; also after damage |
-//! | tables | loaded as on opening: order and structure of the index, and that it finds each row by its key |
+//! | each log record | header, payload, position, from where the checkpoint needs the log on |
+//! | tables | loaded as on opening: order and structure of the index, each row found by its key |
 //!
 //! # Invariants
 //!

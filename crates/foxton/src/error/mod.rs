@@ -2,9 +2,9 @@
 //!
 //! | variant | what to do | examples of [`Error::code`] |
 //! |---|---|---|
-//! | [`Error::Conflict`] | rerun the transaction, as [`Database::run`] does | `deadlock`, `lock_busy` |
+//! | [`Error::Conflict`] | rerun it, as [`Database::run`] does | `deadlock`, `lock_busy` |
 //! | [`Error::Request`] | change the request | `key_exists`, `key_too_long` |
-//! | [`Error::Storage`] | repair what it names, then open the database again | `in_use`, `damaged` |
+//! | [`Error::Storage`] | repair the named cause, then open again | `in_use`, `damaged` |
 //!
 //! [`Database::run`] reruns a transaction after a `deadlock` only. After a storage error of a copy
 //! or a check, repeat the copy or the check; the database stays open.

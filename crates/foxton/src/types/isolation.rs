@@ -9,14 +9,16 @@ use crate::types::lock_options::{Lock, LockOptions, LockWait};
 
 /// Isolation level: what a plain read, one with [`Lock::Shared`], locks and until when.
 ///
-/// | a transaction may see | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |
+/// Columns: `Serializable`, `RepeatableRead`, `ReadCommitted`, `ReadUncommitted`.
+///
+/// | a transaction may see | S | RR | RC | RU |
 /// |---|---|---|---|---|
 /// | a write over an uncommitted write (G0) | no | no | no | no |
-/// | a write that was rolled back, or overwritten before its commit (G1a, G1b) | no | no | no | yes |
+/// | a write rolled back, or overwritten before its commit (G1a, G1b) | no | no | no | yes |
 /// | circular information flow (G1c) | no | no | no | yes |
 /// | a transaction that was seen and vanishes again (OTV) | no | no | no | yes |
-/// | another value at a second read, a lost update, half of a transaction (P4, G-single) | no | no | yes | yes |
-/// | two transactions that each read what the other writes (write skew, G2-item) | no | no | yes | yes |
+/// | another value at a second read, a lost update (P4, G-single) | no | no | yes | yes |
+/// | two transactions that read each other's old values (write skew, G2-item) | no | no | yes | yes |
 /// | a key that was missing at the first read (phantoms: PMP, G2) | no | yes | yes | yes |
 ///
 /// | a plain read | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |

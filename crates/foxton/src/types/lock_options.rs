@@ -139,7 +139,9 @@ impl From<Lock> for LockOptions {
 /// `IntentShared` automatically; reads for update and writes take `IntentExclusive`. This table
 /// says which locks different transactions may hold at the same time:
 ///
-/// | | `IntentShared` | `IntentExclusive` | `Shared` | `SharedIntentExclusive` | `Update` | `Exclusive` |
+/// Columns are in the order of the rows.
+///
+/// | | IS | IX | S | SIX | U | X |
 /// |---|---|---|---|---|---|---|
 /// | `IntentShared` | yes | yes | yes | yes | yes | |
 /// | `IntentExclusive` | yes | yes | | | | |

@@ -103,7 +103,8 @@ impl Database {
     /// # let scratch = std::env::temp_dir().join(format!("foxton-backup-{}", std::process::id()));
     /// # fn main_(scratch: &std::path::Path) -> foxton::Result<()> {
     /// # std::fs::create_dir(scratch).unwrap();
-    /// # let (path, copy, again) = (scratch.join("db"), scratch.join("copy"), scratch.join("again"));
+    /// # let (path, copy) = (scratch.join("db"), scratch.join("copy"));
+    /// # let again = scratch.join("again");
     /// let db = Database::open(path)?;
     /// db.run(|tx| tx.put(&STOCK, "apples", &12))?;
     /// let made = db.backup_to(&copy)?;

@@ -16,7 +16,7 @@
 //! | 10 | a customer | the balance is the sum of deliveries less the sum of payments |
 //! | 11 | a district | its delivered orders are those of the load and the deliveries since |
 //! | 12 | a customer | balance and payments add up to the deliveries |
-//! | 13 | a district | orders: numbers without holes, one for each acknowledged; none is elsewhere |
+//! | 13 | a district | orders: numbers without holes, one for each acknowledged; none elsewhere |
 //! | 14 | the history | a row for each customer and each payment acknowledged, and their sum |
 //! | 15 | stock | quantity ordered, number of lines and of remote ones are those of the lines |
 //! | 16 | stock | 10 to 100, and the initial quantity less that ordered, modulo 91 |
