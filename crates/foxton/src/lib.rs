@@ -95,11 +95,9 @@ pub use testing::injected_fault;
 pub use types::{codec, device};
 
 pub use admin::indexes::IndexStats;
-pub use api::async_index_range::AsyncIndexRange;
-pub use api::async_transaction::{AsyncRange, AsyncTransaction};
+pub use api::async_transaction::AsyncTransaction;
 pub use api::database::Database;
-pub use api::index_range::{IndexRange, IndexRow, IndexRows};
-pub use api::range::{Range, Rows};
+pub use api::range::{AsyncIndexRange, AsyncRange, IndexRange, IndexRow, IndexRows, Range, Rows};
 pub use api::session::Session;
 pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};

@@ -1,34 +1,31 @@
-//! Transactions of tasks: the same operations as futures.
+//! Transactions of tasks.
 //!
-//! Every future here is `Send` and may be dropped at any time. A dropped operation leaves its
-//! queue, and a forgotten one does when the transaction is used again or ends; what it had locked
-//! before stays locked until the transaction ends, as if it had been locked for nothing. A dropped
-//! `commit` is either a rollback or a commit, and the keeper sees a commit to its end.
+//! Every future here is `Send` and may be dropped at any time. Locks that were granted before stay
+//! until the transaction ends.
+//!
+//! * A dropped operation withdraws the request that waits. A forgotten one does so when the
+//!   transaction is used again or ends.
+//! * A dropped `commit` is either a rollback or a commit; the background thread completes a commit.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::{Bound, RangeBounds};
 
-use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 
-use crate::api::range::{decode, how_to_read, take_decoded};
-use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
+use crate::api::operation::{self, perform, prepare};
+use crate::api::range::{AsyncIndexRange, AsyncRange};
+use crate::api::range_scan::RangeScan;
 use crate::error::Result;
-use crate::options::Durability;
 use crate::txn::bound::BoundTxn;
 use crate::txn::commit;
-use crate::txn::explicit_lock;
-use crate::txn::handle::{ATTACHED, TxnGuard, TxnHandle};
-use crate::txn::write::Write;
-use crate::types::codec::{Key, Value};
-use crate::types::isolation::Isolation;
-use crate::types::lock_options::{Lock, LockOptions, LockWait, TableLock};
-use crate::types::savepoint::Savepoint;
+use crate::txn::handle::{TxnGuard, TxnHandle};
+use crate::types::codec::{Key, Undecodable, Value};
+use crate::types::index::Index;
+use crate::types::lock_options::{Lock, LockOptions};
 use crate::types::table::Table;
 
-/// A transaction whose operations are futures: where a [`Transaction`](crate::Transaction) would
-/// put the thread to sleep, this one yields the task.
+/// A transaction whose operations are futures: where a [`Transaction`](crate::Transaction) blocks
+/// the thread, this one yields the task.
 ///
 /// Made by [`Database::begin_async`](crate::Database::begin_async). It needs no particular runtime
 /// and is not tied to a thread.
@@ -68,128 +65,61 @@ impl fmt::Debug for AsyncTransaction {
 }
 
 impl AsyncTransaction {
-    pub(crate) fn new(state: Box<BoundTxn>) -> AsyncTransaction {
-        let handle = TxnHandle::new(state);
+    pub(crate) fn new(bound: Box<BoundTxn>) -> AsyncTransaction {
+        let handle = TxnHandle::new(bound);
         AsyncTransaction { handle }
     }
 
-    /// Takes up what it works with.
-    pub(crate) fn up(&mut self) -> Result<TxnGuard<'_>> {
-        let mut up = self.handle.attach()?;
+    /// Attaches the transaction for one operation.
+    pub(crate) fn attach(&mut self) -> Result<TxnGuard<'_>> {
+        let mut guard = self.handle.attach()?;
         // The operation before may have been forgotten while it waited.
-        up.withdraw();
-        Ok(up)
+        guard.withdraw();
+        Ok(guard)
     }
 
-    /// As [`Transaction::get`](crate::Transaction::get).
+    /// As [`Transaction::get_many`](crate::Transaction::get_many); yields the task instead of
+    /// blocking the thread.
     ///
     /// # Errors
     /// As there.
-    pub fn get<'a, K: Key + ?Sized, V: Value + ?Sized>(
+    pub fn get_many<'a, 'k, K: Key + ?Sized + 'k, V: Value + ?Sized, I>(
         &'a mut self,
         table: &Table<K, V>,
-        key: &K,
-    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
-        self.get_as(table, key, Lock::Shared.into())
+        keys: I,
+    ) -> impl Future<Output = Result<Vec<Option<V::Owned>>>> + Send + use<'a, 'k, K, V, I>
+    where
+        I: IntoIterator<Item = &'k K>,
+    {
+        self.get_many_locked(table, keys, Lock::Shared)
     }
 
-    /// As [`Transaction::get_for_update`](crate::Transaction::get_for_update).
+    /// As [`Transaction::get_many_locked`](crate::Transaction::get_many_locked); yields the task
+    /// instead of blocking the thread.
     ///
     /// # Errors
     /// As there.
-    pub fn get_for_update<'a, K: Key + ?Sized, V: Value + ?Sized>(
+    pub fn get_many_locked<'a, 'k, K: Key + ?Sized + 'k, V: Value + ?Sized, I, L>(
         &'a mut self,
         table: &Table<K, V>,
-        key: &K,
-    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
-        self.get_as(table, key, Lock::Update.into())
-    }
-
-    /// As [`Transaction::get_locked`](crate::Transaction::get_locked).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_locked<'a, K: Key + ?Sized, V: Value + ?Sized, L: Into<LockOptions>>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
+        keys: I,
         lock: L,
-    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V, L> {
-        self.get_as(table, key, lock.into())
-    }
-
-    fn get_as<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
-        lock: LockOptions,
-    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
-        let (up, table) = TxnGuard::prepared(self.up(), |state| state.prepare_get(table, key));
+    ) -> impl Future<Output = Result<Vec<Option<V::Owned>>>> + Send + use<'a, 'k, K, V, I, L>
+    where
+        I: IntoIterator<Item = &'k K>,
+        L: Into<LockOptions>,
+    {
+        // Values are decoded at the end: a future that waits must not hold any that are not `Send`.
+        let copy = |values: &mut Vec<_>, _, bytes: Option<&[u8]>| {
+            values.push(bytes.map(<[u8]>::to_vec));
+        };
+        let operation = operation::get_many(table, keys, lock.into(), copy);
+        let prepared = prepare(self.attach(), operation.prepare);
+        let values = perform(prepared, operation.wait, operation.attempt);
         async move {
-            let (table, mut bytes) = (table?, None);
-            let mut read = Some(|found: &[u8]| bytes = Some(found.to_vec()));
-            up.expect(ATTACHED)
-                .yield_on(lock.wait, |state| state.get_step(table, lock, &mut read))
-                .await?;
-            Ok(bytes.map(|bytes| V::decode(&bytes)).transpose()?)
-        }
-    }
-
-    /// As [`Transaction::put`](crate::Transaction::put).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn put<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
-        value: &V,
-    ) -> impl Future<Output = Result<()>> + Send + use<'a, K, V> {
-        let write = self.write(table, key, Some(value), Write::Put);
-        async { write.await.map(|_| ()) }
-    }
-
-    /// As [`Transaction::insert`](crate::Transaction::insert).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn insert<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
-        value: &V,
-    ) -> impl Future<Output = Result<()>> + Send + use<'a, K, V> {
-        let write = self.write(table, key, Some(value), Write::Insert);
-        async { write.await.map(|_| ()) }
-    }
-
-    /// As [`Transaction::delete`](crate::Transaction::delete).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
-    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        self.write(table, key, None, Write::Delete)
-    }
-
-    fn write<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        key: &K,
-        value: Option<&V>,
-        write: Write,
-    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let (up, table) =
-            TxnGuard::prepared(self.up(), |state| state.prepare_write(table, key, value));
-        async move {
-            let (table, mut state) = (table?, up.expect(ATTACHED));
-            let attempt = |state: &mut BoundTxn| state.write_step(table, write);
-            let existed = state.yield_on(LockWait::Default, attempt).await?;
-            state.after_write()?;
-            Ok(existed)
+            let values = values.await?.into_iter();
+            let decode = |bytes: Option<Vec<u8>>| bytes.map(|bytes| V::decode(&bytes)).transpose();
+            Ok(values.map(decode).collect::<Result<_, Undecodable>>()?)
         }
     }
 
@@ -199,222 +129,47 @@ impl AsyncTransaction {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> AsyncRange<'_, K, V> {
-        let (up, table) = TxnGuard::prepared(self.up(), |state| state.prepare_range(table, &range));
-        AsyncRange {
-            up,
-            table,
-            types: PhantomData,
-        }
+        AsyncRange(RangeScan::table(self.attach(), table, range))
     }
 
-    /// As [`Transaction::lock_table`](crate::Transaction::lock_table).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lock_table<'a, K: Key + ?Sized, V: Value + ?Sized>(
-        &'a mut self,
-        table: &Table<K, V>,
-        lock: TableLock,
-        wait: LockWait,
-    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let (up, request) = TxnGuard::prepared(self.up(), |state| {
-            state.prepare_lock_table(table, lock, wait)
-        });
-        async move {
-            let (request, mut state) = (request?, up.expect(ATTACHED));
-            state.yield_on(wait, |state| state.lock_step(request)).await
-        }
+    /// As [`Transaction::range_by`](crate::Transaction::range_by).
+    pub fn range_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        index: &Index<I, K, V>,
+        range: impl RangeBounds<I>,
+    ) -> AsyncIndexRange<'_, I, K, V> {
+        AsyncIndexRange(RangeScan::index(self.attach(), index, range))
     }
 
-    /// As [`Transaction::lock_advisory`](crate::Transaction::lock_advisory).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lock_advisory<'a, L: Into<LockOptions>>(
-        &'a mut self,
-        number: u64,
-        lock: L,
-    ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
-        let request = explicit_lock::advisory(number, lock.into());
-        let up = self.up();
-        async move {
-            up?.yield_on(request.wait, |state| state.lock_step(request))
-                .await
-        }
-    }
-
-    /// As [`Transaction::savepoint`](crate::Transaction::savepoint); never waits.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn savepoint(&mut self) -> Result<Savepoint> {
-        self.up()?.savepoint()
-    }
-
-    /// As [`Transaction::rollback_to`](crate::Transaction::rollback_to); waits for nothing but room in the
-    /// log.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.up()?.roll_back_to(savepoint)
-    }
-
-    /// As [`Transaction::release_savepoint`](crate::Transaction::release_savepoint); never waits.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.up()?.release_savepoint(savepoint)
-    }
-
-    /// As [`Transaction::set_label`](crate::Transaction::set_label).
-    pub fn set_label(&mut self, label: impl Into<Label>) {
-        if let Ok(mut up) = self.up() {
-            up.ctx.owner.set_label(label);
-        }
-    }
-
-    /// As [`Transaction::set_cancel_token`](crate::Transaction::set_canceller).
-    pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
-        if let Ok(mut up) = self.up() {
-            up.txn.set_cancel_token(cancel_token);
-        }
-    }
-
-    /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
-    pub fn set_durability(&mut self, durability: Durability) {
-        if let Ok(mut up) = self.up() {
-            up.txn.durability = durability;
-        }
-    }
-
-    /// As [`Transaction::set_isolation`](crate::Transaction::set_isolation).
-    pub fn set_isolation(&mut self, isolation: Isolation) {
-        if let Ok(mut up) = self.up() {
-            up.txn.isolation = isolation;
-        }
+    /// As [`Transaction::all_by`](crate::Transaction::all_by).
+    pub fn all_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        index: &Index<I, K, V>,
+        key: &I,
+    ) -> AsyncIndexRange<'_, I, K, V> {
+        self.range_by(index, (Bound::Included(key), Bound::Included(key)))
     }
 
     /// As [`Transaction::commit`](crate::Transaction::commit). If the future is dropped, the
-    /// transaction is committed if its changes had reached the log, and rolled back if not.
+    /// transaction commits if its changes have reached the log, and rolls back if not.
     ///
     /// # Errors
     /// As there.
     pub async fn commit(self) -> Result<()> {
-        let mut state = self.handle.into_bound()?;
-        state.withdraw();
-        commit::commit(state).await.map(drop)
+        let mut bound = self.handle.into_bound()?;
+        bound.withdraw();
+        commit::commit(bound).await.map(drop)
     }
 
-    /// As [`Transaction::commit_at`](crate::Transaction::commit_at), and dropped like [`commit`](Self::commit).
+    /// As [`Transaction::commit_at`](crate::Transaction::commit_at). Dropped, the future does the
+    /// same as that of [`commit`](Self::commit).
     ///
     /// # Errors
     /// As there.
     pub async fn commit_at(self) -> Result<Lsn> {
-        let mut state = self.handle.into_bound()?;
-        state.withdraw();
-        state.fix_commit_lsn();
-        commit::commit(state).await
-    }
-
-    /// Undoes everything and gives every lock back. Dropping the transaction does the same.
-    pub fn rollback(self) {
-        drop(self);
-    }
-}
-
-/// As [`Range`](crate::Range), read by a task.
-#[must_use = "a range reads nothing until it is asked to"]
-pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
-    up: Option<TxnGuard<'t>>,
-    table: Result<usize>,
-    types: PhantomData<fn() -> (*const K, *const V)>,
-}
-
-impl<K: ?Sized, V: ?Sized> fmt::Debug for AsyncRange<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncRange")
-            .field("scan", &self.up.as_ref().map(|up| &up.txn.scan))
-            .finish_non_exhaustive()
-    }
-}
-
-impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
-    how_to_read!();
-
-    /// As [`Range::try_for_each_bytes`](crate::Range::try_for_each_bytes).
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn try_for_each_bytes(
-        self,
-        mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let AsyncRange { up, table, .. } = self;
-        let (table, mut state) = (table?, up.expect(ATTACHED));
-        let (wait, cancel_token) = (state.txn.scan.lock.wait, state.txn.cancel_token.clone());
-        let mut take = |key: &[u8], value: &[u8]| match is_not_cancelled(&cancel_token) {
-            true => take(key, value),
-            false => ControlFlow::Break(()),
-        };
-        state
-            .yield_on(wait, |state| state.scan_step(table, &mut take))
-            .await?;
-        state.check_active()
-    }
-
-    /// As [`Range::for_each`](crate::Range::for_each).
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn for_each(self, mut take: impl FnMut(K::Owned, V::Owned)) -> Result<()> {
-        let mut failure = None;
-        self.try_for_each_bytes(|key, value| {
-            let row = decode::<K, V>(key, value);
-            take_decoded(row, &mut failure, |(key, value)| {
-                take(key, value);
-                ControlFlow::Continue(())
-            })
-        })
-        .await?;
-        failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
-    }
-
-    /// As [`Range::collect`](crate::Range::collect).
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn collect(self) -> Result<Vec<(K::Owned, V::Owned)>> {
-        let mut rows = Vec::new();
-        self.for_each(|key, value| rows.push((key, value))).await?;
-        Ok(rows)
-    }
-
-    /// As [`Range::first`](crate::Range::first).
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn first(self) -> Result<Option<(K::Owned, V::Owned)>> {
-        let mut first = None;
-        let found = self.limit(1);
-        found
-            .for_each(|key, value| first = Some((key, value)))
-            .await?;
-        Ok(first)
-    }
-
-    /// As [`Range::count`](crate::Range::count).
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn count(self) -> Result<u64> {
-        let mut count = 0;
-        self.try_for_each_bytes(|_, _| {
-            count += 1;
-            ControlFlow::Continue(())
-        })
-        .await?;
-        Ok(count)
+        let mut bound = self.handle.into_bound()?;
+        bound.withdraw();
+        bound.fix_commit_lsn();
+        commit::commit(bound).await
     }
 }

@@ -1,4 +1,4 @@
-//! Databases: opening them, and beginning transactions in them.
+//! Databases: open, begin a transaction, sync, checkpoint.
 
 use std::fmt;
 use std::fs;
@@ -42,13 +42,14 @@ use crate::recovery::restart::{RecoveryReport, RestartError, RestartedDatabase, 
 use crate::txn::bound::BoundTxn;
 use crate::types::limits::RESTORE_FILE;
 
-/// An open database. Cheap to clone; all clones are one database.
+/// An open database. A handle is cheap to clone; all clones are handles of one database.
 ///
-/// The directory is locked against other processes as long as a handle or a transaction lives. With the last of
-/// them the database is closed: what is not durable yet is synced, and that the log was closed is noted in it. If
-/// that fails, nobody can be told. Whoever commits with less than [`Durability::Sync`](crate::Durability::Sync) and
-/// wants to know calls [`sync`](Database::sync) when everything is committed, before the last handle goes: what
-/// it has answered for, no failure of closing takes away.
+/// Other processes cannot open the directory while a handle or a transaction of this process
+/// exists. When the last of them is dropped, the database closes: it syncs all commits that are not
+/// durable yet, and records in the log that it was closed. If that fails, no caller is left to get
+/// the error. A program that commits with less than [`Durability::Sync`](crate::Durability::Sync)
+/// can call [`sync`](Database::sync) after its last commit, before it drops the last handle: a
+/// failure of closing takes away no commit that `sync` has answered for.
 ///
 /// ```
 /// use foxton::{Database, Table};
@@ -76,7 +77,7 @@ pub struct Database {
     inner: Arc<DatabaseInner>,
 }
 
-/// What all handles of a database share.
+/// A database, shared by its handles.
 struct DatabaseInner {
     engine: Arc<Engine>,
     pool: ContextPool<BoundTxn>,
@@ -111,16 +112,16 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the database in the directory `path`, with default options. A directory that is empty
-    /// or not there becomes a new database; its parent must exist.
+    /// Opens the database in the directory `path`, with default options. If the directory is empty
+    /// or absent, makes a new database; its parent must exist.
     ///
     /// # Errors
-    /// A storage error that names what is in the way: see [`Storage`].
+    /// A storage error that names the obstacle: see [`Storage`].
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path, Options::default())
     }
 
-    /// As [`open`](Self::open), with options.
+    /// As [`open`](Self::open), with `options`.
     ///
     /// # Errors
     /// As for [`open`](Self::open); a request error if an option is out of its range.
@@ -132,7 +133,7 @@ impl Database {
         Database::open_on_at(Arc::new(device), path, Some(path), options)
     }
 
-    /// A new database in memory: nothing of it remains when it is closed.
+    /// Makes a new database in memory: nothing of it remains when it is closed.
     ///
     /// # Errors
     /// A request error if an option is out of its range.
@@ -142,7 +143,7 @@ impl Database {
         Database::open_on_at(device, Path::new("in memory"), None, options)
     }
 
-    /// Opens the database on a device of your own, such as one that fails on purpose.
+    /// Opens the database on a device of the caller's own, such as one that fails on purpose.
     ///
     /// # Errors
     /// As for [`open_with`](Self::open_with).
@@ -245,10 +246,12 @@ impl Database {
         BoundTxn::acquire(&self.inner.engine, &self.inner.pool).map(AsyncTransaction::new)
     }
 
-    /// Returns when everything that was committed before is durable, whatever its
-    /// [`Durability`](crate::Durability): no power cut takes it then. For who commits *buffered* or *none* and
-    /// needs a point up to which all is safe: before a message is acknowledged, or before the database is closed.
-    /// Costs one sync of the log, shared with whoever else waits for one, or nothing if all is durable.
+    /// Waits until every earlier commit is durable, whatever its [`Durability`](crate::Durability):
+    /// from then on no power cut takes it away.
+    ///
+    /// A program that commits *buffered* or *none* gets from it a point up to which all is safe,
+    /// before it acknowledges a message or closes the database. It costs one sync of the log,
+    /// shared with other threads that wait for one, or nothing if all is durable.
     ///
     /// ```
     /// use foxton::{Database, Durability, Options, Table};
@@ -271,9 +274,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A storage error, if the log has failed, now or before. It is final: what of the log is durable is not known
-    /// after a failed sync, so the database takes no more commits, and asking again gives the same error. What
-    /// an earlier call has answered for is safe. Opening the database again tells what is there.
+    /// A storage error, if the log has failed, now or before. It is final: after a failed sync the
+    /// database does not know how much of the log is durable, so it takes no more commits, and
+    /// every further call returns the same error. All commits that an earlier call has answered for
+    /// are safe. Opening the database again shows which others are there.
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
         let worker = engine.workers.worker();
@@ -284,7 +288,7 @@ impl Database {
             .map_err(|error| engine.log_failed(error))
     }
 
-    /// As [`sync`](Self::sync), for tasks: it yields while the device is at it.
+    /// As [`sync`](Self::sync), for tasks: yields while the device works.
     ///
     /// # Errors
     /// As for [`sync`](Self::sync).
@@ -301,9 +305,12 @@ impl Database {
             .map_err(|error| engine.log_failed(error))
     }
 
-    /// Makes a checkpoint of everything that is committed now, and removes the log before it; the
-    /// next restart is as short as it can be. Nobody else waits for it, but who meanwhile writes more than that many bytes of log. Checkpoints
-    /// also come by themselves, as [`Options::checkpoint_log_bytes`] says.
+    /// Makes a checkpoint of everything that is committed now, and removes the log before it, so
+    /// the next restart is as short as it can be.
+    ///
+    /// Other threads do not wait for it, unless they meanwhile write more than
+    /// [`Options::checkpoint_log_bytes`] of log. The database also makes checkpoints itself, as
+    /// that option says.
     ///
     /// ```
     /// use foxton::{Database, Options, Table};
@@ -317,8 +324,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A storage error if the device fails or the log is damaged. The checkpoint before still
-    /// stands then; if the failed call was one of those that fix which checkpoint is the one, or
+    /// A storage error if the device fails or the log is damaged. Then the checkpoint before is
+    /// still valid. If the device failed while the database was switching to the new checkpoint, or
     /// the log could not be synced, the database takes no more commits.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let engine = self.engine();
@@ -332,29 +339,30 @@ impl Database {
         })
     }
 
-    /// What checkpoints have come to since the database was opened, and how far the one is that is
-    /// being made.
+    /// Returns counts of the checkpoints since the database was opened, and the progress of the one
+    /// that is being made.
     pub fn checkpoints(&self) -> CheckpointStats {
         self.engine().checkpoints.stats()
     }
 
-    /// What opening the database found in its log.
+    /// Returns a summary of the log that opening the database replayed.
     pub fn recovered(&self) -> &RecoveryReport {
         &self.inner.recovered
     }
 
-    /// How it was opened.
+    /// Returns the options that the database was opened with.
     pub fn options(&self) -> &Options {
         &self.inner.engine.options
     }
 
-    /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
+    /// Returns the requests of tests for the [failpoints](crate::testing::failpoint) of this
+    /// database.
     #[cfg(feature = "hooks")]
     pub fn failpoints(&self) -> &foxton_sync::failpoint::Failpoints {
         self.inner.engine.workers.failpoints()
     }
 
-    /// The time by which intervals and the waits of tasks end. Waits of threads go by the real time.
+    /// Returns the clock of intervals and of the waits of tasks. Waits of threads use real time.
     #[cfg(feature = "hooks")]
     pub fn clock(&self) -> &foxton_sync::clock::Clock {
         self.inner.engine.workers.clock()
@@ -460,7 +468,7 @@ fn check_directory(path: &Path) -> Result<()> {
             let found = "it is a file, and a database is a directory".to_owned();
             return Err(not_one(path, found));
         }
-        // Whoever makes it is told why it cannot be made.
+        // The error comes from making the directory, where the reason is known.
         Err(error)
             if [InvalidFilename, InvalidInput, NotADirectory, NotFound].contains(&error.kind()) =>
         {
@@ -473,11 +481,12 @@ fn check_directory(path: &Path) -> Result<()> {
         let name = entry
             .map_err(|error| told(path, "read", error))?
             .file_name();
-        // Whether what is being restored there is somebody's at work, his lock says, and that is asked for first.
+        // If another process is restoring a database there, it holds the directory's lock, which is
+        // requested first.
         if name == superblock::FILE || name == RESTORE_FILE {
             return Ok(());
         }
-        // What a creation that was cut short leaves behind.
+        // Files that a creation leaves behind if it is cut short.
         if name != LOCK_FILE && name != superblock::UNFINISHED {
             others.push(name);
         }

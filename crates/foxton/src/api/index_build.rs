@@ -1,13 +1,17 @@
-//! Making, filling and dropping indexes.
+//! Index build: making, filling and dropping indexes.
 //!
-//! An index is made and filled under a lock on its table that readers share and writers do not (SIX), and
-//! dropped under locks on the whole of both (X). So nobody writes to the table while which indexes are kept
-//! with it changes (`catalog`, I3), nobody reads by an index that is being dropped, and a writer who comes
-//! after looks before it writes. The row that says that the index exists is written in the same
-//! transaction; the entries are stored nowhere.
+//! An index is made and filled under a lock on its table that readers share and writers do not
+//! (SIX). It is dropped under locks on the whole of both (X). So three things hold:
 //!
-//! What is filled is read by several threads: each takes the next few rows, reads the keys off them, and
-//! puts the entries in. Nobody looks at the index before it is whole.
+//! * While the set of indexes of a table changes, no transaction writes to the table (`catalog`,
+//!   I3).
+//! * While an index is being dropped, no transaction reads by it.
+//! * A later writer reads the set of indexes after it has the table's lock, and before it writes.
+//!
+//! The row that records the index is written in the same transaction; the entries are not stored.
+//!
+//! Several threads fill an index: each takes the next few rows, extracts their index keys, and
+//! inserts the entries. No transaction reads the index before it is complete.
 
 use std::ops::Bound;
 use std::panic::resume_unwind;
@@ -37,12 +41,12 @@ use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
 use crate::types::lock_options::LockWait;
 
-/// Rows that a thread takes at once.
+/// Number of rows that a thread takes at once.
 const BATCH: usize = 512;
-/// Rows for which another thread is worth its while.
+/// Number of rows that justify another thread.
 const ROWS_PER_THREAD: u64 = 4096;
 
-/// Takes down which indexes exist, when a database is opened. None of them is declared yet.
+/// Records which indexes exist, when a database is opened. None of them is declared yet.
 pub(crate) fn recall(engine: &Engine) -> Result<()> {
     let Some(table) = engine.catalog.find(INDEXES.name()) else {
         return Ok(());
@@ -70,7 +74,7 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that an index exists and is open; to be committed by the caller, at once.
+/// Makes an index, unless it exists, and opens it. The caller must commit at once.
 pub(crate) fn create(
     tx: &mut Transaction,
     declared: &DeclaredIndex,
@@ -81,7 +85,7 @@ pub(crate) fn create(
         return Err(IndexError::Name { bytes: name.len() }.into());
     }
     let (key_type, value_type) = &declared.table_types;
-    let mut bound = tx.up()?;
+    let mut bound = tx.attach()?;
     let table = bound.ctx.resolve(declared.table, key_type, value_type)?;
     lock_whole(&mut bound, &table, Mode::SIX)?;
     drop(bound);
@@ -100,11 +104,11 @@ pub(crate) fn create(
             return Err(stored.differs_from(&record).into());
         }
     }
-    let set = table.kept.set(&tx.up()?.ctx.worker);
+    let set = table.kept.set(&tx.attach()?.ctx.worker);
     if set.open.iter().any(|open| open.record.name == name) {
         return Ok(());
     }
-    let engine = tx.up()?.ctx.engine.clone();
+    let engine = tx.attach()?.ctx.engine.clone();
     let entries = engine.catalog.entries(&record, &table);
     let open = OpenIndex::new(record, entries, declared.extract.clone());
     fill(&engine, &table, &open, progress)?;
@@ -120,24 +124,25 @@ pub(crate) fn create(
     Ok(())
 }
 
-/// Forgets an index; to be committed by the caller, at once. Returns it, if it exists.
+/// Forgets an index, and returns it if it existed. The caller must commit at once.
 pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotten>> {
-    let engine = tx.up()?.ctx.engine.clone();
+    let engine = tx.attach()?.ctx.engine.clone();
     let Some(known) = engine.catalog.index(name) else {
         return Ok(None);
     };
     let table = engine.catalog.find(&known.record.table);
     if let Some(table) = &table {
-        lock_whole(&mut *tx.up()?, table, Mode::X)?;
+        lock_whole(&mut *tx.attach()?, table, Mode::X)?;
     }
-    // Somebody may have dropped it, or declared it, while we waited for the lock.
+    // Another transaction may have dropped or declared the index during the wait for the lock.
     let open = match engine.catalog.index(name) {
         Some(now) if now.record.table == known.record.table => now.open,
-        // Of another table, whose lock we do not have: it was made after the one that was to be dropped had gone.
+        // The index is of another table, which is not locked: it was made after the one to drop had
+        // been dropped.
         _ => return Ok(None),
     };
     if let Some(open) = &open {
-        lock_whole(&mut *tx.up()?, &open.entries, Mode::X)?;
+        lock_whole(&mut *tx.attach()?, &open.entries, Mode::X)?;
     }
     tx.delete(&INDEXES, &IndexName(name))?;
     if let Some(open) = &open {
@@ -157,8 +162,8 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
 pub(crate) struct Forgotten(Option<Arc<OpenIndex>>);
 
 impl Forgotten {
-    /// Gives back the memory of the entries. Nobody looks at them any more; workers that have not met
-    /// their table since still know where they are.
+    /// Frees the memory of the entries. No transaction reads them any more; workers that have not
+    /// used their table since still have a reference to it.
     pub(crate) fn clear(self, worker: &Worker) {
         let Some(open) = self.0 else { return };
         let rows = &open.entries.rows;
@@ -175,14 +180,14 @@ impl Forgotten {
                 if let Some(value) = record.swap(None, &guard) {
                     value.retire(guard.participant());
                 }
-                // If it is gone already, so much the better.
+                // The record may have been removed already.
                 let _ = rows.remove(&guard, record, Next::Any);
             }
         }
     }
 }
 
-/// Locks the whole of a table, or of an index.
+/// Locks the whole of a table, or of the entries of an index.
 pub(crate) fn lock_whole(bound: &mut BoundTxn, table: &OpenTable, mode: Mode) -> Result<()> {
     bound.block_on(LockWait::Default, |bound| {
         let WorkerContext {
@@ -196,23 +201,23 @@ pub(crate) fn lock_whole(bound: &mut BoundTxn, table: &OpenTable, mode: Mode) ->
     })
 }
 
-/// How far the rows of a table have been given out.
-enum Given {
+/// Rows of a table that threads have taken.
+enum RowsTaken {
     Nothing,
     UpTo(Vec<u8>),
     Everything,
 }
 
-/// What all threads that fill an index share.
-struct Filling<'f> {
+/// Index that several threads fill.
+struct IndexFill<'f> {
     table: &'f OpenTable,
     index: &'f OpenIndex,
-    given: Mutex<Given>,
+    taken: Mutex<RowsTaken>,
     meter: ProgressMeter<'f>,
 }
 
-/// Puts the entries of all rows into an index that is empty and that nobody looks at. Nobody writes to
-/// the table meanwhile.
+/// Inserts the entries of all rows into an empty index that no transaction reads, while no
+/// transaction writes to the table.
 fn fill(
     engine: &Engine,
     table: &OpenTable,
@@ -221,37 +226,37 @@ fn fill(
 ) -> Result<()> {
     let worker = engine.workers.worker();
     let rows = table.rows.len_estimate(&worker.pin());
-    let filling = Filling {
+    let fill = IndexFill {
         table,
         index,
-        given: Mutex::new(Given::Nothing),
+        taken: Mutex::new(RowsTaken::Nothing),
         meter: ProgressMeter::new(progress, OpenPhase::Index, rows),
     };
     let useful = usize::try_from(rows / ROWS_PER_THREAD).unwrap_or(usize::MAX);
     let threads = engine.options.threads_for_restart().min(useful).max(1);
     let filled = thread::scope(|scope| {
-        let filling = &filling;
+        let fill = &fill;
         let start = |_| {
             let worker = engine.workers.worker();
             let name = "foxton-index".to_owned();
-            let work = move || filling.work(&worker);
-            // Without a thread, this one does more.
+            let work = move || fill.work(&worker);
+            // If no thread can be started, this one fills more.
             let spawned = thread::Builder::new().name(name).spawn_scoped(scope, work);
             spawned.ok()
         };
         let others: Vec<_> = (1..threads).filter_map(start).collect();
-        let mut filled = filling.work(&worker);
+        let mut filled = fill.work(&worker);
         for other in others {
             let joined = other.join().unwrap_or_else(|panic| resume_unwind(panic));
             filled = filled.and(joined);
         }
         filled
     });
-    filling.meter.end();
+    fill.meter.end();
     filled
 }
 
-impl Filling<'_> {
+impl IndexFill<'_> {
     fn work(&self, worker: &Worker) -> Result<()> {
         let mut found = ExtractedKeys::default();
         loop {
@@ -261,9 +266,9 @@ impl Filling<'_> {
                 return Ok(());
             }
             for row in &batch {
-                if let Err(error) = self.put_in(&guard, row, &mut found) {
-                    // The others need not go on.
-                    *shim::lock(&self.given) = Given::Everything;
+                if let Err(error) = self.insert_entries(&guard, row, &mut found) {
+                    // The other threads need not continue.
+                    *shim::lock(&self.taken) = RowsTaken::Everything;
                     return Err(error);
                 }
             }
@@ -271,26 +276,31 @@ impl Filling<'_> {
         }
     }
 
-    /// The next rows; none, if all are given out.
+    /// Returns the next rows; none, if threads have taken all.
     fn next<'g>(&'g self, guard: &'g Guard<'_>) -> Vec<&'g Record> {
-        let mut given = shim::lock(&self.given);
-        let from = match &*given {
-            Given::Nothing => Bound::Unbounded,
-            Given::UpTo(key) => Bound::Excluded(&key[..]),
-            Given::Everything => return Vec::new(),
+        let mut taken = shim::lock(&self.taken);
+        let from = match &*taken {
+            RowsTaken::Nothing => Bound::Unbounded,
+            RowsTaken::UpTo(key) => Bound::Excluded(&key[..]),
+            RowsTaken::Everything => return Vec::new(),
         };
         let mut cursor = self.table.rows.forward(guard, from);
         let next = std::iter::from_fn(|| cursor.next_record());
         let batch: Vec<&Record> = next.take(BATCH).collect();
-        *given = match batch.last() {
-            Some(last) => Given::UpTo(last.key().to_vec()),
-            None => Given::Everything,
+        *taken = match batch.last() {
+            Some(last) => RowsTaken::UpTo(last.key().to_vec()),
+            None => RowsTaken::Everything,
         };
         batch
     }
 
-    /// Puts in the entries of one row.
-    fn put_in(&self, guard: &Guard<'_>, row: &Record, found: &mut ExtractedKeys) -> Result<()> {
+    /// Inserts the entries of one row.
+    fn insert_entries(
+        &self,
+        guard: &Guard<'_>,
+        row: &Record,
+        found: &mut ExtractedKeys,
+    ) -> Result<()> {
         let (index, primary) = (self.index, row.key());
         extract(index, primary, row.value(&mut guard.hazard()), found)?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -324,14 +334,14 @@ impl Filling<'_> {
     }
 }
 
-/// Compares an open index with its table, under locks on the whole of both, and tells `note` what is
-/// wrong: with which row or entry, and what.
+/// Compares an open index with its table, under locks on the whole of both. Calls `report` for each
+/// difference, with the key of the row and a description.
 pub(crate) fn compare(
     tx: &mut Transaction,
     index: &OpenIndex,
-    mut note: impl FnMut(&[u8], &str),
+    mut report: impl FnMut(&[u8], &str),
 ) -> Result<()> {
-    let bound = &mut *tx.up()?;
+    let bound = &mut *tx.attach()?;
     let entries = &*index.entries;
     let table = entries.of.as_deref().expect("entries lead to a table");
     lock_whole(bound, table, Mode::S)?;
@@ -351,9 +361,9 @@ pub(crate) fn compare(
             let mut hazard = guard.hazard();
             let entry = entries.rows.get(guard, &key);
             match entry.and_then(|entry| entry.value(&mut hazard)) {
-                None => note(row.key(), "it is not in the index"),
+                None => report(row.key(), "it is not in the index"),
                 Some(there) if there != value => {
-                    note(row.key(), "the index leads to another row instead");
+                    report(row.key(), "the index leads to another row instead");
                 }
                 Some(_) => {}
             }
@@ -369,11 +379,11 @@ pub(crate) fn compare(
         let row = table.rows.get(guard, primary);
         let row = row.and_then(|row| row.value(&mut of_row));
         match row {
-            None => note(primary, "the index leads to it, and it is not there"),
+            None => report(primary, "the index leads to it, and it is not there"),
             Some(row) => {
                 extract(index, primary, Some(row), &mut found)?;
                 if !found.contains(index_key) {
-                    note(primary, "the index has it by a key that it does not have");
+                    report(primary, "the index has it by a key that it does not have");
                 }
             }
         }
@@ -382,11 +392,11 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// Calls `look` with all records of a table that nobody changes.
+/// Calls `inspect` with each record of a table that no transaction changes.
 fn walk(
     worker: &Worker,
     table: &OpenTable,
-    mut look: impl FnMut(&Guard<'_>, &Record) -> Result<(), Undecodable>,
+    mut inspect: impl FnMut(&Guard<'_>, &Record) -> Result<(), Undecodable>,
 ) -> Result<()> {
     let mut position: Option<Vec<u8>> = None;
     loop {
@@ -403,7 +413,7 @@ fn walk(
         };
         let past = last.key().to_vec();
         for record in batch {
-            look(&guard, record)?;
+            inspect(&guard, record)?;
         }
         position = Some(past);
     }

@@ -1,6 +1,12 @@
 //! The public interface: databases, transactions, ranges and sessions.
 
-/// Ranges of keys, for threads.
+/// Operations, each described once for threads and tasks.
+mod operation;
+
+/// Scans behind ranges.
+mod range_scan;
+
+/// Ranges.
 pub(crate) mod range;
 
 /// Transactions, for threads.
@@ -9,14 +15,8 @@ pub(crate) mod transaction;
 /// Transactions, for async tasks.
 pub(crate) mod async_transaction;
 
-/// Reads of many keys, for threads and async tasks.
-pub(crate) mod get_many;
-
-/// Ranges of an index, for threads.
-pub(crate) mod index_range;
-
-/// Ranges of an index, for async tasks.
-pub(crate) mod async_index_range;
+/// Methods of both kinds of transactions.
+mod methods;
 
 /// Creation and removal of indexes.
 pub(crate) mod index_build;

@@ -1,4 +1,4 @@
-//! Transactions to their end: again after a deadlock, with a pause that grows.
+//! Retries: transactions that run again after a deadlock, with a pause that grows.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,33 +13,36 @@ use crate::engine::{Counter, Engine};
 use crate::error::{Error, Result};
 use crate::txn::bound::BoundTxn;
 
-/// Half of the longest pause after the first defeat; doubled for each further one up to [`LONGEST`].
+/// Half of the longest pause after the first deadlock; doubles with each further one up to
+/// [`LONGEST`].
 const FIRST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(20);
 
 impl Database {
-    /// Runs `body` in a transaction and commits it; again from the beginning if a deadlock ended it, with
-    /// a random pause that grows, up to
-    /// [`Options::run_attempts`](crate::Options::run_attempts) times.
+    /// Runs `body` in a transaction and commits it. If a deadlock ends the transaction, runs `body`
+    /// again from the beginning, after a random pause that grows; at most
+    /// [`Options::run_attempts`](crate::Options::run_attempts) times in all.
     ///
-    /// Who was the victim of a deadlock is chosen again less and less: see
+    /// The more often a deadlock has ended `body`, the less often a further one does: see
     /// [`VictimPolicy`](crate::VictimPolicy).
     ///
-    /// `body` may run several times, and only what it does through `tx` is undone in between.
-    /// Any other error it returns, and any panic in it, rolls back and comes out at once;
-    /// [`Error::other`](crate::Error::other) carries an error of your own. So does a lock that was refused: one
-    /// that was asked for with [`nowait`](crate::Lock::nowait), was not granted in its time, or found no room.
-    /// Such a refusal ends no transaction, and `body` may answer it itself; what it passes on with `?` is the
-    /// answer to the caller, who can tell by [`Error::is_retryable`](crate::Error::is_retryable) whether it makes
-    /// sense to call again.
+    /// `body` may run several times, and only its changes through `tx` are undone in between. Any
+    /// other error that it returns, and any panic in it, rolls back and comes out at once;
+    /// [`Error::other`](crate::Error::other) carries an error of the caller's own.
+    ///
+    /// A lock that was refused comes out at once, too: one that was requested with
+    /// [`nowait`](crate::Lock::nowait), was not granted in time, or exceeded the memory for locks.
+    /// Such a refusal ends no transaction, and `body` may handle it. If `body` passes it on with
+    /// `?`, the caller gets it, and [`Error::is_retryable`](crate::Error::is_retryable) says
+    /// whether it makes sense to call again.
     ///
     /// ```
     /// use foxton::{Database, Lock, Options, Table};
     ///
     /// const JOBS: Table<u64, str> = Table::new("jobs");
     /// let db = Database::in_memory(Options::default())?;
-    /// let mut somebody = db.begin()?;
-    /// somebody.put(&JOBS, &1, "sweep the floor")?;
+    /// let mut other = db.begin()?;
+    /// other.put(&JOBS, &1, "sweep the floor")?;
     ///
     /// let mut runs = 0;
     /// let refused = db.run(|tx| {
@@ -51,19 +54,19 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The last deadlock, if there were too many; anything else that `body` or the commit returned.
+    /// The last deadlock, if there were too many; any other error of `body` or of the commit.
     pub fn run<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         run(|| self.begin(), self.options().run_attempts, body)
     }
 
-    /// The same with a transaction of the database's own.
+    /// As [`run`](Self::run), with a transaction of the database's own.
     pub(crate) fn run_busy<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         run(|| self.begin_busy(), self.options().run_attempts, body)
     }
 
-    /// As [`run`](Self::run), for tasks. `body` is given the transaction and commits it itself; it is
-    /// called again, with another one, if what it returns says that a deadlock ended that one. A transaction
-    /// that it does not commit is rolled back.
+    /// As [`run`](Self::run), for tasks. `body` gets the transaction and commits it; if it does
+    /// not, the transaction rolls back. If `body` returns a deadlock, it is called again, with
+    /// another transaction.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -95,7 +98,7 @@ impl Database {
     }
 }
 
-/// Runs `body` in transactions that `begin` makes, until one is committed or may not be tried again.
+/// Runs `body` in transactions that `begin` makes, until one commits or its error is final.
 pub(crate) fn run<T>(
     mut begin: impl FnMut() -> Result<Transaction>,
     at_most: u32,
@@ -104,7 +107,7 @@ pub(crate) fn run<T>(
     let mut attempts = Attempts::default();
     loop {
         let mut tx = begin()?;
-        let random = attempts.begin(&mut *tx.up()?);
+        let random = attempts.begin(&mut *tx.attach()?);
         let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
             Ok(content) => return Ok(content),
             Err(error) => error,
@@ -113,7 +116,7 @@ pub(crate) fn run<T>(
     }
 }
 
-/// The same for tasks; `body` commits.
+/// As [`run`], for tasks; `body` commits.
 pub(crate) async fn run_async<T, F>(
     mut begin: impl FnMut() -> Result<AsyncTransaction>,
     engine: &Engine,
@@ -125,14 +128,14 @@ where
     let mut attempts = Attempts::default();
     loop {
         let mut tx = begin()?;
-        let random = attempts.begin(&mut *tx.up()?);
+        let random = attempts.begin(&mut *tx.attach()?);
         let error = match body(tx).await {
             Ok(content) => return Ok(content),
             Err(error) => error,
         };
         let pause = attempts.again_after(error, engine.options.run_attempts, random)?;
         if pause < TICK {
-            // Shorter than the keeper can time it: others go first, once.
+            // Shorter than a tick of the background thread's timers: yields to other tasks once.
             yield_once().await;
         } else {
             engine.background.sleep_until(Instant::now() + pause).await;
@@ -140,14 +143,15 @@ where
     }
 }
 
-/// What became of the attempts so far: how many of them a deadlock ended.
+/// Attempts so far.
 #[derive(Debug, Default)]
 struct Attempts {
+    /// Number of attempts that a deadlock ended.
     defeats: u32,
 }
 
 impl Attempts {
-    /// Begins another, and returns a random number.
+    /// Begins another attempt, and returns a random number.
     fn begin(&self, bound: &mut BoundTxn) -> u64 {
         bound.ctx.owner.set_defeats(self.defeats);
         if self.defeats > 0 {
@@ -156,10 +160,9 @@ impl Attempts {
         bound.ctx.worker.random()
     }
 
-    /// Notes `error`, and says how long to pause before the next attempt; gives the error back if
-    /// there is none.
+    /// Records `error`, and returns the pause before the next attempt, or the error if it is final.
     fn again_after(&mut self, error: Error, at_most: u32, random: u64) -> Result<Duration> {
-        // Any other refusal is an answer, which the caller may want before long.
+        // Any other refusal is an answer, which the caller may want soon.
         if !error.is_defeat() {
             return Err(error);
         }
@@ -184,7 +187,7 @@ async fn yield_once() {
     .await
 }
 
-/// A random pause after so many defeats.
+/// Returns a random pause after `defeats` deadlocks.
 fn pause(defeats: u32, random: u64) -> Duration {
     let longest = FIRST.saturating_mul(1 << defeats.min(16)).min(LONGEST);
     longest.mul_f64(random as f64 / u64::MAX as f64)

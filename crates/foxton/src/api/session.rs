@@ -1,4 +1,4 @@
-//! Locks that outlive transactions.
+//! Sessions: locks that outlive transactions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,26 +18,30 @@ use crate::txn::bound::BoundTxn;
 use crate::txn::explicit_lock;
 use crate::types::lock_options::LockOptions;
 
-/// Advisory locks that stay from one transaction to the next, and the transactions among which they do.
+/// A session: advisory locks that it keeps from one transaction to the next, and those
+/// transactions.
 ///
-/// Made by [`Database::session`]. A session locks numbers that mean something to the program alone, as
-/// [`Transaction::lock_advisory`] does, but holds them until it [lets go](Self::unlock_advisory) or is
-/// dropped, whatever becomes of its transactions. Nobody else, transaction or session, has them meanwhile in
-/// a mode that conflicts. [`Database::locks`] and [`Database::waits`] show them by its label.
+/// Made by [`Database::session`]. A session locks numbers whose meaning only the program knows, as
+/// [`Transaction::lock_advisory`] does. It keeps them until it [unlocks](Self::unlock_advisory)
+/// them or is dropped, however its transactions end. Meanwhile no other transaction or session gets
+/// them in a mode that conflicts. [`Database::locks`] and [`Database::waits`] show them by the
+/// session's label.
 ///
-/// *What waits in circles.* A session and its transaction are one in the wait-for graph: if the
-/// transaction waits for a row of somebody who waits for a number of the session, that is a deadlock, and is
-/// found. Transactions that others begin are other parties. A thread that waits in one of them, holding a
-/// session in its other hand, waits until [`Options::lock_wait`](crate::Options::lock_wait) ends it.
+/// *Deadlocks.* A session and its transaction are one node of the wait-for graph. So if the
+/// transaction waits for a row, and the transaction that has the row waits for a number of the
+/// session, the database finds the deadlock. A transaction that the session did not begin is
+/// another node, even in the same thread: if it waits for a lock that in turn waits for the
+/// session, only [`Options::lock_wait`](crate::Options::lock_wait) ends the wait.
 ///
-/// *How often.* Each time a number is locked counts, whatever the strength; it takes as many calls of
-/// [`unlock_advisory`](Self::unlock_advisory) until it is free. It is held as strongly as it was ever asked
-/// for since it was last free, also by a transaction of the session.
+/// *Counts.* Each call that locks a number counts, whatever the mode; the number is free after as
+/// many calls of [`unlock_advisory`](Self::unlock_advisory). Its mode is the strongest that the
+/// session or one of its transactions has requested since it was last free.
 ///
-/// *One thing at a time.* While a transaction of it is open, the session refuses everything with
-/// `session_busy`. Dropped meanwhile, its locks go when the transaction ends. It keeps the database open.
-/// Its transactions wait for no seat where [`Options::admission`](crate::Options::admission) gives out seats: others could
-/// have all of them and wait for what the session holds.
+/// *One at a time.* While one of its transactions is open, the session refuses everything with
+/// `session_busy`. If it is dropped meanwhile, its locks are released when the transaction ends. A
+/// session keeps the database open. Its transactions wait for no slot of
+/// [`Options::admission`](crate::Options::admission): other clients could have all slots and wait
+/// for a number of the session.
 ///
 /// ```
 /// use foxton::{Database, Lock, Options, Table};
@@ -50,7 +54,7 @@ use crate::types::lock_options::LockOptions;
 /// session.set_label("nightly")?;
 /// session.lock_advisory(NIGHTLY, Lock::Exclusive)?;
 /// for part in 0..3 {
-///     // A transaction for each part, and nobody else makes the report in between.
+///     // A transaction for each part, and no other session makes the report in between.
 ///     session.run(|tx| tx.put(&REPORTS, &part, "done"))?;
 ///     let mut other = db.session()?;
 ///     assert!(!other.lock_advisory(NIGHTLY, Lock::Exclusive.skip_locked())?);
@@ -117,8 +121,8 @@ impl Session {
         Ok(bound)
     }
 
-    /// Names the session for people: what it holds and awaits is shown by this name, and so are its
-    /// transactions unless they have one of their own.
+    /// Names the session for people: its locks and waits are shown by this name, and so are its
+    /// transactions, unless they have a label of their own.
     ///
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
@@ -127,8 +131,8 @@ impl Session {
         Ok(())
     }
 
-    /// Has `cancel_token` end what the session waits for, and its transactions unless they are given another one:
-    /// see [`CancelToken`]. What the session holds it holds still, and can let go of.
+    /// Lets `cancel_token` end the session's waits, and its transactions unless they have another
+    /// token: see [`CancelToken`]. The session keeps its locks, and can release them.
     ///
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
@@ -137,20 +141,21 @@ impl Session {
         Ok(())
     }
 
-    /// Locks `number` until it is let go of as often as it was locked, and says whether it is locked: only
-    /// with [`Lock::skip_locked`](crate::Lock::skip_locked) it may not be. `nowait` and `timeout` do here what
-    /// they do for rows.
+    /// Locks `number` until it is unlocked as often as it was locked, and returns true if it is
+    /// locked: false only with [`Lock::skip_locked`](crate::Lock::skip_locked). `nowait` and
+    /// `timeout` work as for rows.
     ///
     /// # Errors
-    /// A conflict, if the lock was not to be had: what the session held before it holds still, also after
-    /// `session_deadlock`, which is the answer to one of those who wait in a circle. `session_busy`, while a
+    /// A conflict, if the lock was not granted. The session keeps its earlier locks even after
+    /// `session_deadlock`, which is the error that ends a deadlock. `session_busy`, while a
     /// transaction of it is open.
     pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
         let request = explicit_lock::advisory(number, lock.into());
         self.bound_mut()?.lock_for_session(request)
     }
 
-    /// As [`lock_advisory`](Self::lock_advisory), for tasks. A future that is dropped leaves no trace.
+    /// As [`lock_advisory`](Self::lock_advisory), for tasks. If the future is dropped, its request
+    /// is withdrawn.
     ///
     /// # Errors
     /// As there.
@@ -164,9 +169,9 @@ impl Session {
         async move { bound?.lock_for_session_async(request).await }
     }
 
-    /// Takes back one [`lock_advisory`](Self::lock_advisory) of `number`, and lets go of it if that was the
-    /// last. `false`: the session has not locked it. What a transaction has locked goes at its end, and by
-    /// nothing else.
+    /// Undoes one [`lock_advisory`](Self::lock_advisory) of `number`, and releases the lock if that
+    /// was the last. Returns false if the session has not locked `number`. Only the end of a
+    /// transaction releases the transaction's own locks.
     ///
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
@@ -174,7 +179,7 @@ impl Session {
         Ok(self.bound_mut()?.unlock_number(number))
     }
 
-    /// Lets go of every number, however often it was locked, and says which they were, in no order.
+    /// Releases every number, however often it was locked, and returns the numbers in no order.
     ///
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
@@ -182,7 +187,7 @@ impl Session {
         Ok(self.bound_mut()?.unlock_numbers())
     }
 
-    /// Begins a transaction of the session. When it ends, however that is, the session's locks stay.
+    /// Begins a transaction of the session. However it ends, the session's locks stay.
     ///
     /// # Errors
     /// `session_busy`, while another transaction of it is open; else as for [`Database::begin`].
@@ -201,7 +206,7 @@ impl Session {
     fn begin_bound(&mut self) -> Result<Box<BoundTxn>> {
         self.engine.check()?;
         self.bound_mut()?.begin_in_session();
-        Ok(self.bound.take().expect("looked at above"))
+        Ok(self.bound.take().expect("taken above"))
     }
 
     /// As [`Database::run`], in transactions of the session.

@@ -1,37 +1,33 @@
 //! Transactions of threads.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 
-use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 
-use crate::api::range::Range;
+use crate::api::operation::{self, Attempt, Operation, Prepare};
+use crate::api::range::{IndexRange, Range};
+use crate::api::range_scan::RangeScan;
 use crate::catalog::index_catalog::is_index_table;
-use crate::engine::cancel_token::CancelToken;
 use crate::error::{IndexError, Result};
-use crate::options::Durability;
 use crate::txn::bound::BoundTxn;
-use crate::txn::explicit_lock;
 use crate::txn::handle::{TxnGuard, TxnHandle};
-use crate::txn::write::Write;
-use crate::types::codec::{Key, TypeName, Value};
-use crate::types::isolation::Isolation;
-use crate::types::lock_options::{Lock, LockOptions, LockWait, TableLock};
-use crate::types::savepoint::Savepoint;
+use crate::types::codec::{Key, TypeName, Undecodable, Value};
+use crate::types::index::Index;
+use crate::types::lock_options::{Lock, LockOptions};
 use crate::types::table::Table;
 
-/// A transaction: what it reads and writes happens at once, as if it were alone, or not at all.
+/// A transaction: its reads and writes happen at once, as if it were alone, or not at all.
 ///
-/// Made by [`Database::begin`](crate::Database::begin). It owns what it needs, so it can be kept in
-/// a struct and sent to another thread. Every operation may wait for locks that other transactions
-/// hold; what is locked stays locked until the end. Dropped without [`commit`](Self::commit), it
-/// rolls back. Forgotten (`mem::forget`), it keeps its locks until the database is closed or
-/// [`Options::idle_timeout`](crate::Options::idle_timeout) ends it, and
+/// Made by [`Database::begin`](crate::Database::begin). A transaction owns all it needs, so it can
+/// be kept in a struct and sent to another thread. Every operation may wait for locks of other
+/// transactions, and keeps its own locks until the transaction ends. If it is dropped without
+/// [`commit`](Self::commit), it rolls back. If it is forgotten (`mem::forget`), it keeps its locks
+/// until the database is closed or [`Options::idle_timeout`](crate::Options::idle_timeout) ends it;
 /// [`Database::transactions`](crate::Database::transactions) shows it with its label.
 ///
-/// After a conflict that ended it ([`ConflictReason::Deadlock`](crate::error::ConflictReason)) it
-/// has been rolled back and refuses everything else. Other refusals leave it as it was.
+/// A deadlock ([`ConflictReason::Deadlock`](crate::error::ConflictReason)) rolls the transaction
+/// back, and from then on it refuses everything else. Other refusals leave it as it was.
 ///
 /// ```
 /// use foxton::{Database, Options, Table};
@@ -54,7 +50,7 @@ use crate::types::table::Table;
 /// # Ok::<(), foxton::Error>(())
 /// ```
 ///
-/// It may move between threads, but not be shared by them:
+/// It may move between threads, but threads cannot share it:
 ///
 /// ```
 /// fn assert_send<T: Send + 'static>() {}
@@ -76,67 +72,37 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(state: Box<BoundTxn>) -> Transaction {
-        let handle = TxnHandle::new(state);
+    pub(crate) fn new(bound: Box<BoundTxn>) -> Transaction {
+        let handle = TxnHandle::new(bound);
         Transaction { handle }
     }
 
-    /// One of the database's own, which is never idle.
-    pub(crate) fn busy(state: Box<BoundTxn>) -> Transaction {
-        let handle = TxnHandle::never_idle(state);
+    /// Makes one of the database's own transactions, which are never idle.
+    pub(crate) fn busy(bound: Box<BoundTxn>) -> Transaction {
+        let handle = TxnHandle::never_idle(bound);
         Transaction { handle }
     }
 
-    /// Takes up what it works with.
+    /// Attaches the transaction for one operation.
     #[inline]
-    pub(crate) fn up(&mut self) -> Result<TxnGuard<'_>> {
+    pub(crate) fn attach(&mut self) -> Result<TxnGuard<'_>> {
         self.handle.attach()
     }
 
-    /// The value of `key`, or `None`.
-    ///
-    /// # Errors
-    /// A conflict, if the lock was not to be had; a request error, if the key is too long, the table
-    /// has other types, or the bytes stored are no `V`.
-    pub fn get<K: Key + ?Sized, V: Value + ?Sized>(
+    /// Runs an operation; blocks the thread while it waits for a lock.
+    #[inline]
+    pub(super) fn run<P, T>(
         &mut self,
-        table: &Table<K, V>,
-        key: &K,
-    ) -> Result<Option<V::Owned>> {
-        self.get_locked(table, key, Lock::Shared)
+        operation: Operation<impl Prepare<P>, impl Attempt<P, T>>,
+    ) -> Result<T> {
+        let bound = &mut *self.attach()?;
+        let (prepared, mut attempt) = ((operation.prepare)(bound)?, operation.attempt);
+        bound.block_on(operation.wait, |bound| attempt(bound, &prepared))
     }
 
-    /// The value of `key`, which is probably to be written next: locked so that only one
-    /// transaction at a time reads it this way.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub fn get_for_update<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-    ) -> Result<Option<V::Owned>> {
-        self.get_locked(table, key, Lock::Update)
-    }
-
-    /// The value of `key`, locked as asked. With [`Lock::skip_locked`], a key that somebody has
-    /// locked counts as absent.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub fn get_locked<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-        lock: impl Into<LockOptions>,
-    ) -> Result<Option<V::Owned>> {
-        let decoded = self.get_bytes(table, key, lock.into(), V::decode)?;
-        Ok(decoded.transpose()?)
-    }
-
-    /// Gives the bytes of the value of `key` to `read`, without copying them, and returns what it
-    /// returns; `None` if the key is absent. Nothing else of the database should be waited for
-    /// inside.
+    /// Calls `read` with the bytes of the value of `key`, without copying them, and returns its
+    /// result; `None` if the key is absent. `read` should not wait for anything else of the
+    /// database.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -157,80 +123,82 @@ impl Transaction {
         key: &K,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        self.get_bytes(table, key, Lock::Shared.into(), read)
+        self.run(operation::get_with(table, key, Lock::Shared.into(), read))
     }
 
-    #[inline]
-    fn get_bytes<K: Key + ?Sized, V: Value + ?Sized, R>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-        lock: LockOptions,
-        read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>> {
-        let state = &mut *self.up()?;
-        let table = state.prepare_get(table, key)?;
-        let mut read = Some(read);
-        state.block_on(lock.wait, |state| state.get_step(table, lock, &mut read))
-    }
-
-    /// Lets `key` have `value`, whether or not it was there.
+    /// Returns the values of `keys`, in their order; `None` for each that is absent. Results and
+    /// locks are those of one [`get`](Self::get) after the other. But rows that lie apart in memory
+    /// are fetched side by side: most of the cost of a read, if the table does not fit the caches.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const STOCK: Table<u64, u32> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&STOCK, &1, &12)?;
+    /// tx.put(&STOCK, &3, &30)?;
+    /// assert_eq!(tx.get_many(&STOCK, &[3, 2, 1])?, [Some(30), None, Some(12)]);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// A conflict, if the lock was not to be had; a request error, if the key or the value is too
-    /// long or the table has other types; a storage error, if the log takes no more.
-    pub fn put<K: Key + ?Sized, V: Value + ?Sized>(
+    /// As for [`get`](Self::get). Keys that were locked before the error stay locked. If a key is
+    /// too long, none is locked.
+    pub fn get_many<'k, K: Key + ?Sized + 'k, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
-        key: &K,
-        value: &V,
+        keys: impl IntoIterator<Item = &'k K>,
+    ) -> Result<Vec<Option<V::Owned>>> {
+        self.get_many_locked(table, keys, Lock::Shared)
+    }
+
+    /// Returns the values of `keys`, locked with `lock`. With [`Lock::skip_locked`], a key that
+    /// another transaction has locked counts as absent.
+    ///
+    /// # Errors
+    /// As for [`get_many`](Self::get_many).
+    pub fn get_many_locked<'k, K: Key + ?Sized + 'k, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        keys: impl IntoIterator<Item = &'k K>,
+        lock: impl Into<LockOptions>,
+    ) -> Result<Vec<Option<V::Owned>>> {
+        let take = |values: &mut Vec<_>, _, bytes: Option<&[u8]>| {
+            values.push(bytes.map(V::decode).transpose());
+        };
+        let values = self.run(operation::get_many(table, keys, lock.into(), take))?;
+        Ok(values.into_iter().collect::<Result<_, Undecodable>>()?)
+    }
+
+    /// Calls `read` for each of `keys`, in order, with the index of the key in `keys`, from 0 on,
+    /// and the bytes of its value, or `None`. The bytes are not copied. `read` should not wait for
+    /// anything else of the database.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const PAGES: Table<u64, [u8]> = Table::new("pages");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&PAGES, &7, &[1, 2, 3])?;
+    /// let mut sizes = [0; 2];
+    /// tx.get_many_with(&PAGES, &[6, 7], |index, bytes| sizes[index] = bytes.map_or(0, <[u8]>::len))?;
+    /// assert_eq!(sizes, [0, 3]);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`get_many`](Self::get_many); then `read` was called for the keys before.
+    pub fn get_many_with<'k, K: Key + ?Sized + 'k, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        keys: impl IntoIterator<Item = &'k K>,
+        mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.write(table, key, Some(value), Write::Put).map(|_| ())
+        let take = |(): &mut (), index, bytes: Option<&[u8]>| read(index, bytes);
+        self.run(operation::get_many(table, keys, Lock::Shared.into(), take))
     }
 
-    /// Lets `key` have `value` if it is not there.
-    ///
-    /// # Errors
-    /// `key_exists` if it is there, else as for [`put`](Self::put).
-    pub fn insert<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-        value: &V,
-    ) -> Result<()> {
-        self.write(table, key, Some(value), Write::Insert)
-            .map(|_| ())
-    }
-
-    /// Removes `key`, and says whether it was there.
-    ///
-    /// # Errors
-    /// As for [`put`](Self::put).
-    pub fn delete<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-    ) -> Result<bool> {
-        self.write(table, key, None, Write::Delete)
-    }
-
-    #[inline]
-    fn write<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        key: &K,
-        value: Option<&V>,
-        write: Write,
-    ) -> Result<bool> {
-        let state = &mut *self.up()?;
-        let table = state.prepare_write(table, key, value)?;
-        let existed = state.block_on(LockWait::Default, |state| state.write_step(table, write))?;
-        state.after_write()?;
-        Ok(existed)
-    }
-
-    /// The keys of `table` that lie in `range`, in order, to be read in one of several ways: see
-    /// [`Range`].
+    /// Returns the keys of `table` in `range`, not read yet; [`Range`] has the ways to read them.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -252,11 +220,47 @@ impl Transaction {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> Range<'_, K, V> {
-        Range::new(self.up(), table, range)
+        Range(RangeScan::table(self.attach(), table, range))
     }
 
-    /// Sees to it that there is a table called `name`, for keys and values of types that only the
-    /// program's input names. It stays, whatever becomes of the transaction; empty, it does no harm.
+    /// Returns the rows whose keys in `index` lie in `range`, in the order of the index, not read
+    /// yet; [`IndexRange`] has the ways to read them.
+    ///
+    /// ```
+    /// use foxton::{Database, Index, Options, Table};
+    /// const USERS: Table<u64, u32> = Table::new("ages");
+    /// const BY_AGE: Index<u32, u64, u32> =
+    ///     Index::new("by_age", &USERS, |_, age, keys| keys.add(age));
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.create_index(&BY_AGE)?;
+    /// let mut tx = db.begin()?;
+    /// for (user, age) in [(1, 36), (2, 85), (3, 41), (4, 36)] {
+    ///     tx.put(&USERS, &user, &age)?;
+    /// }
+    /// // Age, user, and the row
+    /// assert_eq!(tx.range_by(&BY_AGE, ..40).collect()?, [(36, 1, 36), (36, 4, 36)]);
+    /// assert_eq!(tx.range_by(&BY_AGE, ..).reversed().first()?, Some((85, 2, 85)));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn range_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        index: &Index<I, K, V>,
+        range: impl RangeBounds<I>,
+    ) -> IndexRange<'_, I, K, V> {
+        IndexRange(RangeScan::index(self.attach(), index, range))
+    }
+
+    /// Returns all rows that have `key` in `index`, in the order of their own keys, not read yet.
+    pub fn all_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        index: &Index<I, K, V>,
+        key: &I,
+    ) -> IndexRange<'_, I, K, V> {
+        self.range_by(index, (Bound::Included(key), Bound::Included(key)))
+    }
+
+    /// Makes a table called `name`, unless there is one, for types that only the program's input
+    /// names. The table stays even if the transaction rolls back; an empty table does no harm.
     /// [`Encoded`](crate::types::codec::Encoded) reads and writes it.
     ///
     /// ```
@@ -271,171 +275,40 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// A request error if there is one with other types, the name is too long, or the database keeps a table
-    /// of this name for itself; a conflict, if one has ended the transaction; a storage error, if the log
-    /// takes no more.
+    /// A request error, if there is one with other types, the name is too long, or the database
+    /// reserves it. A conflict, if one has ended the transaction. A storage error, if the log has
+    /// failed.
     pub fn make_table(
         &mut self,
         name: &str,
         key_type: &TypeName,
         value_type: &TypeName,
     ) -> Result<()> {
-        let mut state = self.up()?;
-        state.check_active()?;
+        let mut bound = self.attach()?;
+        bound.check_active()?;
         if is_index_table(name) {
-            // With the right type of keys it would be made, with wrong values, and no index ever could be.
+            // With the right type of keys it would be made, with wrong values, and the database
+            // could never have an index.
             return Err(IndexError::ReservedTable.into());
         }
-        state.ctx.resolve(name, key_type, value_type).map(drop)
+        bound.ctx.resolve(name, key_type, value_type).map(drop)
     }
 
-    /// Locks all of `table`, until the transaction ends, and says whether it is locked: only with
-    /// [`LockWait::Skip`] it may not be.
-    ///
-    /// Reads and writes lock what they need by themselves. This is for who is about to touch most of a
-    /// table, and for who wants others to stay out.
-    ///
-    /// ```
-    /// # use foxton::{Database, LockWait, Options, Table, TableLock};
-    /// # const STOCK: Table<str, u32> = Table::new("stock");
-    /// # let db = Database::in_memory(Options::default())?;
-    /// let mut inventory = db.begin()?;
-    /// inventory.lock_table(&STOCK, TableLock::Shared, LockWait::Default)?;
-    /// let mut sale = db.begin()?;
-    /// let refused = sale.lock_table(&STOCK, TableLock::IntentExclusive, LockWait::Refuse);
-    /// assert_eq!(refused.unwrap_err().code(), "lock_busy");
-    /// assert!(!sale.lock_table(&STOCK, TableLock::IntentExclusive, LockWait::Skip)?);
-    /// # Ok::<(), foxton::Error>(())
-    /// ```
+    /// Commits: all changes happen, as durably as asked, and every lock is released.
     ///
     /// # Errors
-    /// A conflict, if the lock was not to be had; a request error, if the table has other types.
-    pub fn lock_table<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        lock: TableLock,
-        wait: LockWait,
-    ) -> Result<bool> {
-        let state = &mut *self.up()?;
-        let request = state.prepare_lock_table(table, lock, wait)?;
-        state.block_on(wait, |state| state.lock_step(request))
-    }
-
-    /// Locks `number`, which means something to the program alone, until the transaction ends, and says
-    /// whether it is locked: only with [`Lock::skip_locked`] it may not be.
-    ///
-    /// Such a lock protects nothing in the database. It is waited for as any other and takes part in
-    /// deadlocks, which are found and end somebody.
-    ///
-    /// ```
-    /// # use foxton::{Database, Lock, Options};
-    /// # let db = Database::in_memory(Options::default())?;
-    /// const NIGHTLY_REPORT: u64 = 1;
-    /// let [mut one, mut other] = [db.begin()?, db.begin()?];
-    /// one.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive)?;
-    /// assert!(!other.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive.skip_locked())?);
-    /// one.commit()?;
-    /// assert!(other.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive.skip_locked())?);
-    /// # Ok::<(), foxton::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A conflict, if the lock was not to be had.
-    pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
-        let request = explicit_lock::advisory(number, lock.into());
-        self.up()?
-            .block_on(request.wait, |state| state.lock_step(request))
-    }
-
-    /// This moment, to go back to with [`rollback_to`](Self::rollback_to).
-    ///
-    /// ```
-    /// # use foxton::{Database, Options, Table};
-    /// # const STOCK: Table<str, u32> = Table::new("stock");
-    /// # let db = Database::in_memory(Options::default())?;
-    /// let mut tx = db.begin()?;
-    /// tx.put(&STOCK, "apples", &12)?;
-    /// let before_pears = tx.savepoint()?;
-    /// tx.put(&STOCK, "pears", &3)?;
-    /// tx.rollback_to(&before_pears)?;
-    /// tx.commit()?;
-    /// assert_eq!(db.run(|tx| tx.range(&STOCK, ..).count())?, 1);
-    /// # Ok::<(), foxton::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A conflict, if one has ended the transaction.
-    pub fn savepoint(&mut self) -> Result<Savepoint> {
-        self.up()?.savepoint()
-    }
-
-    /// Undoes what was changed since `savepoint`, and gives no locks back. The savepoint can be gone back to
-    /// again; those taken after it are gone.
-    ///
-    /// # Errors
-    /// `no_such_savepoint`, if it is none of this transaction's or is gone; a conflict, if one has ended the
-    /// transaction; a storage error, if the log takes no more.
-    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.up()?.roll_back_to(savepoint)
-    }
-
-    /// Forgets `savepoint` and those taken after it. What was changed since stays. Nothing need be released:
-    /// it ends with the transaction.
-    ///
-    /// # Errors
-    /// `no_such_savepoint`, as for [`rollback_to`](Self::rollback_to); a conflict, if one has ended the
-    /// transaction.
-    pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.up()?.release_savepoint(savepoint)
-    }
-
-    /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and
-    /// reports of deadlocks say the name.
-    pub fn set_label(&mut self, label: impl Into<Label>) {
-        if let Ok(mut up) = self.up() {
-            up.ctx.owner.set_label(label);
-        }
-    }
-
-    /// Has `cancel_token` end this transaction, instead of the one it was given before. Given one that was
-    /// cancelled already, the transaction ends with the next thing that is asked of it.
-    pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
-        if let Ok(mut up) = self.up() {
-            up.txn.set_cancel_token(cancel_token);
-        }
-    }
-
-    /// What the commit of this transaction waits for, instead of what the database's options say.
-    pub fn set_durability(&mut self, durability: Durability) {
-        if let Ok(mut up) = self.up() {
-            up.txn.durability = durability;
-        }
-    }
-
-    /// How far this transaction is kept apart from others in what it reads from now on, instead of what
-    /// the database's options say. What was read before keeps its locks.
-    pub fn set_isolation(&mut self, isolation: Isolation) {
-        if let Ok(mut up) = self.up() {
-            up.txn.isolation = isolation;
-        }
-    }
-
-    /// Makes everything happen, as durably as asked, and gives every lock back.
-    ///
-    /// # Errors
-    /// A conflict, if one had ended the transaction; a storage error, if the log has failed. In that
-    /// case the changes may or may not be there when the database is opened again.
+    /// A conflict, if one had ended the transaction. A storage error, if the log has failed; then
+    /// the changes may or may not be there when the database is opened again.
     pub fn commit(self) -> Result<()> {
-        let mut state = self.handle.into_bound()?;
-        let committed = state.commit();
-        BoundTxn::recycle(state);
-        committed
+        self.end(BoundTxn::commit)
     }
 
-    /// As [`commit`](Self::commit), and says where the transaction stands in the order of all commits:
-    /// where its record ends in the log, in bytes. No two transactions that changed something have the
-    /// same place. One that only read has the place where the log ended, and comes after who has it, too.
-    /// One after the other in this order, all transactions do and see the same.
+    /// As [`commit`](Self::commit), and returns the position of the transaction in the order of all
+    /// commits: the end of its record in the log, in bytes.
+    ///
+    /// No two transactions that changed anything have the same position. A transaction that only
+    /// read gets the end of the log, and comes after the transaction whose record ends there. Run
+    /// one after the other in this order, all transactions do and read the same.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -454,14 +327,14 @@ impl Transaction {
     /// # Errors
     /// As for [`commit`](Self::commit).
     pub fn commit_at(self) -> Result<Lsn> {
-        let mut state = self.handle.into_bound()?;
-        let committed = state.commit_at();
-        BoundTxn::recycle(state);
-        committed
+        self.end(BoundTxn::commit_at)
     }
 
-    /// Undoes everything and gives every lock back. Dropping the transaction does the same.
-    pub fn rollback(self) {
-        drop(self);
+    #[inline(always)]
+    fn end<T>(self, commit: impl FnOnce(&mut BoundTxn) -> Result<T>) -> Result<T> {
+        let mut bound = self.handle.into_bound()?;
+        let committed = commit(&mut bound);
+        BoundTxn::recycle(bound);
+        committed
     }
 }

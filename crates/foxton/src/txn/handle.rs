@@ -168,7 +168,7 @@ impl Detachable {
 
 const DETACHABLE: &str = "a handle without the box has its idle slot";
 /// Why an operation that was prepared has the box.
-pub(crate) const ATTACHED: &str = "attached, since it was prepared";
+const ATTACHED: &str = "attached, since it was prepared";
 
 impl Drop for TxnHandle {
     #[inline(always)]
@@ -211,23 +211,6 @@ impl DerefMut for TxnGuard<'_> {
         match self {
             TxnGuard::Kept(bound) => bound,
             TxnGuard::Attached(taken) => taken.0.attached.as_deref_mut().expect(ATTACHED),
-        }
-    }
-}
-
-impl<'h> TxnGuard<'h> {
-    /// Prepares an operation that is described now and executed later.
-    #[inline(always)]
-    pub(crate) fn prepared<T>(
-        guard: Result<TxnGuard<'h>>,
-        prepare: impl FnOnce(&mut BoundTxn) -> Result<T>,
-    ) -> (Option<TxnGuard<'h>>, Result<T>) {
-        match guard {
-            Ok(mut guard) => {
-                let prepared = prepare(&mut guard);
-                (Some(guard), prepared)
-            }
-            Err(error) => (None, Err(error)),
         }
     }
 }

@@ -55,12 +55,12 @@ impl BoundTxn {
         loop {
             match attempt(bound) {
                 Ok(AttemptResult::Done(content)) => return Ok(content),
-                Ok(AttemptResult::Wait) => {
-                    let granted = bound.yield_once(wait).await;
-                    granted.map_err(|error| bound.failed(error))?;
-                }
+                Ok(AttemptResult::Wait) => {}
                 Err(error) => return Err(bound.failed(error)),
             }
+            // Not in the match, whose result would have to be `Send`.
+            let granted = bound.yield_once(wait).await;
+            granted.map_err(|error| bound.failed(error))?;
         }
     }
 
