@@ -8,10 +8,10 @@ use std::fmt;
 
 /// How many places each ratchet allows.
 const LIMITS: Limits = Limits {
-    duplicates: 15,
-    wide_lines: 702,
-    long_sentences: 73,
-    riddles: 425,
+    duplicates: 7,
+    wide_lines: 0,
+    long_sentences: 0,
+    riddles: 0,
 };
 
 /// Bytes that a document may have.
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(counts, [0, 2, 2, 1]);
         let found = &measure(&tree)[3].places[0];
         assert_eq!(found, "crates/log/src/lib.rs:1: What a thing is here.");
-        assert!(hold(&tree).is_empty());
+        assert_eq!(hold(&tree).len(), 3);
     }
 
     #[test]

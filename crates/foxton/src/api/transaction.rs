@@ -110,8 +110,8 @@ impl Transaction {
     /// # let db = Database::in_memory(Options::default())?;
     /// # let mut tx = db.begin()?;
     /// tx.put(&PAGES, &7, &[1, 2, 3])?;
-    /// let sum = tx.get_with(&PAGES, &7, |bytes| bytes.iter().map(|&b| u64::from(b)).sum::<u64>())?;
-    /// assert_eq!(sum, Some(6));
+    /// let length = tx.get_with(&PAGES, &7, |bytes| bytes.len())?;
+    /// assert_eq!(length, Some(3));
     /// # Ok::<(), foxton::Error>(())
     /// ```
     ///
@@ -181,7 +181,9 @@ impl Transaction {
     /// # let mut tx = db.begin()?;
     /// tx.put(&PAGES, &7, &[1, 2, 3])?;
     /// let mut sizes = [0; 2];
-    /// tx.get_many_with(&PAGES, &[6, 7], |index, bytes| sizes[index] = bytes.map_or(0, <[u8]>::len))?;
+    /// tx.get_many_with(&PAGES, &[6, 7], |index, bytes| {
+    ///     sizes[index] = bytes.map_or(0, <[u8]>::len);
+    /// })?;
     /// assert_eq!(sizes, [0, 3]);
     /// # Ok::<(), foxton::Error>(())
     /// ```

@@ -157,7 +157,7 @@ pub struct Options {
     pub dump_waits_every: Duration,
     /// Destination of dumps of waits. Default [`DumpTo::Stderr`].
     pub dump_waits_to: DumpTo,
-    /// What is to be done wrong, to see whether it is found. Default `None`.
+    /// Fault that the engine makes on purpose, for tests of the checkers. Default `None`.
     #[cfg(feature = "planted")]
     pub planted: Option<crate::testing::injected_fault::Fault>,
 }
@@ -219,7 +219,7 @@ impl Options {
         }
     }
 
-    /// What is to be done wrong; nothing, but in tests of tests.
+    /// Returns the fault to make on purpose; none, except in tests of the checkers.
     #[inline(always)]
     pub(crate) fn planted(&self) -> Planted {
         #[cfg(feature = "planted")]

@@ -1,6 +1,6 @@
 //! Faults on purpose, to see whether those who look for faults find them.
 //!
-//! With the feature `planted`, `Options::planted` has the engine do one thing wrong, for one database.
+//! With the feature `planted`, `Options::planted` makes one database misbehave in one way.
 //! Without it there is no such option, what carries the choice is empty, and each question whether
 //! something is to be done wrong is answered when it is compiled: no.
 //!
@@ -12,7 +12,7 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::Lock;
 
-/// What is done wrong.
+/// The fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
     not(feature = "planted"),
@@ -40,11 +40,11 @@ pub enum Fault {
     NameMissUnlocked,
     /// The entry that a row is no longer to be found by is not locked.
     OldEntryUnlocked,
-    /// Who goes back to a savepoint leaves the entries of indexes as they are.
+    /// A rollback to a savepoint leaves index entries as they are.
     EntryKept,
-    /// Whoever has read a key writes it without waiting for others who have.
+    /// A reader of a key writes it without waiting for other readers.
     UpgradeUnasked,
-    /// A cell of the table of compatibility is wrong: who writes a key and who reads it go together.
+    /// A cell of the compatibility table is wrong: readers and writers of a key do not conflict.
     WrongCell,
     /// An insert does not ask for the gap it comes into.
     IntentionIgnored,
@@ -64,7 +64,7 @@ pub enum Fault {
     UnlockBeforeLog,
     /// One waiter of 64 is not told that it has its lock.
     WakeUpLost,
-    /// What is lent to somebody who sleeps (`direct`) goes to who asks for it also after it was seen.
+    /// A revocable grant to a sleeping waiter (`direct`) goes to a barger even after it was seen.
     LentTwice,
 }
 
@@ -128,7 +128,7 @@ impl Planted {
         }
     }
 
-    /// What a read holds that should hold `right`.
+    /// Returns how long a read holds its locks, instead of `right`.
     #[inline(always)]
     pub(crate) fn hold(self, right: LockDuration, lock: Lock) -> LockDuration {
         if self.is(Fault::GapsUnlocked) && right == LockDuration::Range {
@@ -148,7 +148,7 @@ impl Planted {
     #[inline(always)]
     pub(crate) fn spares(self, mode: Mode, held: impl FnOnce() -> Option<Mode>) -> bool {
         if self.is(Fault::LookedOnce) {
-            // What is between the look and the lock would otherwise take a few instructions.
+            // Between the check and the lock there are only a few instructions otherwise.
             std::thread::yield_now();
         }
         let gap = |part| mode == Mode::key(KeyPart::None, part);

@@ -18,7 +18,7 @@ use crate::types::lock_options::{Lock, LockOptions, LockWait};
 /// | circular information flow (G1c) | no | no | no | yes |
 /// | a transaction that was seen and vanishes again (OTV) | no | no | no | yes |
 /// | another value at a second read, a lost update (P4, G-single) | no | no | yes | yes |
-/// | two transactions that read each other's old values (write skew, G2-item) | no | no | yes | yes |
+/// | two that read each other's old values (write skew, G2-item) | no | no | yes | yes |
 /// | a key that was missing at the first read (phantoms: PMP, G2) | no | yes | yes | yes |
 ///
 /// | a plain read | `Serializable` | `RepeatableRead` | `ReadCommitted` | `ReadUncommitted` |

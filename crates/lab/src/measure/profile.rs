@@ -233,7 +233,7 @@ enum Clue {
 }
 
 /// Sources of the parts, the narrower path first.
-const PLACES: [(&str, Clue); 23] = [
+const PLACES: [(&str, Clue); 21] = [
     ("crates/sync/src/latch/version", Clue::Validates),
     ("crates/sync/src/latch", Clue::Of(Part::Latch)),
     ("crates/sync/src/backoff", Clue::Waits),
@@ -257,11 +257,6 @@ const PLACES: [(&str, Clue); 23] = [
         Clue::Of(Part::Tables),
     ),
     ("crates/foxton/src/api/range", Clue::Of(Part::Tables)),
-    ("crates/foxton/src/api/index_range", Clue::Of(Part::Tables)),
-    (
-        "crates/foxton/src/api/async_index_range",
-        Clue::Of(Part::Tables),
-    ),
     ("crates/foxton/src/admin/indexes", Clue::Of(Part::Tables)),
     ("crates/foxton/", Clue::Of(Part::Transaction)),
     ("crates/lab/", Clue::Of(Part::Client)),
