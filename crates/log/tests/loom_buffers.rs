@@ -110,7 +110,7 @@ fn b3_an_insert_without_space_leaves_no_trace() {
             let mut expected = vec![1, 2];
             expected.extend(other.map(|_| 3));
             assert_eq!(marks, expected);
-            assert!(stream.insert(&worker, 4).is_some(), "there is room again");
+            assert!(stream.insert(&worker, 4).is_some(), "there is space again");
             assert_eq!(out.take(), [4]);
         });
     }

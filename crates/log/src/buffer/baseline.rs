@@ -5,17 +5,17 @@
 //!
 //! # State
 //!
-//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options,
+//! An [allocator](super::latched_allocator) behind a latch of the kind in the options,
 //! and a ring whose records are completed in turn.
 //!
 //! # Invariants
 //!
 //! * I1  The holder of the latch completes its record before it releases the latch. So it is its
-//!   turn already, and it never waits, except behind a gap that is not written yet.
+//!   turn already, and it never waits, except behind a bypass that is not written yet.
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders inserters, the ring (O1, O3) orders inserters and taker.
+//! None of its own: the latch orders inserters, the ring (O1, O3) orders inserters and drainer.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::{Bypass, RingAllocator};
@@ -36,9 +36,9 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    pub(super) fn new(kind: Kind, front: RingAllocator) -> Self {
+    pub(super) fn new(kind: Kind, allocator: RingAllocator) -> Self {
         Baseline {
-            allocator: LatchedAllocator::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, allocator),
         }
     }
 }
@@ -50,16 +50,16 @@ impl InsertStrategy for Baseline {
         writer: &RecordWriter,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
-        self.allocator.with(worker, |allocator| {
-            match allocator.allocate(&writer.ring, record.framed, 1) {
-                Ok(place) => writer.fill(worker, place, record),
-                Err(placed) => placed,
+        self.allocator.with(worker, |state| {
+            match state.allocate(&writer.ring, record.framed, 1) {
+                Ok(reservation) => writer.fill(worker, reservation, record),
+                Err(outcome) => outcome,
             }
         })
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
-        self.allocator.reserve(worker, length)
+    fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+        self.allocator.bypass(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {

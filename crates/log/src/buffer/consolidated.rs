@@ -6,7 +6,7 @@
 //!
 //! # State
 //!
-//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options;
+//! An [allocator](super::latched_allocator) behind a latch of the kind in the options;
 //! the [`Groups`](foxton_sync::consolidation::Groups); a ring with delegated completion, because
 //! members of a group finish in any order.
 //!
@@ -18,7 +18,7 @@
 //! # Orderings
 //!
 //! None of its own. The latch orders allocations, the group (O1) orders members behind the first
-//! one, the ring (O1, O2) orders inserters and taker.
+//! one, the ring (O1, O2) orders inserters and drainer.
 
 use foxton_sync::consolidation::{GroupShare, Groups, RefusalReason};
 use foxton_sync::latch::Kind;
@@ -27,7 +27,7 @@ use foxton_sync::shim::Arc;
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::latched_allocator::{Allocator, LatchedAllocator};
+use super::latched_allocator::{AllocatorState, LatchedAllocator};
 use super::{InsertOutcome, InsertStrategy, PendingRecord, RecordWriter};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
@@ -57,9 +57,9 @@ pub(super) struct Consolidated {
 }
 
 impl Consolidated {
-    pub(super) fn new(kind: Kind, front: RingAllocator, ring: Arc<Ring>) -> Self {
+    pub(super) fn new(kind: Kind, allocator: RingAllocator, ring: Arc<Ring>) -> Self {
         Consolidated {
-            allocator: LatchedAllocator::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, allocator),
             groups: Groups::new(ring, SLOTS),
         }
     }
@@ -68,30 +68,30 @@ impl Consolidated {
     fn lead(
         &self,
         worker: &Worker,
-        allocator: &mut Allocator,
-        seat: &mut GroupShare<'_>,
+        state: &mut AllocatorState,
+        share: &mut GroupShare<'_>,
         writer: &RecordWriter,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
-        let duty = seat.close().expect("only the first closes a group");
-        match allocator.allocate(&writer.ring, duty.length(), duty.shares()) {
-            Ok(place) => duty.publish(Ok(place)),
-            Err(placed) => {
-                duty.publish(Err(reason(&placed)));
+        let group = share.close().expect("only the first closes a group");
+        match state.allocate(&writer.ring, group.length(), group.shares()) {
+            Ok(reservation) => group.publish(Ok(reservation)),
+            Err(outcome) => {
+                group.publish(Err(reason(&outcome)));
                 // The first member knows more than a number.
-                let _ = seat.take_part();
-                return placed;
+                let _ = share.take_part();
+                return outcome;
             }
         }
-        let placed = copy(worker, seat, writer, record);
-        seat.wait_for_others();
-        placed
+        let outcome = copy(worker, share, writer, record);
+        share.wait_for_others();
+        outcome
     }
 }
 
 /// Returns the reason that the members of a group get.
-fn reason(placed: &InsertOutcome) -> RefusalReason {
-    match placed {
+fn reason(outcome: &InsertOutcome) -> RefusalReason {
+    match outcome {
         InsertOutcome::Refused(_) => REFUSED,
         _ => FULL,
     }
@@ -101,12 +101,12 @@ fn reason(placed: &InsertOutcome) -> RefusalReason {
 /// tries again alone and then gets the error; so does one whose group was deserted.
 fn copy(
     worker: &Worker,
-    seat: &mut GroupShare<'_>,
+    share: &mut GroupShare<'_>,
     writer: &RecordWriter,
     record: &PendingRecord<'_>,
 ) -> InsertOutcome {
-    match seat.take_part() {
-        Ok(place) => writer.fill(worker, place, record),
+    match share.take_part() {
+        Ok(reservation) => writer.fill(worker, reservation, record),
         Err(_) => InsertOutcome::Full,
     }
 }
@@ -119,29 +119,29 @@ impl InsertStrategy for Consolidated {
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         let alone =
-            |allocator: &mut Allocator| match allocator.allocate(&writer.ring, record.framed, 1) {
-                Ok(place) => writer.fill(worker, place, record),
-                Err(placed) => placed,
+            |state: &mut AllocatorState| match state.allocate(&writer.ring, record.framed, 1) {
+                Ok(reservation) => writer.fill(worker, reservation, record),
+                Err(outcome) => outcome,
             };
-        if let Some(placed) = self.allocator.try_with(worker, alone) {
-            return placed;
+        if let Some(outcome) = self.allocator.try_with(worker, alone) {
+            return outcome;
         }
         worker.record_contention();
         worker.account().passed(&GROUP);
-        let Some(mut seat) = self.groups.join(0, record.framed) else {
+        let Some(mut share) = self.groups.join(0, record.framed) else {
             return self.allocator.with(worker, alone);
         };
-        if seat.is_first() {
-            self.allocator.with(worker, |allocator| {
-                self.lead(worker, allocator, &mut seat, writer, record)
+        if share.is_first() {
+            self.allocator.with(worker, |state| {
+                self.lead(worker, state, &mut share, writer, record)
             })
         } else {
-            copy(worker, &mut seat, writer, record)
+            copy(worker, &mut share, writer, record)
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
-        self.allocator.reserve(worker, length)
+    fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+        self.allocator.bypass(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {

@@ -63,39 +63,39 @@ pub(super) enum Advice {
 impl TurnTaking {
     /// True if this worker need not wait for a turn.
     #[inline]
-    pub(super) fn is_free(&self, worker: &Worker, front: &SharedAllocator) -> bool {
+    pub(super) fn is_free(&self, worker: &Worker, allocator: &SharedAllocator) -> bool {
         // Relaxed, here and below: a hint (I1).
-        !self.in_turns.load(Relaxed) || front.turn() == worker.id()
+        !self.in_turns.load(Relaxed) || allocator.turn() == worker.id()
     }
 
     /// Waits for a turn, where that is best. For a worker whose turn it is not, or that failed to
     /// allocate; `length` is the size of its record in bytes.
-    pub(super) fn wait(&self, worker: &Worker, front: &SharedAllocator, length: u64) -> Advice {
+    pub(super) fn wait(&self, worker: &Worker, allocator: &SharedAllocator, length: u64) -> Advice {
         // For the model checker, groups are worth more than what depends on time and chance (I1).
         if cfg!(loom) {
             return Advice::Group;
         }
         if worker.random().is_multiple_of(SAMPLING) {
-            let in_turns = is_busy_and_far(front);
+            let in_turns = is_busy_and_far(allocator);
             if in_turns {
-                front.take_turn(worker.id());
+                allocator.take_turn(worker.id());
             }
             self.set(in_turns);
             return Advice::Alone;
         }
-        if self.is_free(worker, front) {
+        if self.is_free(worker, allocator) {
             return Advice::Alone;
         }
-        let (turn, next) = (front.turn(), front.next());
+        let (turn, next) = (allocator.turn(), allocator.next());
         pause(TURN);
-        if front.next() - next < BUSY_RECORDS * length {
+        if allocator.next() - next < BUSY_RECORDS * length {
             self.set(false); // I2
             return Advice::Alone;
         }
-        if front.turn() != turn {
+        if allocator.turn() != turn {
             return Advice::Group;
         }
-        front.take_turn(worker.id());
+        allocator.take_turn(worker.id());
         Advice::Alone
     }
 
@@ -109,12 +109,12 @@ impl TurnTaking {
 
 /// True if another thread inserts all the time and its lines travel far. The shortest read counts,
 /// because the others may have been interrupted.
-fn is_busy_and_far(front: &SharedAllocator) -> bool {
-    let (mut last, mut moved, mut least) = (front.next(), 0, Duration::MAX);
+fn is_busy_and_far(allocator: &SharedAllocator) -> bool {
+    let (mut last, mut moved, mut least) = (allocator.next(), 0, Duration::MAX);
     for look in 1..=LOOKS {
         spin();
         let begun = Instant::now();
-        let next = front.next();
+        let next = allocator.next();
         let took = begun.elapsed();
         if next != last {
             moved += 1;
@@ -153,21 +153,21 @@ mod tests {
     const ANOTHER: u32 = 1000;
 
     fn in_turns() -> (Worker, SharedAllocator, TurnTaking) {
-        let (_, front, _) = Ring::new(1024, 0, Completion::Delegated);
-        let (worker, front) = (Workers::new().worker(), SharedAllocator::from(front));
-        front.take_turn(ANOTHER);
+        let (_, allocator, _) = Ring::new(1024, 0, Completion::Delegated);
+        let (worker, allocator) = (Workers::new().worker(), SharedAllocator::from(allocator));
+        allocator.take_turn(ANOTHER);
         let turn_taking = TurnTaking::default();
         turn_taking.set(true);
-        (worker, front, turn_taking)
+        (worker, allocator, turn_taking)
     }
 
     #[test]
     fn a_thread_waits_once_for_a_turn_in_which_nothing_is_inserted() {
-        let (worker, front, turn_taking) = in_turns();
-        assert!(!turn_taking.is_free(&worker, &front));
-        assert_eq!(turn_taking.wait(&worker, &front, LENGTH), Advice::Alone);
+        let (worker, allocator, turn_taking) = in_turns();
+        assert!(!turn_taking.is_free(&worker, &allocator));
+        assert_eq!(turn_taking.wait(&worker, &allocator, LENGTH), Advice::Alone);
         assert!(
-            turn_taking.is_free(&worker, &front),
+            turn_taking.is_free(&worker, &allocator),
             "allocator are over (I2)"
         );
     }
@@ -175,28 +175,28 @@ mod tests {
     /// Either thread may be descheduled at any time, so this is repeated until neither is.
     #[test]
     fn a_thread_that_waits_for_an_inserting_one_has_the_next_turn() {
-        let (worker, front, turn_taking) = in_turns();
-        let (front, stop) = (Arc::new(front), Arc::new(AtomicBool::new(false)));
+        let (worker, allocator, turn_taking) = in_turns();
+        let (allocator, stop) = (Arc::new(allocator), Arc::new(AtomicBool::new(false)));
         let inserting = {
-            let (front, stop) = (front.clone(), stop.clone());
+            let (allocator, stop) = (allocator.clone(), stop.clone());
             std::thread::spawn(move || {
                 while !stop.load(Relaxed) {
-                    let _ = front.skip(LENGTH);
+                    let _ = allocator.skip(LENGTH);
                 }
             })
         };
-        while front.turn() != worker.id() {
+        while allocator.turn() != worker.id() {
             turn_taking.set(true);
-            assert_eq!(turn_taking.wait(&worker, &front, LENGTH), Advice::Alone);
+            assert_eq!(turn_taking.wait(&worker, &allocator, LENGTH), Advice::Alone);
         }
         stop.store(true, Relaxed);
         inserting.join().expect("inserting does not panic");
-        assert!(turn_taking.is_free(&worker, &front));
+        assert!(turn_taking.is_free(&worker, &allocator));
     }
 
     #[test]
     fn a_thread_that_inserts_nothing_is_not_far_away() {
-        let (_, front, _) = in_turns();
-        assert!(!is_busy_and_far(&front));
+        let (_, allocator, _) = in_turns();
+        assert!(!is_busy_and_far(&allocator));
     }
 }

@@ -7,12 +7,12 @@
 //!
 //! # State
 //!
-//! An [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options,
+//! An [allocator](super::latched_allocator) behind a latch of the kind in the options,
 //! and a ring.
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders allocations, the ring (O1 to O3) orders inserters and taker.
+//! None of its own: the latch orders allocations, the ring (O1 to O3) orders inserters and drainer.
 //!
 //! # Differences from the document
 //!
@@ -43,9 +43,9 @@ pub(super) struct Decoupled {
 }
 
 impl Decoupled {
-    pub(super) fn new(kind: Kind, front: RingAllocator) -> Self {
+    pub(super) fn new(kind: Kind, allocator: RingAllocator) -> Self {
         Decoupled {
-            allocator: LatchedAllocator::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, allocator),
         }
     }
 }
@@ -57,17 +57,17 @@ impl InsertStrategy for Decoupled {
         writer: &RecordWriter,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
-        let place = self.allocator.with(worker, |allocator| {
-            allocator.allocate(&writer.ring, record.framed, 1)
+        let reservation = self.allocator.with(worker, |state| {
+            state.allocate(&writer.ring, record.framed, 1)
         });
-        match place {
-            Ok(place) => writer.fill(worker, place, record),
-            Err(placed) => placed,
+        match reservation {
+            Ok(reservation) => writer.fill(worker, reservation, record),
+            Err(outcome) => outcome,
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
-        self.allocator.reserve(worker, length)
+    fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+        self.allocator.bypass(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {

@@ -18,13 +18,13 @@
 //! * I1  `group_allocating` affects nothing but how large groups become.
 //! * I2  A group is closed by its first member or, if that takes too long, by any other member.
 //!   Between closing and publishing there is one exchange, and nothing to wait for.
-//! * I3  The refusal is stored before the front is closed, so a thread that finds the front closed
-//!   finds the refusal.
+//! * I3  The refusal is stored before the allocator is closed, so a thread that finds the allocator
+//!   closed finds the refusal.
 //!
 //! # Orderings
 //!
 //! None of its own. The word gives out numbers, the group (O1) orders members behind the member
-//! that allocated, the ring (O1 to O3) orders inserters and taker, a mutex orders the refusal.
+//! that allocated, the ring (O1 to O3) orders inserters and drainer, a mutex orders the refusal.
 //!
 //! # Differences from the document
 //!
@@ -65,7 +65,7 @@ const SLOTS: usize = 8;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Hybrid {
-    front: SharedAllocator,
+    allocator: SharedAllocator,
     groups: Groups,
     group_allocating: CachePadded<AtomicBool>,
     turn_taking: TurnTaking,
@@ -74,9 +74,9 @@ pub(super) struct Hybrid {
 }
 
 impl Hybrid {
-    pub(super) fn new(front: RingAllocator, ring: Arc<Ring>) -> Self {
+    pub(super) fn new(allocator: RingAllocator, ring: Arc<Ring>) -> Self {
         Hybrid {
-            front: front.into(),
+            allocator: allocator.into(),
             groups: Groups::new(ring, SLOTS),
             group_allocating: CachePadded::new(AtomicBool::new(false)),
             turn_taking: TurnTaking::default(),
@@ -93,13 +93,13 @@ impl Hybrid {
         worker: &Worker,
         length: u64,
     ) -> Result<Reservation<'_>, AllocationRefused> {
-        let place = match self.turn_taking.wait(worker, &self.front, length) {
-            Advice::Alone => self.front.reserve(length, ATTEMPTS),
+        let reservation = match self.turn_taking.wait(worker, &self.allocator, length) {
+            Advice::Alone => self.allocator.reserve(length, ATTEMPTS),
             Advice::Group => Err(AllocationRefused::Contended),
         };
-        match place {
+        match reservation {
             Err(AllocationRefused::Contended) => self.allocate_in_group(worker, length),
-            place => place,
+            reservation => reservation,
         }
     }
 
@@ -108,11 +108,11 @@ impl Hybrid {
         &self,
         worker: &Worker,
         writer: &RecordWriter,
-        place: Reservation<'_>,
+        reservation: Reservation<'_>,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         self.records.add(worker, 0, 1);
-        writer.fill(worker, place, record)
+        writer.fill(worker, reservation, record)
     }
 
     fn allocate_in_group(
@@ -123,33 +123,33 @@ impl Hybrid {
         worker.record_contention();
         worker.account().passed(&GROUP);
         let from = worker.id() as usize;
-        let Some(seat) = self.groups.join(from, length) else {
-            return self.front.reserve(length, u32::MAX);
+        let Some(share) = self.groups.join(from, length) else {
+            return self.allocator.reserve(length, u32::MAX);
         };
-        self.allocate_for_group(&seat);
-        seat.wait().map_err(|reason| match reason {
+        self.allocate_for_group(&share);
+        share.wait().map_err(|reason| match reason {
             REFUSED => AllocationRefused::Closed,
             _ => AllocationRefused::Full,
         })
     }
 
     /// Ensures that some member allocates for the group.
-    fn allocate_for_group(&self, seat: &GroupShare<'_>) {
+    fn allocate_for_group(&self, share: &GroupShare<'_>) {
         let mut backoff = Backoff::new();
         // Relaxed: a hint (I1).
-        let waits = || match seat.is_first() {
+        let waits = || match share.is_first() {
             true => self.group_allocating.load(Relaxed),
-            false => !seat.is_settled(),
+            false => !share.is_settled(),
         };
         while waits() && !backoff.is_yielding() {
             backoff.snooze();
         }
-        let Some(duty) = seat.close() else {
+        let Some(group) = share.close() else {
             return; // I2: another member does.
         };
         self.group_allocating.store(true, Relaxed); // Relaxed: a hint (I1).
-        let outcome = self.front.reserve(duty.length(), u32::MAX);
-        duty.publish(outcome.map_err(|denied| match denied {
+        let outcome = self.allocator.reserve(group.length(), u32::MAX);
+        group.publish(outcome.map_err(|denied| match denied {
             AllocationRefused::Closed => REFUSED,
             _ => FULL,
         }));
@@ -158,7 +158,7 @@ impl Hybrid {
 
     fn refused(&self) -> LogError {
         let refusal = lock(&self.refusal).clone();
-        refusal.expect("the refusal is kept before the front is closed (I3)")
+        refusal.expect("the refusal is kept before the allocator is closed (I3)")
     }
 }
 
@@ -172,31 +172,31 @@ impl InsertStrategy for Hybrid {
         worker.account().passed(&SITE);
         // The common path by itself: a result that both paths store in one variable is copied three
         // times.
-        if self.turn_taking.is_free(worker, &self.front)
-            && let Ok(place) = self.front.reserve(record.framed, 1)
+        if self.turn_taking.is_free(worker, &self.allocator)
+            && let Ok(reservation) = self.allocator.reserve(record.framed, 1)
         {
-            return self.fill(worker, writer, place, record);
+            return self.fill(worker, writer, reservation, record);
         }
         match self.allocate_contended(worker, record.framed) {
-            Ok(place) => self.fill(worker, writer, place, record),
+            Ok(reservation) => self.fill(worker, writer, reservation, record),
             Err(AllocationRefused::Closed) => InsertOutcome::Refused(self.refused()),
             Err(_) => InsertOutcome::Full,
         }
     }
 
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+    fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
         worker.account().passed(&SITE);
-        let gap = self.front.skip(length).ok_or_else(|| self.refused())?;
+        let bypass = self.allocator.skip(length).ok_or_else(|| self.refused())?;
         self.records.add(worker, 0, 1);
-        Ok(gap)
+        Ok(bypass)
     }
 
     fn refuse(&self, _worker: &Worker, error: LogError) {
         keep_first_failure(&mut lock(&self.refusal), error);
-        self.front.close();
+        self.allocator.close();
     }
 
     fn end(&self, _worker: &Worker) -> (Lsn, u64) {
-        (Lsn::new(self.front.next()), self.records.sum(0))
+        (Lsn::new(self.allocator.next()), self.records.sum(0))
     }
 }

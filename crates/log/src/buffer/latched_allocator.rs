@@ -1,4 +1,5 @@
-//! Latched allocator: the front of the ring behind one latch, for the buffers that have a latch.
+//! Latched allocator: the allocator of the ring behind one latch, for the buffers that have a
+//! latch.
 //!
 //! # Invariants
 //!
@@ -16,13 +17,13 @@ use crate::format::lsn::Lsn;
 
 /// State behind the latch.
 #[derive(Debug)]
-pub(super) struct Allocator {
-    front: RingAllocator,
+pub(super) struct AllocatorState {
+    allocator: RingAllocator,
     records: u64,
     refusal: Option<LogError>,
 }
 
-impl Allocator {
+impl AllocatorState {
     /// Allocates `records` records of `length` bytes together, or returns why not.
     #[inline]
     pub(super) fn allocate<'r>(
@@ -34,31 +35,35 @@ impl Allocator {
         if let Some(refusal) = &self.refusal {
             return Err(InsertOutcome::Refused(refusal.clone()));
         }
-        let place = self
-            .front
+        let reservation = self
+            .allocator
             .reserve(ring, length)
             .ok_or(InsertOutcome::Full)?;
         self.records += records;
-        Ok(place)
+        Ok(reservation)
     }
 }
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct LatchedAllocator(Latched<Allocator>);
+pub(super) struct LatchedAllocator(Latched<AllocatorState>);
 
 impl LatchedAllocator {
-    pub(super) fn new(kind: Kind, site: &'static Site, front: RingAllocator) -> Self {
-        let turn = Allocator {
-            front,
+    pub(super) fn new(kind: Kind, site: &'static Site, allocator: RingAllocator) -> Self {
+        let state = AllocatorState {
+            allocator,
             records: 0,
             refusal: None,
         };
-        LatchedAllocator(Latched::new(kind, site, turn))
+        LatchedAllocator(Latched::new(kind, site, state))
     }
 
     #[inline]
-    pub(super) fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut Allocator) -> R) -> R {
+    pub(super) fn with<R>(
+        &self,
+        worker: &Worker,
+        body: impl FnOnce(&mut AllocatorState) -> R,
+    ) -> R {
         self.0.with(worker, body)
     }
 
@@ -66,30 +71,30 @@ impl LatchedAllocator {
     pub(super) fn try_with<R>(
         &self,
         worker: &Worker,
-        body: impl FnOnce(&mut Allocator) -> R,
+        body: impl FnOnce(&mut AllocatorState) -> R,
     ) -> Option<R> {
         self.0.try_with(worker, body)
     }
 
-    pub(super) fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
-        self.0.with(worker, |allocator| {
-            if let Some(refusal) = &allocator.refusal {
+    pub(super) fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+        self.0.with(worker, |state| {
+            if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
-            allocator.records += 1;
-            Ok(allocator.front.skip(length))
+            state.records += 1;
+            Ok(state.allocator.skip(length))
         })
     }
 
     pub(super) fn refuse(&self, worker: &Worker, error: LogError) {
-        self.0.with(worker, |allocator| {
-            keep_first_failure(&mut allocator.refusal, error)
+        self.0.with(worker, |state| {
+            keep_first_failure(&mut state.refusal, error)
         });
     }
 
     pub(super) fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.0.with(worker, |allocator| {
-            (Lsn::new(allocator.front.next()), allocator.records)
+        self.0.with(worker, |state| {
+            (Lsn::new(state.allocator.next()), state.records)
         })
     }
 }

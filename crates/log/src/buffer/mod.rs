@@ -23,7 +23,7 @@
 //! * B3  An insert that finds no space, or is refused, leaves no trace.
 //! * B4  Once `refuse` has returned, every insert that begins is refused. Inserts that allocated
 //!   before complete.
-//! * B5  A gap delays no insert for longer than the records before it take to complete.
+//! * B5  A bypass delays no insert for longer than the records before it take to complete.
 //!
 //! `tests/buffers.rs` has a test for each clause and runs it on every buffer;
 //! `tests/loom_buffers.rs` explores B1 to B4 in every order of two threads.
@@ -51,7 +51,7 @@ use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 use crate::format::record::{HeaderCodec, RecordHeader, padding};
 
-/// The front of the ring behind one latch.
+/// The allocator of the ring behind one latch.
 mod latched_allocator;
 
 /// One latch around allocate and copy.
@@ -176,7 +176,7 @@ trait InsertStrategy: fmt::Debug + Send + Sync {
     ) -> InsertOutcome;
 
     /// Allocates `length` bytes in the stream, and none in the ring.
-    fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError>;
+    fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError>;
 
     /// Refuses every later insert with `error`. A failure stays, and replaces an earlier `Closed`.
     fn refuse(&self, worker: &Worker, error: LogError);
@@ -198,19 +198,19 @@ impl RecordWriter {
     fn fill(
         &self,
         worker: &Worker,
-        mut place: Reservation<'_>,
+        mut reservation: Reservation<'_>,
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
-        let (begin, end) = (Lsn::new(place.at()), Lsn::new(place.end()));
-        place.write(&self.codec.encode(begin, record.header()));
+        let (begin, end) = (Lsn::new(reservation.at()), Lsn::new(reservation.end()));
+        reservation.write(&self.codec.encode(begin, record.header()));
         for part in record.parts {
-            place.write(part);
+            reservation.write(part);
         }
         let zeros = padding(record.length);
         if zeros > 0 {
-            place.write(&[0; 8][..zeros]);
+            reservation.write(&[0; 8][..zeros]);
         }
-        if place.complete() {
+        if reservation.complete() {
             worker.account().passed(&WAKING);
         }
         InsertOutcome::Done { begin, end }
@@ -233,21 +233,23 @@ impl Buffer {
         capacity: usize,
         start: Lsn,
     ) -> (Self, Drainer) {
-        let (ring, front, taker) = Ring::new(capacity, start.bytes(), kind.completion());
+        let (ring, allocator, drainer) = Ring::new(capacity, start.bytes(), kind.completion());
         let strategy: Box<dyn InsertStrategy> = match kind {
-            BufferKind::Baseline => Box::new(baseline::Baseline::new(latch, front)),
-            BufferKind::Consolidated => {
-                Box::new(consolidated::Consolidated::new(latch, front, ring.clone()))
-            }
+            BufferKind::Baseline => Box::new(baseline::Baseline::new(latch, allocator)),
+            BufferKind::Consolidated => Box::new(consolidated::Consolidated::new(
+                latch,
+                allocator,
+                ring.clone(),
+            )),
             BufferKind::Decoupled | BufferKind::DecoupledInOrder => {
-                Box::new(decoupled::Decoupled::new(latch, front))
+                Box::new(decoupled::Decoupled::new(latch, allocator))
             }
             BufferKind::Hybrid | BufferKind::HybridInOrder => {
-                Box::new(hybrid::Hybrid::new(front, ring.clone()))
+                Box::new(hybrid::Hybrid::new(allocator, ring.clone()))
             }
         };
         let writer = RecordWriter { ring, codec };
-        (Buffer { writer, strategy }, taker)
+        (Buffer { writer, strategy }, drainer)
     }
 
     /// True if a record that takes `framed` bytes goes through the buffer. A larger one would fill
@@ -281,8 +283,8 @@ impl Buffer {
     }
 
     /// See [`InsertStrategy`].
-    pub(crate) fn reserve(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
-        self.strategy.reserve(worker, length)
+    pub(crate) fn bypass(&self, worker: &Worker, length: u64) -> Result<Bypass, LogError> {
+        self.strategy.bypass(worker, length)
     }
 
     /// See [`InsertStrategy`].

@@ -11,7 +11,7 @@
 //!
 //! # State
 //!
-//! * `writer`: the lock, and behind it the ring's taker and the segment files; the
+//! * `writer`: the lock, and behind it the ring's drainer and the segment files; the
 //!   [waiters](crate::write::waiters), which know how far the log is written and durable; the
 //!   [requests](crate::write::flush_requests) to the flusher.
 //! * `syncing`: a mutex that is held while a file is synced, with the number of syncs.
@@ -67,7 +67,7 @@ const NO_PADDING: [u8; 8] = [0; 8];
 #[derive(Debug)]
 pub(crate) struct WriteState {
     /// Records that are complete and not written.
-    taker: Drainer,
+    drainer: Drainer,
     segments: SegmentWriter,
 }
 
@@ -92,8 +92,8 @@ impl LogCore {
         let codec = HeaderCodec::new(identity);
         let end = segments.at();
         let (kind, capacity) = (options.buffer, options.buffer_capacity());
-        let (buffer, taker) = Buffer::new(kind, options.latch, codec, capacity, end);
-        let writer = WriterLock::new(options.latch, end, WriteState { taker, segments });
+        let (buffer, drainer) = Buffer::new(kind, options.latch, codec, capacity, end);
+        let writer = WriterLock::new(options.latch, end, WriteState { drainer, segments });
         LogCore {
             codec,
             buffer,
@@ -223,10 +223,10 @@ impl LogCore {
         let mut guard = self.writer.acquire(worker);
         let state = &mut *guard;
         self.writer.waiters.check(worker)?;
-        let gap = self.buffer.reserve(worker, record.framed)?;
-        let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
+        let bypass = self.buffer.bypass(worker, record.framed)?;
+        let (begin, end) = (Lsn::new(bypass.at()), Lsn::new(bypass.end()));
         let header = self.codec.encode(begin, record.header());
-        if !state.taker.wait_for(gap) {
+        if !state.drainer.wait_for(bypass) {
             return Err(self.fail(worker, panicked()));
         }
         self.write_up_to(worker, state, begin)?;
@@ -234,7 +234,7 @@ impl LogCore {
         self.write(worker, &mut state.segments, record.parts)?;
         let zeros = &NO_PADDING[..padding(record.length)];
         self.write(worker, &mut state.segments, &[zeros])?;
-        state.taker.skip();
+        state.drainer.skip();
         self.space.wake_some(worker);
         self.publish_written(end);
         Ok(end)
@@ -280,7 +280,7 @@ impl LogCore {
 
     /// Writes what is complete, and publishes how far that is.
     fn write_ready(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
-        state.taker.poll();
+        state.drainer.poll();
         self.write_complete(worker, state)
     }
 
@@ -302,28 +302,28 @@ impl LogCore {
             if at >= upto || at >= upto.min(self.end(worker)) {
                 return Ok(());
             }
-            if !state.taker.wait() {
+            if !state.drainer.wait() {
                 return Err(self.fail(worker, panicked()));
             }
         }
     }
 
-    /// Writes what the taker has found complete, part by part, and frees the space of each part.
+    /// Writes what the drainer has found complete, part by part, and frees the space of each part.
     fn write_complete(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
-        let WriteState { taker, segments } = state;
-        if taker.at() != segments.at().bytes() {
+        let WriteState { drainer, segments } = state;
+        if drainer.at() != segments.at().bytes() {
             // Only a panic in the device can write bytes and not free their space.
             return Err(self.fail(worker, panicked()));
         }
         self.pass_failpoint(worker, &failpoint::WRITE)?;
         loop {
-            let parts = taker.bytes(self.buffer.part());
+            let parts = drainer.bytes(self.buffer.part());
             let length = parts.iter().map(|part| part.len() as u64).sum();
             if length == 0 {
                 return Ok(());
             }
             self.write(worker, segments, &parts)?;
-            taker.release(length);
+            drainer.release(length);
             self.space.wake_some(worker);
             self.publish_written(segments.at());
         }

@@ -127,8 +127,8 @@ impl BufferModel {
     /// Returns a buffer with space for `records`, which is a power of two from 2 on.
     pub fn new(kind: BufferKind, records: usize) -> (BufferModel, BufferDrain) {
         let capacity = records * framed_bytes(PAYLOAD_BYTES) as usize;
-        let (buffer, taker) = Buffer::new(kind, Kind::Parking, codec(), capacity, Lsn::ZERO);
-        (BufferModel(buffer), BufferDrain(taker))
+        let (buffer, drainer) = Buffer::new(kind, Kind::Parking, codec(), capacity, Lsn::ZERO);
+        (BufferModel(buffer), BufferDrain(drainer))
     }
 
     /// Inserts a record of this mark and returns its position; `None` if there is no space, or the
@@ -180,7 +180,9 @@ impl BufferDrain {
         let marks = records.map(|(index, record)| {
             let lsn = Lsn::new(begin + index as u64 * framed_bytes(PAYLOAD_BYTES));
             let (header, payload) = record.split_first_chunk::<HEADER_BYTES>().expect("whole");
-            let header = codec().decode(lsn, header).expect("a header of this place");
+            let header = codec()
+                .decode(lsn, header)
+                .expect("a header of this position");
             assert_eq!(payload, [header.kind; PAYLOAD_BYTES]);
             header.kind
         });
