@@ -20,6 +20,9 @@ use crate::types::index::Index;
 use crate::types::lock_options::{LockOptions, LockWait, TableLock};
 use crate::types::table::Table;
 
+/// A row: its key and its value.
+type Row<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
+
 /// An operation that is described and not begun.
 ///
 /// The driver prepares it once, which checks and encodes the arguments. Then it makes the attempt,
@@ -131,8 +134,7 @@ pub(crate) fn get_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
     index: &Index<I, K, V>,
     key: &I,
     lock: LockOptions,
-) -> Operation<impl Prepare<usize>, impl Attempt<usize, Option<(K::Owned, V::Owned)>> + use<I, K, V>>
-{
+) -> Operation<impl Prepare<usize>, impl Attempt<usize, Option<Row<K, V>>> + use<I, K, V>> {
     let is_unique = index.is_unique();
     let prepare = move |bound: &mut BoundTxn| {
         if is_unique {

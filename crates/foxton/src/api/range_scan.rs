@@ -80,11 +80,14 @@ fn without_index(mut take: impl TakeRow) -> impl FnMut(&[u8], &[u8]) -> ControlF
     }
 }
 
+/// Types of an index, of which no value is stored.
+type IndexTypes<I, K, V> = PhantomData<(fn() -> *const I, fn() -> *const K, fn() -> *const V)>;
+
 /// Rows found by an index.
 pub(crate) struct IndexSource<I: ?Sized, K: ?Sized, V: ?Sized> {
     by: usize,
     kind: EntryKind,
-    types: PhantomData<fn() -> (*const I, *const K, *const V)>,
+    types: IndexTypes<I, K, V>,
 }
 
 impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> RowSource for IndexSource<I, K, V> {
