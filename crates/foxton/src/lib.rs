@@ -90,7 +90,6 @@ pub use options::progress;
 
 pub use status::wait_graph;
 pub use testing::failpoint;
-#[cfg(feature = "planted")]
 pub use testing::injected_fault;
 pub use types::{codec, device};
 

@@ -138,6 +138,9 @@
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
+/// Injected faults, for tests.
+pub mod failpoint;
+
 /// Lock names: 24 bytes, with a parent and an order.
 pub mod name;
 

@@ -6,10 +6,10 @@
 //! `cargo test --release -p foxton-sim --features planted --test planted -- --nocapture`
 #![cfg(feature = "planted")]
 
-use foxton::injected_fault::Fault;
-use foxton::{Database, Durability, LockManagerKind, Options};
+use foxton::{Database, Durability, LockManagerKind, Options, injected_fault};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::{graph, replay::replay};
+use foxton_sync::failpoint::Failpoint;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ struct Found {
 }
 
 /// Runs round after round, each with another lock manager, until a checker finds something.
-fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
+fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
     let mut transactions = 0;
     for round in 0..rounds {
         let mut options = Options::tiny();
@@ -30,15 +30,17 @@ fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
         // A thread that is not woken wakes up when the wait would end anyway; a busy machine is not
         // that slow.
         options.lock_wait = match fault {
-            Some(Fault::WakeUpLost) => Duration::from_millis(100),
+            Some(fault) if fault == injected_fault::WAKE_UP_LOST => Duration::from_millis(100),
             _ => Duration::from_secs(5),
         };
-        options.planted = fault;
         let indexed = round % 2 == 1;
         if indexed {
             declare(&mut options);
         }
         let db = Database::in_memory(options).unwrap();
+        if let Some(fault) = fault {
+            db.failpoints().arm(&fault);
+        }
         let plan = Plan {
             seed: round,
             clients: 6,
@@ -80,7 +82,7 @@ fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
 fn every_planted_fault_is_found() {
     println!("{:20} {:>7} {:>8}  found by", "fault", "commits", "seconds");
     let mut missed = Vec::new();
-    for fault in Fault::ALL {
+    for fault in injected_fault::ALL {
         let start = Instant::now();
         let Some(found) = look(Some(fault), 400) else {
             missed.push(fault);

@@ -5,10 +5,14 @@
 //! can run a closure there, return an error, or stop a thread until the test releases it. So a race
 //! that needs one instruction between two others is played, not waited for.
 //!
+//! A point can also be a *fault*: `worker.failpoints().misbehaves(&GAPS_UNLOCKED)` is false until a
+//! test arms the point. Then the engine leaves a step out, or does it wrong, so that a test can see
+//! whether its checks find that.
+//!
 //! # State
 //!
 //! One registry for each [`Workers`](crate::worker::Workers), because two databases in one process
-//! share nothing: for each name, the number of passages, and an action.
+//! share nothing: for each name, the number of passages, an action, and whether a fault is armed.
 //!
 //! # Invariants
 //!
@@ -30,18 +34,34 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Failpoint {
     name: &'static str,
-    fails: bool,
+    kind: PointKind,
+}
+
+/// The possible interventions at a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum PointKind {
+    Passing,
+    Failing,
+    Fault,
 }
 
 impl Failpoint {
     /// Returns a point that is only passed.
     pub const fn passing(name: &'static str) -> Self {
-        Self { name, fails: false }
+        let kind = PointKind::Passing;
+        Self { name, kind }
     }
 
     /// Returns a point where an error may be returned, as from a device.
     pub const fn failing(name: &'static str) -> Self {
-        Self { name, fails: true }
+        let kind = PointKind::Failing;
+        Self { name, kind }
+    }
+
+    /// Returns a point where a test can make the engine misbehave.
+    pub const fn fault(name: &'static str) -> Self {
+        let kind = PointKind::Fault;
+        Self { name, kind }
     }
 
     /// Returns its name: `crate/what`.
@@ -51,13 +71,13 @@ impl Failpoint {
 
     /// True if an error may be returned.
     pub const fn fails(&self) -> bool {
-        self.fails
+        matches!(self.kind, PointKind::Failing)
     }
 }
 
 impl fmt::Display for Failpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.pad(self.name)
     }
 }
 
@@ -89,6 +109,18 @@ impl Failpoints {
     pub fn try_pass(&self, _point: &Failpoint) -> std::io::Result<()> {
         Ok(())
     }
+
+    /// True if the engine is to misbehave at `fault`.
+    #[inline(always)]
+    pub fn misbehaves(&self, _fault: &Failpoint) -> bool {
+        false
+    }
+
+    /// True if the engine is to misbehave at any fault.
+    #[inline(always)]
+    pub fn misbehaves_anywhere(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(feature = "hooks")]
@@ -96,14 +128,22 @@ pub use enabled::FailpointStop;
 
 #[cfg(feature = "hooks")]
 mod enabled {
-    use super::{Failpoint, Failpoints};
+    use super::{Failpoint, Failpoints, PointKind};
+    use crate::shim::unmodelled::{AtomicU32, Ordering};
     use crate::shim::{Arc, Condvar, Mutex, lock};
     use std::collections::HashMap;
     use std::io;
     use std::sync::PoisonError;
     use std::time::Duration;
 
-    pub(super) type Entries = Arc<Mutex<HashMap<&'static str, PointEntry>>>;
+    pub(super) type Entries = Arc<PointRegistry>;
+
+    #[derive(Default)]
+    pub(super) struct PointRegistry {
+        points: Mutex<HashMap<&'static str, PointEntry>>,
+        /// Number of armed faults. Relaxed: a hint, so that no mutex is locked while there is none.
+        armed: AtomicU32,
+    }
 
     /// Runs at a point; the number is that of the passage, from 1 on.
     type PointAction = dyn Fn(u64) -> io::Result<()> + Send + Sync;
@@ -112,6 +152,7 @@ mod enabled {
     pub(super) struct PointEntry {
         passed: u64,
         action: Option<Arc<PointAction>>,
+        is_armed: bool,
     }
 
     /// A test that waits longer for a thread to reach a point waits in vain.
@@ -120,7 +161,10 @@ mod enabled {
     impl Failpoints {
         /// Passes `point`.
         pub fn pass(&self, point: &Failpoint) {
-            debug_assert!(!point.fails, "{point} can fail, and is only passed");
+            debug_assert!(
+                point.kind == PointKind::Passing,
+                "{point} is not only passed"
+            );
             if let Err(error) = self.run_action(point) {
                 panic!("nothing can fail at {point}: {error}"); // I2
             }
@@ -131,13 +175,37 @@ mod enabled {
         /// # Errors
         /// The error that a test asked for.
         pub fn try_pass(&self, point: &Failpoint) -> io::Result<()> {
-            debug_assert!(point.fails, "{point} cannot fail by its name");
+            debug_assert!(point.fails(), "{point} cannot fail by its name");
             self.run_action(point)
+        }
+
+        /// True if the engine is to misbehave at `fault`.
+        pub fn misbehaves(&self, fault: &Failpoint) -> bool {
+            debug_assert!(fault.kind == PointKind::Fault, "{fault} is no fault");
+            self.misbehaves_anywhere()
+                && lock(&self.0.points)
+                    .get(fault.name)
+                    .is_some_and(|entry| entry.is_armed)
+        }
+
+        /// True if the engine is to misbehave at any fault.
+        pub fn misbehaves_anywhere(&self) -> bool {
+            self.0.armed.load(Ordering::Relaxed) > 0
+        }
+
+        /// Makes the engine misbehave at `fault` from now on.
+        pub fn arm(&self, fault: &Failpoint) {
+            debug_assert!(fault.kind == PointKind::Fault, "{fault} is no fault");
+            let mut entries = lock(&self.0.points);
+            let entry = entries.entry(fault.name).or_default();
+            if !std::mem::replace(&mut entry.is_armed, true) {
+                self.0.armed.fetch_add(1, Ordering::Relaxed);
+            }
         }
 
         fn run_action(&self, point: &Failpoint) -> io::Result<()> {
             let (passed, action) = {
-                let mut entries = lock(&self.0);
+                let mut entries = lock(&self.0.points);
                 let entry = entries.entry(point.name).or_default();
                 entry.passed += 1;
                 (entry.passed, entry.action.clone())
@@ -152,7 +220,7 @@ mod enabled {
             point: &Failpoint,
             action: impl Fn(u64) -> io::Result<()> + Send + Sync + 'static,
         ) {
-            lock(&self.0).entry(point.name).or_default().action = Some(Arc::new(action));
+            lock(&self.0.points).entry(point.name).or_default().action = Some(Arc::new(action));
         }
 
         /// As [`set`](Self::set), at the next passage only.
@@ -177,14 +245,19 @@ mod enabled {
             stop
         }
 
-        /// Removes the action at `point`.
+        /// Removes the action at `point`, or disarms the fault.
         pub fn clear(&self, point: &Failpoint) {
-            lock(&self.0).entry(point.name).or_default().action = None;
+            let mut entries = lock(&self.0.points);
+            let entry = entries.entry(point.name).or_default();
+            entry.action = None;
+            if std::mem::take(&mut entry.is_armed) {
+                self.0.armed.fetch_sub(1, Ordering::Relaxed);
+            }
         }
 
         /// Number of passages of `point`.
         pub fn passages(&self, point: &Failpoint) -> u64 {
-            lock(&self.0)
+            lock(&self.0.points)
                 .get(point.name)
                 .map_or(0, |entry| entry.passed)
         }

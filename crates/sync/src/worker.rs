@@ -175,6 +175,7 @@ impl Workers {
     }
 
     /// Actions of tests at the points that these workers pass.
+    #[inline]
     pub fn failpoints(&self) -> &Failpoints {
         &self.0.failpoints
     }

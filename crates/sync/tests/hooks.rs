@@ -8,6 +8,23 @@ use std::{io, thread};
 
 const PASSED: Failpoint = Failpoint::passing("test/passed");
 const FAILING: Failpoint = Failpoint::failing("test/failing");
+const FAULT: Failpoint = Failpoint::fault("test/fault");
+
+#[test]
+fn an_armed_fault_is_in_one_database_until_it_is_cleared() {
+    let (workers, others) = (Workers::new(), Workers::new());
+    workers.failpoints().arm(&FAULT);
+    let (worker, other) = (workers.worker(), others.worker());
+    assert!(worker.failpoints().misbehaves(&FAULT));
+    assert!(
+        !worker
+            .failpoints()
+            .misbehaves(&Failpoint::fault("test/other fault"))
+    );
+    assert!(!other.failpoints().misbehaves_anywhere());
+    workers.failpoints().clear(&FAULT);
+    assert!(!worker.failpoints().misbehaves_anywhere());
+}
 
 #[test]
 fn an_error_is_returned_at_the_requested_passage() {

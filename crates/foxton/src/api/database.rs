@@ -446,7 +446,6 @@ fn lock_options(options: &Options) -> any::Options {
     lock_options.total_bytes = options.lock_bytes;
     lock_options.victim = options.victim;
     lock_options.own_threads = options.lock_threads;
-    options.planted().plant_in_locks(&mut lock_options);
     lock_options
 }
 

@@ -36,6 +36,7 @@ use foxton_log::format::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
 use foxton_sync::admission::AdmissionControl;
 use foxton_sync::counter::WorkerCounters;
+use foxton_sync::failpoint::Failpoints;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
@@ -77,6 +78,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Returns the failpoints of this database, where tests arm injected faults.
+    #[inline(always)]
+    pub(crate) fn faults(&self) -> &Failpoints {
+        self.workers.failpoints()
+    }
+
     /// Refuses new transactions once the log has failed.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {

@@ -20,7 +20,6 @@ use crate::error::{Request, Result};
 use crate::options::admission::Admission;
 use crate::options::progress::ProgressCall;
 use crate::status::WaitDump;
-use crate::testing::injected_fault::Planted;
 use crate::types::index::Indexes;
 use crate::types::isolation::Isolation;
 
@@ -157,9 +156,6 @@ pub struct Options {
     pub dump_waits_every: Duration,
     /// Destination of dumps of waits. Default [`DumpTo::Stderr`].
     pub dump_waits_to: DumpTo,
-    /// Fault that the engine makes on purpose, for tests of the checkers. Default `None`.
-    #[cfg(feature = "planted")]
-    pub planted: Option<crate::testing::injected_fault::Fault>,
 }
 
 impl Default for Options {
@@ -196,8 +192,6 @@ impl Default for Options {
             dump_waits_after: None,
             dump_waits_every: Duration::from_secs(10),
             dump_waits_to: DumpTo::Stderr,
-            #[cfg(feature = "planted")]
-            planted: None,
         }
     }
 }
@@ -217,15 +211,6 @@ impl Options {
             checkpoint_log_bytes: 64 << 10,
             ..Options::default()
         }
-    }
-
-    /// Returns the fault to make on purpose; none, except in tests of the checkers.
-    #[inline(always)]
-    pub(crate) fn planted(&self) -> Planted {
-        #[cfg(feature = "planted")]
-        return Planted(self.planted);
-        #[cfg(not(feature = "planted"))]
-        Planted()
     }
 
     /// Returns the number of threads for [`restart_threads`](Self::restart_threads).

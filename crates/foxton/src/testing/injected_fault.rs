@@ -1,170 +1,130 @@
-//! Faults on purpose, to see whether those who look for faults find them.
+//! Injected faults: steps that a test makes the engine leave out or do wrong, to see whether checks
+//! find that.
 //!
-//! With the feature `planted`, `Options::planted` makes one database misbehave in one way.
-//! Without it there is no such option, what carries the choice is empty, and each question whether
-//! something is to be done wrong is answered when it is compiled: no.
+//! Each fault is a [failpoint](foxton_sync::failpoint). With the feature `hooks`,
+//! `Database::failpoints().arm(&FAULT)` makes one database misbehave. Without it no fault can be
+//! armed, and every check of a fault is a constant: false.
 //!
-//! A program that means to keep its data never turns this on.
+//! A program that wants to keep its data never arms a fault.
 
-use foxton_lock::any;
+pub use foxton_lock::failpoint::GRANTED_TWICE;
+
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
+use foxton_sync::failpoint::{Failpoint, Failpoints};
 
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::Lock;
 
-/// The fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    not(feature = "planted"),
-    expect(
-        unreachable_pub,
-        reason = "out of sight, it is asked for and never had"
-    )
-)]
-pub enum Fault {
-    /// A range locks its keys and not the gaps between them.
-    GapsUnlocked,
-    /// A range does not lock the gap in which it ends.
-    BoundUnlocked,
-    /// A read that finds nothing gives its lock back.
-    MissUnlocked,
-    /// A shared lock goes once its key has been read.
-    SharedReleased,
-    /// A shared lock is not asked for: what is not committed is read.
-    SharedIgnored,
-    /// A lock for update is not asked for.
-    UpdateIgnored,
-    /// A range of an index locks its rows and its end, and not the gaps between its entries.
-    EntryGapUnlocked,
-    /// A read that finds no row by a unique index gives its lock back.
-    NameMissUnlocked,
-    /// The entry that a row is no longer to be found by is not locked.
-    OldEntryUnlocked,
-    /// A rollback to a savepoint leaves index entries as they are.
-    EntryKept,
-    /// A reader of a key writes it without waiting for other readers.
-    UpgradeUnasked,
-    /// A cell of the compatibility table is wrong: readers and writers of a key do not conflict.
-    WrongCell,
-    /// An insert does not ask for the gap it comes into.
-    IntentionIgnored,
-    /// An insert into a range that the transaction has read leaves half of that open.
-    HalfUnlocked,
-    /// A scan does not look again once it has its lock.
-    LookedOnce,
-    /// A transaction that wrote over a value reads the value.
-    OwnMissed,
-    /// Locks go before the changes of a transaction are undone.
-    UnlockBeforeUndo,
-    /// Changes are undone in the order in which they were made.
-    UndoInOrder,
-    /// The first change is not undone.
-    UndoForgotten,
-    /// Locks go before the record of the commit is in the log.
-    UnlockBeforeLog,
-    /// One waiter of 64 is not told that it has its lock.
-    WakeUpLost,
-    /// A revocable grant to a sleeping waiter (`direct`) goes to a barger even after it was seen.
-    LentTwice,
+/// A range locks its keys but not the gaps between them.
+pub const GAPS_UNLOCKED: Failpoint = Failpoint::fault("txn/gaps unlocked");
+/// A range does not lock the gap in which it ends.
+pub const BOUND_UNLOCKED: Failpoint = Failpoint::fault("txn/bound unlocked");
+/// A read that finds no row releases its lock.
+pub const MISS_UNLOCKED: Failpoint = Failpoint::fault("txn/miss unlocked");
+/// A shared lock is released once its key has been read.
+pub const SHARED_RELEASED: Failpoint = Failpoint::fault("txn/shared released");
+/// A shared lock is not requested, so uncommitted values are read.
+pub const SHARED_IGNORED: Failpoint = Failpoint::fault("txn/shared ignored");
+/// A lock for update is not requested.
+pub const UPDATE_IGNORED: Failpoint = Failpoint::fault("txn/update ignored");
+/// A range of an index locks its rows and its end, but not the gaps between its entries.
+pub const ENTRY_GAP_UNLOCKED: Failpoint = Failpoint::fault("txn/entry gap unlocked");
+/// A read by a unique index that finds no row releases its lock.
+pub const NAME_MISS_UNLOCKED: Failpoint = Failpoint::fault("txn/name miss unlocked");
+/// An index entry that a write removes is not locked.
+pub const OLD_ENTRY_UNLOCKED: Failpoint = Failpoint::fault("txn/old entry unlocked");
+/// Rolling back to a savepoint does not undo index entries.
+pub const ENTRY_KEPT: Failpoint = Failpoint::fault("txn/entry kept");
+/// A transaction that has read a key writes it without waiting for other readers.
+pub const UPGRADE_IGNORED: Failpoint = Failpoint::fault("txn/upgrade ignored");
+/// One cell of the compatibility table is wrong: a writer and a reader of a key are compatible.
+pub const WRONG_CELL: Failpoint = Failpoint::fault("txn/wrong cell");
+/// An insert does not request the gap it inserts into.
+pub const INTENTION_IGNORED: Failpoint = Failpoint::fault("txn/intention ignored");
+/// An insert into a range that the transaction has read leaves half of the range unlocked.
+pub const HALF_UNLOCKED: Failpoint = Failpoint::fault("txn/half unlocked");
+/// A scan does not repeat its lookup once it has its lock.
+pub const LOOKUP_NOT_REPEATED: Failpoint = Failpoint::fault("txn/lookup not repeated");
+/// A transaction that has overwritten a value reads the old value.
+pub const OWN_WRITE_MISSED: Failpoint = Failpoint::fault("txn/own write missed");
+/// Locks are released before the changes of a transaction are undone.
+pub const UNLOCK_BEFORE_UNDO: Failpoint = Failpoint::fault("txn/unlock before undo");
+/// Changes are undone in the order in which they were made.
+pub const UNDO_IN_ORDER: Failpoint = Failpoint::fault("txn/undo in order");
+/// The first change is not undone.
+pub const UNDO_FORGOTTEN: Failpoint = Failpoint::fault("txn/undo forgotten");
+/// Locks are released before the record of the commit is in the log.
+pub const UNLOCK_BEFORE_LOG: Failpoint = Failpoint::fault("txn/unlock before log");
+/// One waiter of 64 is not woken when its lock is granted.
+pub const WAKE_UP_LOST: Failpoint = Failpoint::fault("txn/wake-up lost");
+
+/// All faults.
+pub const ALL: [Failpoint; 22] = [
+    GAPS_UNLOCKED,
+    BOUND_UNLOCKED,
+    MISS_UNLOCKED,
+    SHARED_RELEASED,
+    SHARED_IGNORED,
+    UPDATE_IGNORED,
+    ENTRY_GAP_UNLOCKED,
+    NAME_MISS_UNLOCKED,
+    OLD_ENTRY_UNLOCKED,
+    ENTRY_KEPT,
+    UPGRADE_IGNORED,
+    WRONG_CELL,
+    INTENTION_IGNORED,
+    HALF_UNLOCKED,
+    LOOKUP_NOT_REPEATED,
+    OWN_WRITE_MISSED,
+    UNLOCK_BEFORE_UNDO,
+    UNDO_IN_ORDER,
+    UNDO_FORGOTTEN,
+    UNLOCK_BEFORE_LOG,
+    WAKE_UP_LOST,
+    GRANTED_TWICE,
+];
+
+/// Returns how long a read holds its locks, where `right` is correct.
+#[inline(always)]
+pub(crate) fn read_duration(faults: &Failpoints, right: LockDuration, lock: Lock) -> LockDuration {
+    if faults.misbehaves(&GAPS_UNLOCKED) && right == LockDuration::Range {
+        LockDuration::Key
+    } else if faults.misbehaves(&SHARED_RELEASED) && lock == Lock::Shared {
+        LockDuration::Short
+    } else if faults.misbehaves(&SHARED_IGNORED) && lock == Lock::Shared
+        || faults.misbehaves(&UPDATE_IGNORED) && lock == Lock::Update
+    {
+        LockDuration::None
+    } else {
+        right
+    }
 }
 
-foxton_sync::named_enum! {
-    Fault, "planted fault":
-    GapsUnlocked = "gaps-unlocked",
-    BoundUnlocked = "bound-unlocked",
-    MissUnlocked = "miss-unlocked",
-    SharedReleased = "shared-released",
-    SharedIgnored = "shared-ignored",
-    UpdateIgnored = "update-ignored",
-    EntryGapUnlocked = "entry-gap-unlocked",
-    NameMissUnlocked = "name-miss-unlocked",
-    OldEntryUnlocked = "old-entry-unlocked",
-    EntryKept = "entry-kept",
-    UpgradeUnasked = "upgrade-unasked",
-    WrongCell = "wrong-cell",
-    IntentionIgnored = "intention-ignored",
-    HalfUnlocked = "half-unlocked",
-    LookedOnce = "looked-once",
-    OwnMissed = "own-missed",
-    UnlockBeforeUndo = "unlock-before-undo",
-    UndoInOrder = "undo-in-order",
-    UndoForgotten = "undo-forgotten",
-    UnlockBeforeLog = "unlock-before-log",
-    WakeUpLost = "wake-up-lost",
-    LentTwice = "lent-twice",
+/// True if a lock in `mode` is not requested although it should be. `held` returns the mode in which
+/// the owner holds the name.
+#[inline(always)]
+pub(crate) fn skips_lock(
+    faults: &Failpoints,
+    mode: Mode,
+    held: impl FnOnce() -> Option<Mode>,
+) -> bool {
+    if faults.misbehaves(&LOOKUP_NOT_REPEATED) {
+        // Otherwise there would be only a few instructions between the lookup and the lock.
+        std::thread::yield_now();
+    }
+    let gap = |part| mode == Mode::key(KeyPart::None, part);
+    faults.misbehaves(&BOUND_UNLOCKED) && gap(GapPart::S)
+        || faults.misbehaves(&INTENTION_IGNORED) && gap(GapPart::InsertIntention)
+        || faults.misbehaves(&UPGRADE_IGNORED)
+            && mode.key_part() == KeyPart::X
+            && held().is_some_and(|held| held.key_part() == KeyPart::S)
 }
 
-/// Which fault there is to be, if any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Planted(#[cfg(feature = "planted")] pub(crate) Option<Fault>);
-
-// Off, it takes no room in whoever carries it.
-#[cfg(not(feature = "planted"))]
-const _: () = assert!(size_of::<Planted>() == 0);
-
-impl Planted {
-    /// Whether `fault` is to be done.
-    #[inline(always)]
-    #[cfg_attr(not(feature = "planted"), expect(unused_variables, reason = "none is"))]
-    pub(crate) fn is(self, fault: Fault) -> bool {
-        #[cfg(feature = "planted")]
-        return self.0 == Some(fault);
-        #[cfg(not(feature = "planted"))]
-        false
-    }
-
-    /// Whether there is any.
-    #[inline(always)]
-    pub(crate) fn is_any(self) -> bool {
-        self != Planted::default()
-    }
-
-    /// Has the lock manager do wrong what is its part.
-    #[cfg_attr(not(feature = "planted"), expect(unused_variables, reason = "none is"))]
-    pub(crate) fn plant_in_locks(self, options: &mut any::Options) {
-        #[cfg(feature = "planted")]
-        {
-            options.barge_after_seen = self.is(Fault::LentTwice);
-        }
-    }
-
-    /// Returns how long a read holds its locks, instead of `right`.
-    #[inline(always)]
-    pub(crate) fn hold(self, right: LockDuration, lock: Lock) -> LockDuration {
-        if self.is(Fault::GapsUnlocked) && right == LockDuration::Range {
-            LockDuration::Key
-        } else if self.is(Fault::SharedReleased) && lock == Lock::Shared {
-            LockDuration::Short
-        } else if self.is(Fault::SharedIgnored) && lock == Lock::Shared
-            || self.is(Fault::UpdateIgnored) && lock == Lock::Update
-        {
-            LockDuration::None
-        } else {
-            right
-        }
-    }
-
-    /// Whether a lock is not asked for that should be, by one who holds its name as `held`.
-    #[inline(always)]
-    pub(crate) fn spares(self, mode: Mode, held: impl FnOnce() -> Option<Mode>) -> bool {
-        if self.is(Fault::LookedOnce) {
-            // Between the check and the lock there are only a few instructions otherwise.
-            std::thread::yield_now();
-        }
-        let gap = |part| mode == Mode::key(KeyPart::None, part);
-        self.is(Fault::BoundUnlocked) && gap(GapPart::S)
-            || self.is(Fault::IntentionIgnored) && gap(GapPart::InsertIntention)
-            || self.is(Fault::UpgradeUnasked)
-                && mode.key_part() == KeyPart::X
-                && held().is_some_and(|held| held.key_part() == KeyPart::S)
-    }
-
-    /// The mode in which a key is written that should be X.
-    #[inline(always)]
-    pub(crate) fn writes(self, right: Mode) -> Mode {
-        match self.is(Fault::WrongCell) {
-            true => Mode::key(KeyPart::U, GapPart::None),
-            false => right,
-        }
+/// Returns the mode in which a key is locked for a write, where `right` is correct.
+#[inline(always)]
+pub(crate) fn write_mode(faults: &Failpoints, right: Mode) -> Mode {
+    match faults.misbehaves(&WRONG_CELL) {
+        true => Mode::key(KeyPart::U, GapPart::None),
+        false => right,
     }
 }

@@ -1,10 +1,6 @@
-//! Injected faults and failpoints, for tests.
+//! Failpoints and injected faults, for tests.
 
-/// Injected faults: steps of the lock protocol that tests leave out.
-#[cfg(not(feature = "planted"))]
-pub(crate) mod injected_fault;
-/// Injected faults: steps of the lock protocol that tests leave out.
-#[cfg(feature = "planted")]
+/// Injected faults: steps that tests make the engine leave out or do wrong.
 pub mod injected_fault;
 
 /// Failpoints: places where tests pause or fail an operation.

@@ -36,7 +36,7 @@ use crate::engine::early_release::{self, CommitWait};
 use crate::error::Result;
 use crate::options::Locking;
 use crate::testing::failpoint;
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 
 impl BoundTxn {
     /// Commits; the thread sleeps until the commit is as durable as required.
@@ -80,8 +80,8 @@ impl BoundTxn {
     /// C1 to C3. After an error the transaction is rolled back, and the log has no record of it.
     fn start_commit(&mut self) -> Result<CommitWait> {
         self.check_active()?;
-        let planted = self.ctx.engine.options.planted();
-        if planted.is(Fault::UnlockBeforeLog) {
+        let faults = self.ctx.engine.faults();
+        if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_LOG) {
             self.release_all();
         }
         if self.txn.changes.has_no_redo() {

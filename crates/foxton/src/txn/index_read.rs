@@ -56,7 +56,7 @@ use crate::engine::Engine;
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{IndexError, Result};
 use crate::testing::failpoint;
-use crate::testing::injected_fault::{Fault, Planted};
+use crate::testing::injected_fault;
 use crate::types::codec::{Key, Value};
 use crate::types::index::Index;
 use crate::types::index_entry::EntryKind;
@@ -90,10 +90,6 @@ type EntryValue = SmallVec<[u8; 32]>;
 
 impl<'g, F> IndexLookup<'g, '_, F> {
     #[inline(always)]
-    fn planted(&self) -> Planted {
-        self.engine.options.planted()
-    }
-
     /// Locks the row that an entry names. Returns false if the entry is a ghost.
     fn lock_row(
         &mut self,
@@ -147,9 +143,11 @@ impl<'g, F: FnMut(EncodedRow<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<
         name: Name,
         mode: Mode,
     ) -> Result<AttemptResult<()>> {
+        let faults = self.engine.faults();
+        let skips_gap = faults.misbehaves(&injected_fault::ENTRY_GAP_UNLOCKED);
         match (done!(self.lock_row(locks, record, None)), mode.gap_part()) {
             (true, GapPart::None) => Ok(AttemptResult::Done(())),
-            (true, _) if self.planted().is(Fault::EntryGapUnlocked) => Ok(AttemptResult::Done(())),
+            (true, _) if skips_gap => Ok(AttemptResult::Done(())),
             (true, _) => locks.lock_in_scan(name, GAP),
             (false, _) => locks.lock_in_scan(name, mode),
         }
@@ -266,7 +264,8 @@ impl BoundTxn {
             }
             locks.release_short(short_lock);
         };
-        if engine.options.planted().is(Fault::NameMissUnlocked) && found.is_none() {
+        let faults = engine.faults();
+        if faults.misbehaves(&injected_fault::NAME_MISS_UNLOCKED) && found.is_none() {
             locks.release_shared(name);
         }
         locks.release_short(short_lock);

@@ -43,7 +43,7 @@ use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use super::write::{KEY, Write};
 use crate::error::{IndexError, KeyTaken, Request, Result};
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 use crate::types::lock_options::LockWait;
 
 impl BoundTxn {
@@ -137,10 +137,11 @@ impl BoundTxn {
             ..
         } = self;
         let set = &indexes[index_plan.indexes].set;
+        let faults = engine.faults();
         for number in 0..index_plan.entries.len() {
             let entry = &index_plan.entries[number];
             let is_covered = entry.change == EntryChange::Remove
-                && engine.options.planted().is(Fault::OldEntryUnlocked);
+                && faults.misbehaves(&injected_fault::OLD_ENTRY_UNLOCKED);
             if entry.change == EntryChange::Added || is_covered {
                 continue;
             }

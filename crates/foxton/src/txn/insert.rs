@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::background;
 use crate::error::Result;
 use crate::testing::failpoint;
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
 const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
@@ -54,7 +54,7 @@ impl Inserter<'_> {
             }
             match locks.owner.held_mode(next_name).map(Mode::gap_part) {
                 Some(GapPart::S | GapPart::X)
-                    if !engine.options.planted().is(Fault::HalfUnlocked) =>
+                    if !engine.faults().misbehaves(&injected_fault::HALF_UNLOCKED) =>
                 {
                     done!(locks.lock(name, KEY_AND_GAP));
                 }

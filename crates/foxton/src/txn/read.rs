@@ -21,7 +21,7 @@ use crate::catalog::OpenTable;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{Conflict, Result};
-use crate::testing::injected_fault::{Fault, Planted};
+use crate::testing::injected_fault;
 use crate::types::codec::{Key, Value};
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::{LockOptions, LockWait};
@@ -39,7 +39,6 @@ struct Reader<'a> {
     reads: &'a mut ReadDependencies,
     short_lock: &'a ShortLock,
     changes: &'a Changes,
-    planted: Planted,
     cancel_token: &'a Option<CancelToken>,
 }
 
@@ -74,8 +73,8 @@ impl<'a> Reader<'a> {
             ..
         } = bound;
         let table = &*tables[index].table;
-        let planted = engine.options.planted();
-        let duration = planted.hold(isolation.hold(options), options.lock);
+        let faults = engine.faults();
+        let duration = injected_fault::read_duration(faults, isolation.hold(options), options.lock);
         let locks = TableLocks::new(engine, worker, owner, table, options.wait);
         let reader = Reader {
             worker,
@@ -88,7 +87,6 @@ impl<'a> Reader<'a> {
             reads,
             short_lock,
             changes,
-            planted,
             cancel_token,
         };
         (reader, key)
@@ -145,11 +143,12 @@ impl<'a> Reader<'a> {
             record.value(&mut hazard)
         });
         let own = || self.changes.first_old(self.index, key);
-        let found = match self.planted.is(Fault::OwnMissed) {
+        let faults = self.worker.failpoints();
+        let found = match faults.misbehaves(&injected_fault::OWN_WRITE_MISSED) {
             true => own().or(found),
             false => found,
         };
-        if self.planted.is(Fault::MissUnlocked) && found.is_none() {
+        if faults.misbehaves(&injected_fault::MISS_UNLOCKED) && found.is_none() {
             locks.release_shared(name);
         }
         let found = found.and_then(|value| Some(read.take()?(value)));

@@ -8,7 +8,7 @@ use super::bound::BoundTxn;
 use super::changes::GhostIf;
 use crate::engine::Counter;
 use crate::testing::failpoint;
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 
 impl BoundTxn {
     /// Undoes every change and releases every lock.
@@ -17,8 +17,8 @@ impl BoundTxn {
         self.log_abandoned();
         if !self.txn.changes.is_empty() {
             self.ctx.worker.failpoints().pass(&failpoint::ROLLBACK);
-            let planted = self.ctx.engine.options.planted();
-            if planted.is(Fault::UnlockBeforeUndo) {
+            let faults = self.ctx.engine.faults();
+            if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_UNDO) {
                 self.release_all();
             }
             // It logs nothing, so nothing fails.

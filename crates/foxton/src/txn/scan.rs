@@ -50,7 +50,7 @@ use super::table_locks::TableLocks;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
 use crate::error::Result;
-use crate::testing::failpoint;
+use crate::testing::{failpoint, injected_fault};
 use crate::types::codec::{Key, Value};
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
@@ -154,8 +154,9 @@ impl BoundTxn {
             ..
         } = self;
         let table = &*tables[index].table;
-        let planted = engine.options.planted();
-        scan.duration = planted.hold(isolation.hold(scan.lock), scan.lock.lock);
+        let faults = engine.faults();
+        scan.duration =
+            injected_fault::read_duration(faults, isolation.hold(scan.lock), scan.lock.lock);
         let locks = TableLocks::new(engine, worker, owner, table, scan.lock.wait);
         let mut locks = locks.with_duration(scan.duration);
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);

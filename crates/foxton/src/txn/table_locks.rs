@@ -25,7 +25,7 @@ use crate::catalog::OpenTable;
 use crate::engine::Engine;
 use crate::error::{Conflict, Error, Result};
 use crate::options::Locking;
-use crate::testing::injected_fault::{Fault, Planted};
+use crate::testing::injected_fault;
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
 
@@ -38,7 +38,6 @@ pub(crate) struct TableLocks<'a> {
     patience: WaitMode,
     requested: Requested,
     scan: Scan,
-    planted: Planted,
 }
 
 /// Which names are requested.
@@ -72,7 +71,6 @@ impl<'a> TableLocks<'a> {
             patience: wait.patience(),
             requested,
             scan: Scan::new(),
-            planted: engine.options.planted(),
         }
     }
 
@@ -94,8 +92,10 @@ impl<'a> TableLocks<'a> {
     /// True if `name` need not be requested.
     #[inline]
     fn is_covered(&self, name: Name, mode: Mode) -> bool {
+        let faults = self.worker.failpoints();
+        let held = || self.owner.held_mode(name);
         match self.requested {
-            _ if self.planted.spares(mode, || self.owner.held_mode(name)) => true,
+            _ if injected_fault::skips_lock(faults, mode, held) => true,
             Requested::All => false,
             Requested::Uncovered => self.owner.covers(name, mode),
             Requested::None => true,
@@ -186,7 +186,7 @@ impl<'a> TableLocks<'a> {
     /// to be requested one by one.
     #[inline]
     pub(crate) fn lock_range(&mut self, first: Name, last: Name) -> bool {
-        !self.planted.is_any()
+        !self.worker.failpoints().misbehaves_anywhere()
             && self
                 .manager
                 .lock_range(self.worker, self.owner, first, last)
@@ -209,10 +209,12 @@ impl<'a> TableLocks<'a> {
         Conflict::refused(refusal, |space| self.table.call(space)).into()
     }
 
-    /// True if the planted fault is on that skips the second look, after the lock was granted.
+    /// True if the injected fault is armed that skips the second look, after the lock was granted.
     #[inline(always)]
     pub(crate) fn looks_once(&self) -> bool {
-        self.planted.is(Fault::LookedOnce)
+        self.worker
+            .failpoints()
+            .misbehaves(&injected_fault::LOOKUP_NOT_REPEATED)
     }
 
     /// Releases `name` if its key is only locked shared.

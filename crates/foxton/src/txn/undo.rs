@@ -7,24 +7,27 @@ use super::context::WorkerContext;
 use super::txn::Txn;
 use crate::error::Result;
 use crate::redo::record::{Effect, RowChange};
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 
 impl BoundTxn {
     /// Undoes the changes from `from` on. With `log`, also writes the values put back to the log,
     /// in parts. Undoes all of them even if the log fails.
     pub(super) fn undo_since(&mut self, from: usize, log: bool) -> Result<()> {
-        let planted = self.ctx.engine.options.planted();
+        let faults = self.ctx.engine.faults();
+        let in_order = faults.misbehaves(&injected_fault::UNDO_IN_ORDER);
+        let is_forgotten = faults.misbehaves(&injected_fault::UNDO_FORGOTTEN);
+        let keeps_entries = faults.misbehaves(&injected_fault::ENTRY_KEPT);
         let end = self.txn.changes.undo.len();
         let mut logged = Ok(());
         for index in (from..end).rev() {
-            let index = match planted.is(Fault::UndoInOrder) {
+            let index = match in_order {
                 true => from + end - 1 - index,
                 false => index,
             };
-            if planted.is(Fault::UndoForgotten) && index == 0 {
+            if is_forgotten && index == 0 {
                 continue;
             }
-            if planted.is(Fault::EntryKept) && from > 0 && !self.txn.changes.undo[index].is_logged {
+            if keeps_entries && from > 0 && !self.txn.changes.undo[index].is_logged {
                 continue;
             }
             self.undo_one(index, log);
@@ -57,9 +60,9 @@ impl BoundTxn {
         let Some(record) = table.rows.get(&guard, key) else {
             return;
         };
-        // With a planted fault its own record may be gone, and this may be the record of another.
-        let is_planted = engine.options.planted().is_any();
-        if is_planted && old.as_ref().is_some_and(|old| !record.may_take(old)) {
+        // With an injected fault its own record may be gone, and this may be the record of another.
+        let misbehaves = engine.faults().misbehaves_anywhere();
+        if misbehaves && old.as_ref().is_some_and(|old| !record.may_take(old)) {
             return;
         }
         worker.account().passed(&VALUE);

@@ -21,7 +21,7 @@ use super::txn::Phase;
 use crate::engine::{Counter, Engine};
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::testing::failpoint;
-use crate::testing::injected_fault::Fault;
+use crate::testing::injected_fault;
 use crate::types::lock_options::LockWait;
 
 impl BoundTxn {
@@ -90,8 +90,10 @@ impl BoundTxn {
                 .locks
                 .wait(&self.ctx.worker, &mut self.ctx.owner, deadline)
         };
-        let planted = self.ctx.engine.options.planted();
-        if planted.is(Fault::WakeUpLost) && self.ctx.worker.random().is_multiple_of(64) {
+        let faults = self.ctx.engine.faults();
+        if faults.misbehaves(&injected_fault::WAKE_UP_LOST)
+            && self.ctx.worker.random().is_multiple_of(64)
+        {
             thread::sleep(deadline.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
         }
         self.waited(outcome)

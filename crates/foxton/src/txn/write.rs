@@ -40,6 +40,7 @@ use super::insert::Inserter;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use crate::error::{Request, Result};
+use crate::testing::injected_fault;
 use crate::types::codec::{Key, Value};
 use crate::types::lock_options::LockWait;
 use crate::types::table::Table;
@@ -95,7 +96,7 @@ impl BoundTxn {
         locks.prefetch(name);
         let guard = worker.pin();
         let located = table.rows.locate(&guard, key);
-        done!(locks.lock(name, engine.options.planted().writes(KEY)));
+        done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
         let mut located = Some(located);
         let new = (write != Write::Delete).then_some(&value[..]);
         let patches = engine.patches();

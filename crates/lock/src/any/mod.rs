@@ -130,10 +130,6 @@ pub struct Options {
     /// For `direct`: fences between owners that remember and owners that revoke. Default `found`,
     /// the best that the system has; on a system that has no better ones, `found` is `symmetric`.
     pub fences: Fences,
-    /// Injected fault, for `direct`: a grant is revoked even after its owner has seen it. Default
-    /// false.
-    #[cfg(feature = "planted")]
-    pub barge_after_seen: bool,
     /// Number of keys of one table above which a transaction tries to lock the whole table instead,
     /// without waiting; 0 for never. Default 10,000.
     ///
@@ -168,8 +164,6 @@ impl Default for Options {
             hold_off: Duration::from_millis(10),
             barging_window: Duration::from_millis(50),
             fences: Fences::default(),
-            #[cfg(feature = "planted")]
-            barge_after_seen: false,
             escalation: 10_000,
             owner_bytes: 64 << 20,
             total_bytes: 1 << 30,
@@ -290,8 +284,6 @@ impl AnyManager {
             hold_off,
             barging_window,
             fences,
-            #[cfg(feature = "planted")]
-            barge_after_seen,
             escalation,
             owner_bytes,
             total_bytes,
@@ -347,11 +339,6 @@ impl AnyManager {
                     fences,
                 };
                 let manager = Direct::new(latch, bucket_count, victim, granules);
-                #[cfg(feature = "planted")]
-                let manager = match barge_after_seen {
-                    true => manager.with_barging_after_seen(),
-                    false => manager,
-                };
                 Self::Direct(match kind {
                     ManagerKind::Direct => manager.with_barging(barging_window),
                     _ => manager,

@@ -7,6 +7,12 @@
 //! itself, after it has entered. The member of a cycle that enters last sees all the others
 //! waiting, so no cycle is missed.
 //!
+//! An edge from an owner that waits already appears in three cases. A conversion is granted ahead
+//! of it: then the converting owner runs, and the cycle is not closed before it waits. A conversion
+//! is queued ahead of it: then the converting owner begins to wait at that moment. Or, with
+//! barging, a request is granted ahead of it, or ahead of an owner that it waits for: then the
+//! owner of that request runs too.
+//!
 //! # The search
 //!
 //! The search visits one queue at a time, under its latch, and holds nothing from one queue to the
@@ -19,6 +25,10 @@
 //!   running. Let its ticket be seen before the check began, and still be in the queue when its
 //!   turn comes. Then it waited all along, and an edge to it that existed during the check existed
 //!   when the check began.
+//! * Take a revocable grant that came and went while its owner waited, and follow the edges within
+//!   that queue to the one that leaves it. They end at a holder that waits elsewhere with a ticket
+//!   of the search, so it has held the name since before the check. A request that conflicts with
+//!   that holder, or waits behind one that does, cannot have been granted the lock meanwhile.
 //! * So when the check passes, all edges existed together, at the moment the check began.
 //!
 //! # One victim

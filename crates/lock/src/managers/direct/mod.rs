@@ -148,6 +148,14 @@
 //! would be fewer words still, but would have to be revoked for all keys of its table at once. One
 //! update anywhere would end it, and the next range could not begin while any update is left. A
 //! block is revoked alone, and its bits say exactly which keys are held.
+//!
+//! There, a table is escalated when sharing is no longer needed. Here sharing costs nothing until a
+//! conflict, so escalation only saves memory and release time. Escalated table locks are not split
+//! again when another owner conflicts: that needs the keys, which were dropped to free their
+//! memory. Only remembered locks are de-escalated (`Stats::revocations`).
+//!
+//! A system without a barrier for other processors (`membarrier`) uses full fences on both sides
+//! (`Fences::Symmetric`).
 
 /// One granule: a word that makes its names biased or real.
 mod granule;
@@ -320,15 +328,6 @@ impl Direct {
     pub fn with_barging(self, window: Duration) -> Self {
         Self {
             real: self.real.with_barging(window),
-            ..self
-        }
-    }
-
-    /// Injected fault: barging revokes grants even after their owners have seen them.
-    #[cfg(feature = "planted")]
-    pub fn with_barging_after_seen(self) -> Self {
-        Self {
-            real: self.real.with_barging_after_seen(),
             ..self
         }
     }

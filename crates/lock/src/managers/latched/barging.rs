@@ -11,11 +11,13 @@
 
 use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
+    failpoint,
     managers::latched::head::{BargingAttempt, LockHead, Millis},
     name::Class,
     owner::owner_table::GRANTED,
     request::WaitMode,
 };
+use foxton_sync::worker::Worker;
 use std::time::Duration;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
@@ -30,20 +32,17 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    #[cfg(feature = "planted")]
-    pub(in crate::managers) fn with_barging_after_seen(self) -> Self {
-        Self {
-            barge_after_seen: true,
-            ..self
-        }
-    }
-
     pub(in crate::managers) fn allows_barging(&self) -> bool {
         self.barging_window.is_some()
     }
 
     /// Grants `request` ahead of a sleeping waiter, if that is allowed, and returns the slot.
-    pub(super) fn barge(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> Option<u32> {
+    pub(super) fn barge(
+        &self,
+        worker: &Worker,
+        head: &mut LockHead,
+        request: &BucketRequest<'_>,
+    ) -> Option<u32> {
         let window = self.barging_window?;
         // An advisory number may be held for hours, so the next waiter has its turn.
         let passes = request.wait_mode == WaitMode::Wait
@@ -59,8 +58,7 @@ impl<B: Buckets> LatchedQueues<B> {
             let parker = &self.owners.record(sleeper.owner_index).parker;
             parker.revoke(sleeper.ticket, GRANTED)
         });
-        #[cfg(feature = "planted")]
-        if slot.is_none() && self.barge_after_seen {
+        if slot.is_none() && worker.failpoints().misbehaves(&failpoint::GRANTED_TWICE) {
             return head.grant_despite_seen(owner_index, request.mode);
         }
         slot

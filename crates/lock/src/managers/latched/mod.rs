@@ -135,8 +135,6 @@ pub struct LatchedQueues<B> {
     barging_window: Option<Millis>,
     /// True if a new waiter goes before waiters that fewer owners wait for.
     uses_weights: bool,
-    #[cfg(feature = "planted")]
-    barge_after_seen: bool,
 }
 
 impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
@@ -185,8 +183,6 @@ impl<B: Buckets> LatchedQueues<B> {
             detector: Detector::new(policy),
             barging_window: None,
             uses_weights: false,
-            #[cfg(feature = "planted")]
-            barge_after_seen: false,
         }
     }
 
@@ -256,7 +252,7 @@ impl<B: Buckets> LatchedQueues<B> {
                     converts: None,
                     wait_mode,
                 };
-                self.handle_blocked(head, &request)
+                self.handle_blocked(worker, head, &request)
             })
         });
         match outcome {
@@ -331,7 +327,7 @@ impl<B: Buckets> LatchedQueues<B> {
             let converted = entries.convert(&name, held.slot, mode);
             converted
                 .err()
-                .map(|head| self.handle_blocked(head, &request))
+                .map(|head| self.handle_blocked(worker, head, &request))
         });
         match blocked {
             None => {
@@ -345,7 +341,12 @@ impl<B: Buckets> LatchedQueues<B> {
     /// Handles a request that could not be granted. Under the latch.
     #[cold]
     #[inline(never)]
-    fn handle_blocked(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> BlockedOutcome {
+    fn handle_blocked(
+        &self,
+        worker: &Worker,
+        head: &mut LockHead,
+        request: &BucketRequest<'_>,
+    ) -> BlockedOutcome {
         let BucketRequest {
             owner,
             name,
@@ -355,7 +356,7 @@ impl<B: Buckets> LatchedQueues<B> {
             ..
         } = *request;
         let owner_index = owner.id().index();
-        if let Some(slot) = self.barge(head, request) {
+        if let Some(slot) = self.barge(worker, head, request) {
             return BlockedOutcome::Barged(slot);
         }
         match request.wait_mode {

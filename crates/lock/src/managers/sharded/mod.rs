@@ -68,6 +68,18 @@
 //! hundreds of turns. Each thread that runs meanwhile meets the shard within a few transactions,
 //! parks there, and has to be woken. With a latch for each bucket that is one shard in thousands.
 //! And a latch on the line of its data is one line less to fetch.
+//!
+//! There, the list of a hash cell mixes several resources, and a call finds a queue by walking that
+//! list. Here each name has a head, so a release looks only at its own queue.
+//!
+//! There, each transaction has one waiting-for edge, and the detector samples edges. Here all edges
+//! count, because a cycle over soft edges is a deadlock too.
+//!
+//! There, the weight of a waiter rises with its age until it wins. Here the manager counts how
+//! often later requests overtook a request. This bound can be tested and needs no clock.
+//!
+//! With a global latch, each lock enters that latch three times: once when it is granted, and twice
+//! when it is released.
 
 /// The hash tables, their shards, and the global latch.
 mod shards;

@@ -75,7 +75,6 @@ impl LockHead {
 
     /// Injected fault: as `grant_ahead`, although the last granted owner has seen its grant and
     /// goes on.
-    #[cfg(feature = "planted")]
     pub(crate) fn grant_despite_seen(&mut self, owner_index: u32, mode: Mode) -> Option<u32> {
         let seen = self.queue.as_ref()?.last_grant?;
         let held = self.requests.get(seen.slot as usize)?;
