@@ -214,7 +214,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use foxton::status::{Deadlock, DeadlockMember};
+    use foxton::status::{CycleMember, Deadlock};
     use foxton::wait_graph::WaitEdge;
 
     use super::*;
@@ -243,7 +243,7 @@ mod tests {
     fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
-            let mut member = DeadlockMember::default();
+            let mut member = CycleMember::default();
             (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
             (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
             (member.behind_mode, member.behind_holder) = ("S".into(), true);

@@ -9,7 +9,7 @@ use foxton_lock::name::{Class, Name};
 
 use crate::engine::{Counter, Engine};
 use crate::status::{
-    Checkpoints, ConflictingOwner, Deadlock, DeadlockMember, HotName, Locks, QueueStatus,
+    Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, QueueStatus,
     RequestStatus, Status, Transactions, Usage,
 };
 
@@ -136,8 +136,8 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
 pub(crate) fn cycle(
     members: &[foxton_lock::request::DeadlockMember],
     mut call: impl FnMut(Name) -> String,
-) -> Vec<DeadlockMember> {
-    let member = |member: &foxton_lock::request::DeadlockMember| DeadlockMember {
+) -> Vec<CycleMember> {
+    let member = |member: &foxton_lock::request::DeadlockMember| CycleMember {
         owner: member.owner.to_string(),
         label: member.label.to_string(),
         age: member.age,

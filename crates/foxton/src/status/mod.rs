@@ -232,14 +232,14 @@ pub struct Deadlock {
     /// Time of detection: microseconds since 1970.
     pub at_micros: u64,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<DeadlockMember>,
+    pub cycle: Vec<CycleMember>,
 }
 
 /// One transaction of a deadlock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct DeadlockMember {
+pub struct CycleMember {
     /// Id of the transaction.
     pub owner: String,
     /// Label of the transaction.

@@ -100,8 +100,8 @@ pub(crate) fn read_duration(faults: &Failpoints, right: LockDuration, lock: Lock
     }
 }
 
-/// True if a lock in `mode` is not requested although it should be. `held` returns the mode in which
-/// the owner holds the name.
+/// True if a lock in `mode` is not requested although it should be. `held` returns the mode in
+/// which the owner holds the name.
 #[inline(always)]
 pub(crate) fn skips_lock(
     faults: &Failpoints,

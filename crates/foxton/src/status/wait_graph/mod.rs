@@ -278,7 +278,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{ConflictingOwner, DeadlockMember, QueueStatus};
+    use crate::status::{ConflictingOwner, CycleMember, QueueStatus};
 
     fn behind(owner: &str, holds: bool) -> ConflictingOwner {
         let mut behind = ConflictingOwner::default();
@@ -319,7 +319,7 @@ mod tests {
     fn a_cycle(count: usize) -> WaitGraph {
         let mut deadlock = Deadlock::default();
         for at in 0..count {
-            let mut member = DeadlockMember::default();
+            let mut member = CycleMember::default();
             (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
             (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
             (member.behind_mode, member.behind_holder) = ("S".into(), true);
