@@ -89,7 +89,7 @@ fn check(db: &Database) {
         let of_three = orders.iter().filter(|(_, (name, _))| name == "customer 3");
         of_three.count() as u64
     };
-    assert_eq!(of_customer_3 as u64, found(&expected));
+    assert_eq!(of_customer_3, found(&expected));
     assert_eq!(orders, expected);
     assert_eq!(notes.len(), 40);
     for (name, content) in notes {
