@@ -8,7 +8,7 @@ use std::fmt;
 
 /// How many places each ratchet allows.
 const LIMITS: Limits = Limits {
-    duplicates: 7,
+    duplicates: 6,
     wide_lines: 0,
     long_sentences: 0,
     riddles: 0,
