@@ -135,7 +135,7 @@ fn files_that_are_lost_cut_or_swapped_are_named() {
     for layer in &layers {
         let mut lost = files.clone();
         lost.retain(|(name, _)| name != layer);
-        refused(&lost, &[layer, "not there"]);
+        refused(&lost, &[layer, "does not exist"]);
         for length in [0, 63, 64, 130] {
             let mut cut = files.clone();
             bytes(&mut cut, layer).truncate(length);

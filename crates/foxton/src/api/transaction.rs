@@ -90,7 +90,7 @@ impl Transaction {
     }
 
     /// Runs an operation; blocks the thread while it waits for a lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn run<P, T>(
         &mut self,
         operation: Operation<impl Prepare<P>, impl Attempt<P, T>>,

@@ -225,6 +225,7 @@ impl BoundTxn {
     }
 
     /// Checks and encodes what a read needs. Returns the table's index.
+    #[inline(always)]
     pub(crate) fn prepare_get<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,

@@ -155,6 +155,7 @@ impl BoundTxn {
 
 impl BoundTxn {
     /// Checks and encodes what a write needs. Returns the table's index.
+    #[inline(always)]
     pub(crate) fn prepare_write<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
