@@ -461,7 +461,7 @@ fn the_cost_of_locking_is_a_table_with_a_line_for_each_system() {
         .collect();
     assert_eq!(rows, [2 * (1 + few.len()), few.len(), few.len()]);
     assert_eq!(findings.curves[0].label(), "none");
-    assert!(report::terminal::text(&findings).contains("against none"));
+    assert!(report::terminal::text(&findings).contains("÷ none"));
 }
 
 #[test]

@@ -222,7 +222,7 @@ mod tests {
         });
         late.judge();
         let what = late.checks.unwrap_err();
-        assert!(what.starts_with("2 lock waits ended by time"), "{what}");
+        assert!(what.starts_with("2 lock waits timed out"), "{what}");
     }
 
     #[test]

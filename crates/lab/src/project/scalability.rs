@@ -360,6 +360,6 @@ mod tests {
         let ragged = [(1, 100.0), (2, 20.0), (4, 300.0), (8, 40.0), (16, 900.0)];
         let refused = fit(&ragged.map(|(n, x)| sample(n, x))).unwrap_err();
         assert!(matches!(refused, Unfit::DoesNotFollow(_)), "{refused}");
-        assert!(refused.to_string().contains("does not follow"));
+        assert!(refused.to_string().contains("do not follow"));
     }
 }
