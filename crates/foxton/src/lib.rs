@@ -38,8 +38,8 @@
 //! * [`Database::backup_to`] copies a database while it is used, and [`backup::restore`] brings it
 //!   back.
 //! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
-//!   [`stats`](Database::stats) say what goes on; [`picture`](Database::picture) is all of it at
-//!   once, and [`observe`] shows it to another process.
+//!   [`stats`](Database::stats) inspect a database. [`status`](Database::status) returns all of it
+//!   at once, and [`observe`] shows it to another process.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 

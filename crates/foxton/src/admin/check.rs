@@ -118,7 +118,7 @@ impl Report {
     fn error(&mut self, error: CheckpointError, path: &Path) -> Result<()> {
         match error {
             CheckpointError::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
-            other => return Err(other.told(path)),
+            other => return Err(other.into_error(path)),
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ fn look_at_layer(
         let looked = match reader.block(index, &mut bytes) {
             Ok(()) => rows.take(&bytes),
             Err(CheckpointError::Damaged { what, .. }) => Err(what),
-            Err(other) => return Err(other.told(path)),
+            Err(other) => return Err(other.into_error(path)),
         };
         if let Err(what) = looked {
             is_whole = false;

@@ -36,7 +36,7 @@ use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
 use crate::options::{Observe, Options};
 use crate::recovery::open_error::{
-    no_superblock, not_created, not_locked, not_one, not_opened, told,
+    device_error, no_database, no_superblock, not_created, not_locked, not_opened,
 };
 use crate::recovery::restart::{RecoveryReport, RestartError, RestartedDatabase, restart};
 use crate::txn::bound::BoundTxn;
@@ -182,7 +182,7 @@ impl Database {
         )
         .map_err(|refused| match refused {
             RestartError::Log(error) => not_opened(path, error),
-            RestartError::Checkpoint(error) => error.told(path),
+            RestartError::Checkpoint(error) => error.into_error(path),
         })?;
         let checkpoints =
             CheckpointControl::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
@@ -335,7 +335,7 @@ impl Database {
         made.map_err(|error| match error {
             CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
-            other => other.told(Path::new(&engine.location)).in_passing(),
+            other => other.into_error(Path::new(&engine.location)).in_passing(),
         })
     }
 
@@ -465,7 +465,7 @@ fn check_directory(path: &Path) -> Result<()> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == NotADirectory && path.symlink_metadata().is_ok() => {
             let found = "it is a file, and a database is a directory".to_owned();
-            return Err(not_one(path, found));
+            return Err(no_database(path, found));
         }
         // The error comes from making the directory, where the reason is known.
         Err(error)
@@ -473,12 +473,12 @@ fn check_directory(path: &Path) -> Result<()> {
         {
             return Ok(());
         }
-        entries => entries.map_err(|error| told(path, "read", error))?,
+        entries => entries.map_err(|error| device_error(path, "read", error))?,
     };
     let mut others = Vec::new();
     for entry in entries {
         let name = entry
-            .map_err(|error| told(path, "read", error))?
+            .map_err(|error| device_error(path, "read", error))?
             .file_name();
         // If another process is restoring a database there, it holds the directory's lock, which is
         // requested first.
@@ -497,7 +497,7 @@ fn check_directory(path: &Path) -> Result<()> {
             .any(|name| name == crate::types::limits::BACKUP_FILE) =>
         {
             let found = "it is a backup, of which `foxton restore` makes a database".to_owned();
-            Err(not_one(path, found))
+            Err(no_database(path, found))
         }
         None => Ok(()),
         Some(first) => {
@@ -506,7 +506,7 @@ fn check_directory(path: &Path) -> Result<()> {
                 first.display(),
                 superblock::FILE
             );
-            Err(not_one(path, found))
+            Err(no_database(path, found))
         }
     }
 }
@@ -516,14 +516,16 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
         Err(SuperblockError::Missing) => {}
         read => return read.map_err(|error| no_superblock(device, path, error)),
     }
-    let names = device.list().map_err(|error| told(path, "list", error))?;
+    let names = device
+        .list()
+        .map_err(|error| device_error(path, "list", error))?;
     if names.iter().any(|name| name == RESTORE_FILE) {
         let path = path.into();
         return Err(Storage::NotRestored { path }.into());
     }
     if let Some(other) = names.iter().find(|&name| name != superblock::UNFINISHED) {
         let found = format!("it holds {other} and no file {}", superblock::FILE);
-        return Err(not_one(path, found));
+        return Err(no_database(path, found));
     }
     // Two halves from the operating system's randomness; unique is all it must be.
     let identity = (

@@ -256,8 +256,8 @@ impl CheckpointBuilder {
             if lsn >= self.opened_at && self.at <= self.opened_at {
                 self.replay.forget_parts();
             }
-            let told = self.replay.take(record);
-            match told.map_err(|invalid| CheckpointError::InvalidRecord(lsn, invalid))? {
+            let event = self.replay.take(record);
+            match event.map_err(|invalid| CheckpointError::InvalidRecord(lsn, invalid))? {
                 ReplayEvent::Table(table) => next.tables.push(table),
                 ReplayEvent::Committed(parts, changes) => {
                     let added = buffer.add(lsn, &parts);

@@ -54,7 +54,7 @@ impl CheckpointError {
     }
 
     /// Converts it into an error of the public interface; the database is at `place`.
-    pub(crate) fn told(self, place: &Path) -> Error {
+    pub(crate) fn into_error(self, place: &Path) -> Error {
         match self {
             CheckpointError::Device(failure)
             | CheckpointError::Directory(failure)

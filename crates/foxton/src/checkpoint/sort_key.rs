@@ -80,10 +80,10 @@ mod tests {
         let rows = (0..2).flat_map(|table| keys.iter().map(move |key| (table, &key[..])));
         for (table, key) in rows.clone() {
             for (other_table, other) in rows.clone() {
-                let told =
+                let found =
                     Row::new(table, key).order(&Row::new(other_table, other), || (key, other));
                 let expected = (table, key).cmp(&(other_table, other));
-                assert_eq!(told, expected, "{table} {key:?}, {other_table} {other:?}");
+                assert_eq!(found, expected, "{table} {key:?}, {other_table} {other:?}");
             }
         }
     }

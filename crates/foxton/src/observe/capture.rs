@@ -92,16 +92,16 @@ pub(crate) fn status(engine: &Engine) -> Status {
             .tables
             .iter()
             .take(LISTED)
-            .map(|(table, told)| match table.class() {
-                Class::Advisory => usage("(advisory)".to_owned(), told),
-                _ => usage(names.call(*table), told),
+            .map(|(table, source)| match table.class() {
+                Class::Advisory => usage("(advisory)".to_owned(), source),
+                _ => usage(names.call(*table), source),
             })
             .collect(),
         labels: stats
             .labels
             .iter()
             .take(LISTED)
-            .map(|(label, told)| usage(label.to_string(), told))
+            .map(|(label, source)| usage(label.to_string(), source))
             .collect(),
         checkpoints: checkpoints(engine),
         deadlocks: engine
@@ -155,17 +155,17 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn usage(name: String, told: &inspect::WaitUsage) -> Usage {
+fn usage(name: String, source: &inspect::WaitUsage) -> Usage {
     Usage {
         name,
-        waits: told.waits,
-        waited: told.waited,
-        longest_wait: told.longest_wait,
-        holds: told.holds,
-        held: told.held,
-        longest_hold: told.longest_hold,
-        timeouts: told.timeouts,
-        deadlocks: told.deadlocks,
+        waits: source.waits,
+        waited: source.waited,
+        longest_wait: source.longest_wait,
+        holds: source.holds,
+        held: source.held,
+        longest_hold: source.longest_hold,
+        timeouts: source.timeouts,
+        deadlocks: source.deadlocks,
     }
 }
 
@@ -190,14 +190,14 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<QueueStatus> {
     queues.iter().map(queue).collect()
 }
 
-fn entry(told: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> RequestStatus {
+fn entry(source: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> RequestStatus {
     RequestStatus {
-        owner: told.owner.to_string(),
-        label: told.label.to_string(),
-        mode: told.mode.to_string(),
+        owner: source.owner.to_string(),
+        label: source.label.to_string(),
+        mode: source.mode.to_string(),
         // The age is coarse, the time waited is not.
-        age: told.age.max(told.waited),
-        waited: told.waited,
+        age: source.age.max(source.waited),
+        waited: source.waited,
         behind,
     }
 }
@@ -211,12 +211,12 @@ fn behind(queue: &inspect::NameQueue, at: usize) -> Vec<ConflictingOwner> {
     let in_the_way = holders
         .chain(ahead.map(|earlier| (earlier, false)))
         .filter(|(other, _)| other.owner != waiter.owner && !other.mode.compatible(waiter.mode));
-    let told = in_the_way.map(|(other, holds)| ConflictingOwner {
+    let source = in_the_way.map(|(other, holds)| ConflictingOwner {
         owner: other.owner.to_string(),
         label: other.label.to_string(),
         mode: other.mode.to_string(),
         age: other.age,
         holds,
     });
-    told.take(NAMED).collect()
+    source.take(NAMED).collect()
 }

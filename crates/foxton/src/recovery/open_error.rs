@@ -18,13 +18,13 @@ const TO_OPEN: &str = "an empty or a new directory to create one there";
 pub(crate) const TO_READ: &str = "the directory of a database";
 
 /// Error: the directory to open holds no database.
-pub(crate) fn not_one(path: &Path, found: String) -> Error {
+pub(crate) fn no_database(path: &Path, found: String) -> Error {
     let (path, name) = (path.into(), TO_OPEN);
     Storage::NotADatabase { path, found, name }.into()
 }
 
 /// Error: a device call failed.
-pub(crate) fn told(path: &Path, doing: &str, error: io::Error) -> Error {
+pub(crate) fn device_error(path: &Path, doing: &str, error: io::Error) -> Error {
     Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
             "a name in it is too long for the file system".to_owned()
         }
         (io::ErrorKind::NotFound | io::ErrorKind::InvalidInput, _) => error.to_string(),
-        _ => return told(path, "open", error),
+        _ => return device_error(path, "open", error),
     };
     let path = path.into();
     Storage::NotCreated { path, why }.into()
@@ -64,7 +64,7 @@ pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
             }
             .into()
         }
-        LockError::Device(error) => told(path, "lock", error),
+        LockError::Device(error) => device_error(path, "lock", error),
         other => Storage::InUse {
             path: path.into(),
             holder: other.to_string(),
@@ -94,7 +94,7 @@ pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockE
         },
         SuperblockError::Unknown(what) => Storage::FutureFormat { found: what },
         SuperblockError::Device(error) => {
-            return told(path, "read or write the superblock of", error);
+            return device_error(path, "read or write the superblock of", error);
         }
         other => Storage::Damaged {
             place: path.display().to_string(),

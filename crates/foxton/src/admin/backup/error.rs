@@ -62,7 +62,7 @@ impl CopyFailure {
     }
 
     /// Converts it into an error of the public interface.
-    pub(super) fn told(self, source: &Path, target: &Path) -> Error {
+    pub(super) fn into_error(self, source: &Path, target: &Path) -> Error {
         let doing = |place: &Path, failure: &Failure| {
             let file = place.join(&failure.file);
             format!("{} {}", failure.operation, file.display())

@@ -58,7 +58,7 @@ use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use crate::api::database::Database;
 use crate::checkpoint::manifest::Manifest;
 use crate::error::{Error, Request, Result, Storage};
-use crate::recovery::open_error::{TO_READ, no_superblock, told};
+use crate::recovery::open_error::{TO_READ, device_error, no_superblock};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
 use error::CopyFailure;
 pub(crate) use label::Label;
@@ -141,17 +141,21 @@ impl Database {
     ///
     /// # Errors
     /// As for [`backup_to`](Self::backup_to).
-    pub fn backup_on(&self, target: &Arc<dyn Device>, told: CopyProgress<'_>) -> Result<Backup> {
+    pub fn backup_on(
+        &self,
+        target: &Arc<dyn Device>,
+        progress: CopyProgress<'_>,
+    ) -> Result<Backup> {
         let path = Path::new("the device");
         CopyKind::Backup.take(target, path)?;
-        self.backup_on_at(target, path, told)
+        self.backup_on_at(target, path, progress)
     }
 
     fn backup_on_at(
         &self,
         target: &Arc<dyn Device>,
         path: &Path,
-        told: CopyProgress<'_>,
+        progress: CopyProgress<'_>,
     ) -> Result<Backup> {
         let engine = self.engine();
         let worker = engine.workers.worker();
@@ -164,8 +168,14 @@ impl Database {
         let place = Path::new(&engine.location);
         // No file of the checkpoint or the log is removed during the copy.
         let _held = engine.checkpoints.hold();
-        make(&*engine.device, &engine.superblock, extent, target, told)
-            .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
+        make(
+            &*engine.device,
+            &engine.superblock,
+            extent,
+            target,
+            progress,
+        )
+        .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
     }
 }
 
@@ -179,7 +189,7 @@ impl Database {
 pub fn of_directory(
     path: impl AsRef<Path>,
     target: impl AsRef<Path>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<Backup> {
     let (path, target_path) = (path.as_ref(), target.as_ref());
     let source = FileDevice::open(path).map_err(|error| not_read(path, error))?;
@@ -193,7 +203,7 @@ pub fn of_directory(
     };
     let mut attempt = 1;
     loop {
-        let failed = match make(&source, &superblock, extent, &target, told) {
+        let failed = match make(&source, &superblock, extent, &target, progress) {
             Ok(made) => return Ok(made),
             Err(failed) => failed,
         };
@@ -232,13 +242,13 @@ pub fn restore(
     backup: impl AsRef<Path>,
     target: impl AsRef<Path>,
     to: Option<Lsn>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<Backup> {
     let (path, target_path) = (backup.as_ref(), target.as_ref());
     let (source, label) = labelled(path)?;
     reaches(&label, to)?;
     let target = CopyKind::Database.directory(target_path)?;
-    restore_on(&source, &label, &target, to, told)
+    restore_on(&source, &label, &target, to, progress)
         .map_err(|failed| CopyKind::Database.ended(failed, &*target, (path, target_path)))
 }
 
@@ -250,13 +260,13 @@ pub fn restore_between(
     backup: &dyn Device,
     target: &Arc<dyn Device>,
     to: Option<Lsn>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<Backup> {
     let path = Path::new("the device");
-    let label = Label::read(backup).map_err(|failed| failed.told(path, path))?;
+    let label = Label::read(backup).map_err(|failed| failed.into_error(path, path))?;
     reaches(&label, to)?;
     CopyKind::Database.take(target, path)?;
-    restore_on(backup, &label, target, to, told)
+    restore_on(backup, &label, target, to, progress)
         .map_err(|failed| CopyKind::Database.ended(failed, &**target, (path, path)))
 }
 
@@ -280,10 +290,10 @@ fn make(
     superblock: &Superblock,
     extent: Extent,
     target: &Arc<dyn Device>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<Backup, CopyFailure> {
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let moved = transfer(source, &superblock.identity, extent, target, told)?;
+    let moved = transfer(source, &superblock.identity, extent, target, progress)?;
     let label = Label {
         identity: superblock.identity,
         compat: superblock.compat,
@@ -308,7 +318,7 @@ fn restore_on(
     label: &Label,
     target: &Arc<dyn Device>,
     to: Option<Lsn>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<Backup, CopyFailure> {
     let to = to.unwrap_or(label.end);
     let extent = Extent {
@@ -318,7 +328,7 @@ fn restore_on(
     if !label.is_of(&Manifest::read(source, &label.identity)?) {
         return Err(CopyFailure::damaged(BACKUP_FILE, 0, Label::STRANGE));
     }
-    let moved = transfer(source, &label.identity, extent, target, told)?;
+    let moved = transfer(source, &label.identity, extent, target, progress)?;
     let bytes = size_of(&**target)?;
     let mut superblock = Superblock::new(label.identity);
     superblock.compat = label.compat;
@@ -362,7 +372,7 @@ fn labelled(path: &Path) -> Result<(FileDevice, Label)> {
             }
             .into()
         }
-        failed => failed.told(path, path),
+        failed => failed.into_error(path, path),
     })?;
     Ok((source, label))
 }
@@ -391,7 +401,7 @@ pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result
             Ok(None)
         }
         Err(CopyFailure::Damaged(_, what)) => Ok(Some(Err(what))),
-        Err(failed) => Err(failed.told(path, path)),
+        Err(failed) => Err(failed.into_error(path, path)),
     }
 }
 
@@ -406,7 +416,7 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
             name: TO_READ,
         }
         .into(),
-        _ => told(path, "read", error).in_passing(),
+        _ => device_error(path, "read", error).in_passing(),
     }
 }
 

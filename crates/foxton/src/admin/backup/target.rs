@@ -32,7 +32,7 @@ use super::error::CopyFailure;
 use super::label;
 use crate::checkpoint::{layer, manifest};
 use crate::error::{Error, Result, Storage};
-use crate::recovery::open_error::{not_created, not_locked, told};
+use crate::recovery::open_error::{device_error, not_created, not_locked};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
 
 /// Contents of `restoring`, for people.
@@ -66,7 +66,7 @@ impl CopyKind {
         let locked = device.lock();
         locked.map_err(|error| not_locked(path, error).in_passing())?;
         let names = device.list();
-        let names = names.map_err(|error| told(path, "list", error).in_passing())?;
+        let names = names.map_err(|error| device_error(path, "list", error).in_passing())?;
         self.suits(path, &names)?;
         match self {
             CopyKind::Backup => Ok(()),
@@ -97,13 +97,13 @@ impl CopyKind {
         (source, target): (&Path, &Path),
     ) -> Error {
         let left = (!self.clear(device)).then(|| target.to_owned());
-        let mut told = failed.told(source, target);
-        if let Error::Storage(storage) = &mut told
+        let mut error = failed.into_error(source, target);
+        if let Error::Storage(storage) = &mut error
             && let Storage::NotCopied { left: known, .. } = &mut **storage
         {
             *known = left;
         }
-        told
+        error
     }
 
     /// Removes the files of an attempt, and no others. Returns false if some are left.

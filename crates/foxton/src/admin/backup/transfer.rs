@@ -44,14 +44,14 @@ pub(super) fn transfer(
     identity: &[u8; 16],
     extent: Extent,
     target: &Arc<dyn Device>,
-    told: CopyProgress<'_>,
+    progress: CopyProgress<'_>,
 ) -> Result<CopiedLog, CopyFailure> {
     let manifest = Manifest::read(source, identity)?;
     let total = super::about(source);
     let mut done = 0;
     let mut advance = |bytes: u64| {
         done += bytes;
-        told(done.min(total), total);
+        progress(done.min(total), total);
     };
     for &layer in &manifest.layers {
         copy_layer(source, &**target, layer, &mut advance)?;
