@@ -1,6 +1,6 @@
 //! Counts that may fall and never rise.
 //!
-//! Each ratchet has a limit in [`LIMITS`]. A tree that has more fails; a tree that has less is
+//! Each ratchet has a limit in `LIMITS`. A tree that has more fails; a tree that has less is
 //! told the number to write there instead.
 
 use crate::{Finding, names, prose, tree::Tree};
