@@ -2,16 +2,16 @@
 //!
 //! | error                         | what to do                                             |
 //! |-------------------------------|--------------------------------------------------------|
-//! | [`LogError::TooLarge`]        | insert less at once                                    |
-//! | [`LogError::Kind`]            | use a kind that is free                                |
-//! | [`LogError::Failed`]          | repair the device, then open the log again             |
-//! | [`LogError::Closed`]          | nothing: the program closed the log                    |
-//! | [`OpenError::Locked`]         | close the log where it is open                         |
-//! | [`OpenError::Device`]         | repair the device, then try again                      |
-//! | [`OpenError::Corrupt`]        | restore a backup; what precedes the damage is readable |
-//! | [`OpenError::Foreign`]        | move the file away: it belongs to another database     |
-//! | [`OpenError::Newer`]          | open the log with the program that wrote it            |
-//! | [`OpenError::Visit`]          | see the visitor's own error                            |
+//! | `LogError::TooLarge`          | insert less at once                                    |
+//! | `LogError::Kind`              | use a kind that is free                                |
+//! | `LogError::Failed`            | repair the device, then open the log again             |
+//! | `LogError::Closed`            | nothing: the program closed the log                    |
+//! | `OpenError::Locked`           | close the log where it is open                         |
+//! | `OpenError::Device`           | repair the device, then try again                      |
+//! | `OpenError::Corrupt`          | restore a backup; what precedes the damage is readable |
+//! | `OpenError::Foreign`          | move the file away: it belongs to another database     |
+//! | `OpenError::Newer`            | open the log with the program that wrote it            |
+//! | `OpenError::Visit`            | see the visitor's own error                            |
 
 use std::fmt;
 use std::io;

@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //!
-//! * I1 A header is trusted only after its checksum, and its length only up to [`MAX_PAYLOAD`].
+//! * I1 A header is trusted only after its checksum, and its length only up to `MAX_PAYLOAD`.
 //! * I2 `durable <= lsn`.
 //! * I3 A header of zeros does not decode: its kind is 0, which no record has.
 
