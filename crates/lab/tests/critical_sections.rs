@@ -8,7 +8,7 @@ use foxton_lab::{
 };
 #[cfg(feature = "account")]
 use {
-    foxton_lab::bench::critical_sections::{Case, tell},
+    foxton_lab::bench::critical_sections::{Case, tables},
     foxton_sync::site::{Component, Pattern},
 };
 
@@ -94,8 +94,8 @@ fn a_program_that_does_not_count_says_what_to_type() {
 fn each_transaction_over_each_design_is_one_object_whose_parts_add_up() {
     let settings = settings(&["baseline", "default"]);
     let counted = run(&settings, Audience::Nobody).unwrap();
-    let records = tell::records(&settings, &counted, "command");
-    let names = tell::transactions(&counted).len();
+    let records = tables::records(&settings, &counted, "command");
+    let names = tables::transactions(&counted).len();
     assert!(names > Case::ALL.len());
     assert_eq!(records.len(), 2 * names);
     for record in &records {
@@ -117,6 +117,6 @@ fn each_transaction_over_each_design_is_one_object_whose_parts_add_up() {
     };
     assert_eq!(of("read", Component::Lock), 22.0);
     assert_eq!(of("book", Component::Log), 1.0);
-    let sheet = tell::sheet(&settings, &counted, "command");
+    let sheet = tables::sheet(&settings, &counted, "command");
     assert_eq!(sheet.pictures.len(), names);
 }
