@@ -23,27 +23,23 @@ test:
 # The account of communication, switched on.
 account:
     cargo test -p foxton-sync --features account
-    cargo test -p foxton --features account --test account
-    cargo test -p foxton-lock --features account --test contention
-    cargo test -p foxton-lab --features account --test critical_sections --test figures
+    cargo test -p foxton-lock -p foxton -p foxton-lab --features foxton-lab/account --test it -- account:: contention:: critical_sections:: figures::
 
 # Elided latches, the lock managers over them and what is told of them, on transactions that software stands in for; and
 # with those switched off.
 emulated:
-    cargo test -p foxton-sync -p foxton-lock --features foxton-lock/emulated --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
-    cargo test -p foxton-lab --features emulated --test latches --test elision
-    FOXTON_HTM=off cargo test -p foxton-sync --features emulated --test elided --test latch_contract --test oversubscribed
+    cargo test -p foxton-sync -p foxton-lock -p foxton-lab --features foxton-lab/emulated --test it -- elided:: contract:: scripts:: latches:: elision::
+    cargo test -p foxton-sync -p foxton-lock -p foxton-lab --features foxton-lab/emulated --test oversubscribed --test stress
+    FOXTON_HTM=off cargo test -p foxton-sync --features emulated --test it -- elided:: latch_contract::
+    FOXTON_HTM=off cargo test -p foxton-sync --features emulated --test oversubscribed
 
 # Races and failures at named points of the engine.
 hooks:
-    cargo test -p foxton-sync --features hooks --test hooks
-    cargo test -p foxton-log --features hooks --test hooks
-    cargo test -p foxton --features hooks --test hooks --test idle --test cancelled
-    cargo test -p foxton-sim --features hooks --test points --test power
+    cargo test -p foxton-sync -p foxton-log -p foxton -p foxton-sim --features foxton-sim/hooks --test it -- hooks:: early:: idle:: cancelled:: points:: power:: --skip savepoints::
 
 # Faults on purpose in the engine, each of which the checkers of histories must find.
 planted:
-    cargo test -p foxton-sim --features planted --test planted -- --nocapture
+    cargo test -p foxton-sim --features planted --test it planted:: -- --nocapture
 
 # Ten million random transactions, replayed and searched for circles.
 histories *args:
@@ -51,7 +47,7 @@ histories *args:
 
 # The models of every memory ordering, under loom.
 model *args:
-    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}
+    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test models {{args}}
     RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-store --lib models
 
 # Long histories on every lock manager, in schedules drawn at random.
@@ -81,11 +77,14 @@ stress:
 # For a machine with RTM: tests with it and without, sums and chains behind every latch, most of an hour of every lock manager
 # over each latch that elides, all figures of document 001 with spread, and once more with shares of time. Some two hours.
 elision out="results/elision" seconds="2800":
-    cargo test --release -p foxton-sync -p foxton-lock --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
+    cargo test --release -p foxton-sync -p foxton-lock --test it -- elided:: contract:: scripts::
+    cargo test --release -p foxton-sync -p foxton-lock --test oversubscribed --test stress
     cargo test --release -p foxton-sync --lib -- htm elided
-    cargo test --release -p foxton-lab --test latches --test elision
-    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lock --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
-    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lab --lib --test latches --test elision
+    cargo test --release -p foxton-lab --test it -- latches:: elision::
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lock --test it -- elided:: contract:: scripts::
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lock --test oversubscribed --test stress
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lab --lib
+    FOXTON_HTM=off cargo test --release -p foxton-lab --test it -- latches:: elision::
     cargo run --release -- bench hashmap --buckets 1000 --global --taken --seconds 1 --reps 10 --out {{out}}/hashmap
     cargo run --release -- bench bank --accounts 100 --taken --seconds 1 --reps 10 --out {{out}}/bank
     cargo run --release -- bench list --taken --seconds 1 --reps 10 --out {{out}}/list

@@ -1,4 +1,6 @@
 //! No memory of a database outlives it: a program that opens and closes databases does not grow.
+//!
+//! A program of its own, because its allocator counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -34,7 +34,7 @@ use std::{
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
 ///
-/// `tests/contract.rs` has a test for each clause and runs it on every manager over every latch;
+/// `tests/it/contract.rs` has a test for each clause and runs it on every manager over every latch;
 /// `tests/scripts` shows the same by example.
 ///
 /// # Use

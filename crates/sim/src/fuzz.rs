@@ -1,8 +1,8 @@
 //! Entries for fuzzers: any bytes, given to everything that reads bytes.
 //!
 //! Each entry takes any bytes and must return: without a panic, an error without a code, an endless
-//! loop, or more memory than the number of bytes justifies. `tests/fuzz.rs` calls the entries with
-//! the files in `fuzz/corpus`, and with random bytes.
+//! loop, or more memory than the number of bytes justifies. `tests/it/fuzz.rs` calls the entries
+//! with the files in `fuzz/corpus`, and with random bytes.
 
 use crate::{
     garble::Script,

@@ -1,7 +1,7 @@
 //! Memory is freed: of records removed from a table, and of a table when it is dropped.
 //!
-//! One test per process, because the memory of the process is measured. Without `/proc` nothing is
-//! measured, and only the rest is tested.
+//! A program of its own with one test, because the memory of the process is measured. Without
+//! `/proc` nothing is measured, and only the rest is tested.
 //!
 //! No timing decides. A thread that is descheduled while pinned holds up all reclamation for as
 //! long as the machine keeps it waiting. So a thread that removes records stops at a bound of

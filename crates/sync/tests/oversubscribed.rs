@@ -4,6 +4,8 @@
 //! Behind each latch are two plain counters. Each pass adds one to the first, gives the scheduler a
 //! chance now and then, and adds one to the second: if two threads were inside at once, the
 //! counters would differ.
+//!
+//! A program of its own, because its threads would leave no processor to tests beside it.
 #![cfg(not(loom))]
 
 use foxton_sync::latch::{Kind, Latched, ShardedLatched, SharedLatched, VersionLatch};

@@ -74,7 +74,7 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 16] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 17] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
@@ -89,6 +89,7 @@ pub fn check(tree: &tree::Tree) -> Vec<Finding> {
         litter::machine_paths,
         ratchets::hold,
         ratchets::documents,
+        ratchets::programs,
         ratchets::folders,
         ratchets::retired_names,
     ];

@@ -54,6 +54,12 @@ pub fn leftovers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Where the models of a crate lie; they are built under loom alone.
+const MODELS: &str = "/tests/models/";
+
+/// Where the tests of a crate lie; they are one program.
+const TESTS: &str = "/tests/it/";
+
 /// A test that does not run by itself says why, and with which command it does.
 pub fn ignored_tests(tree: &Tree) -> Vec<Finding> {
     const IGNORED: &str = "#[ignore";
@@ -67,8 +73,8 @@ pub fn ignored_tests(tree: &Tree) -> Vec<Finding> {
             let line = source.line(at);
             let reason = text.lines().nth(line - 1).unwrap_or_default();
             let (_, command) = reason.split_once(": ").unwrap_or_default();
-            let modelled = source.code.contains("#![cfg(loom)]") && !command.contains("--cfg loom");
-            if !command.contains("cargo test ") || !command.contains("--ignored") || modelled {
+            let without_loom = path.contains(MODELS) && !command.contains("--cfg loom");
+            if !command.contains("cargo test ") || !command.contains("--ignored") || without_loom {
                 let what = "an ignored test does not say why, and which command runs it: \
                             #[ignore = \"takes minutes: cargo test ... -- --ignored\"]";
                 findings.push(Finding::new(path, line, what));
@@ -78,7 +84,7 @@ pub fn ignored_tests(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Every file under a crate's `src` is reached by `mod` lines from its root.
+/// Every file of a crate's `src`, and every file of its tests, is reached by `mod` lines.
 pub fn unreached_files(tree: &Tree) -> Vec<Finding> {
     let mut reached = BTreeSet::new();
     for (_, path, _) in tree.sources() {
@@ -91,10 +97,21 @@ pub fn unreached_files(tree: &Tree) -> Vec<Finding> {
             reach(tree, beside, &[], path, &mut reached);
         }
     }
-    let lost = tree
-        .sources()
-        .filter(|(_, path, _)| !reached.contains(*path));
-    lost.map(|(_, path, _)| Finding::new(path, 0, "no mod line reaches this file"))
+    let mut all: Vec<&str> = tree.sources().map(|(_, path, _)| path).collect();
+    for (path, _) in tree.rust() {
+        let program = [TESTS, MODELS].into_iter().find_map(|folder| {
+            let at = path.find(folder)? + folder.len();
+            Some(&path[..at - 1])
+        });
+        if let Some(folder) = program {
+            all.push(path);
+            if path.strip_prefix(folder) == Some("/main.rs") {
+                reach(tree, folder, &[], path, &mut reached);
+            }
+        }
+    }
+    let lost = all.into_iter().filter(|path| !reached.contains(*path));
+    lost.map(|path| Finding::new(path, 0, "no mod line reaches this file"))
         .collect()
 }
 
@@ -245,12 +262,12 @@ mod tests {
             ),
             ("c.rs", "let a = \"#[ignore]\"; // #[ignore]\n"),
             (
-                "d.rs",
-                "#![cfg(loom)]\n#[ignore = \"takes long: cargo test -p x -- --ignored\"]\nfn a() {}\n",
+                "crates/x/tests/models/d.rs",
+                "#[ignore = \"takes long: cargo test -p x -- --ignored\"]\nfn a() {}\n",
             ),
             (
-                "e.rs",
-                "#![cfg(loom)]\n#[ignore = \"long: RUSTFLAGS='--cfg loom' cargo test -p x -- --ignored\"]\nfn a() {}\n",
+                "crates/x/tests/models/e.rs",
+                "#[ignore = \"long: RUSTFLAGS='--cfg loom' cargo test -p x -- --ignored\"]\nfn a() {}\n",
             ),
         ]);
         let lines = ignored_tests(&tree);
@@ -258,7 +275,10 @@ mod tests {
             .iter()
             .map(|found| (&*found.path, found.line))
             .collect();
-        assert_eq!(places, [("a.rs", 1), ("a.rs", 3), ("d.rs", 2)]);
+        assert_eq!(
+            places,
+            [("a.rs", 1), ("a.rs", 3), ("crates/x/tests/models/d.rs", 1)]
+        );
     }
 
     #[test]
@@ -272,12 +292,21 @@ mod tests {
             ("crates/x/src/bin/tool.rs", ""),
             ("crates/y/src/main.rs", "mod part;\n"),
             ("crates/y/src/part.rs", ""),
+            ("crates/y/tests/it/main.rs", "mod shared;\nmod one;\n"),
+            ("crates/y/tests/it/one.rs", "mod part;\n"),
+            ("crates/y/tests/it/one/part.rs", ""),
+            ("crates/y/tests/it/shared/mod.rs", "mod part;\n"),
+            ("crates/y/tests/it/shared/part.rs", ""),
+            ("crates/y/tests/it/two.rs", ""),
+            ("crates/y/tests/models/three.rs", ""),
         ]);
         assert_eq!(
             told(unreached_files(&tree)),
             [
                 "crates/x/src/a/lost.rs:0: no mod line reaches this file",
                 "crates/x/src/tests.rs:0: no mod line reaches this file",
+                "crates/y/tests/it/two.rs:0: no mod line reaches this file",
+                "crates/y/tests/models/three.rs:0: no mod line reaches this file",
             ]
         );
     }

@@ -31,6 +31,48 @@ const DOCUMENTS: [(&str, usize); 11] = [
 /// Bytes that README, ARCHITECTURE and the documents in `docs` may have together.
 const ALL_DOCUMENTS: usize = 160_000;
 
+/// The programs of tests. Beside `it`, each has the reason why its tests are not modules of `it`.
+const PROGRAMS: [(&str, &str); 20] = [
+    ("crates/cli/tests/it", ""),
+    ("crates/foxton/tests/it", ""),
+    (
+        "crates/foxton/tests/outlives",
+        "its allocator counts for the whole process",
+    ),
+    ("crates/lab/tests/it", ""),
+    ("crates/lab/tests/profile", "samples the whole process"),
+    ("crates/lock/tests/it", ""),
+    ("crates/lock/tests/models", "built under loom alone"),
+    (
+        "crates/lock/tests/shuttle_managers",
+        "built under shuttle alone",
+    ),
+    (
+        "crates/lock/tests/stress",
+        "its threads leave no processor to others",
+    ),
+    ("crates/log/tests/it", ""),
+    ("crates/log/tests/models", "built under loom alone"),
+    (
+        "crates/sampler/tests/where_it_is",
+        "samples the whole process",
+    ),
+    ("crates/sim/tests/it", ""),
+    ("crates/store/tests/it", ""),
+    (
+        "crates/store/tests/memory",
+        "measures the memory of the whole process",
+    ),
+    ("crates/store/tests/models", "built under loom alone"),
+    ("crates/sync/tests/it", ""),
+    ("crates/sync/tests/models", "built under loom alone"),
+    (
+        "crates/sync/tests/oversubscribed",
+        "its threads leave no processor to others",
+    ),
+    ("crates/tidy/tests/house", "the only one there"),
+];
+
 /// Places that a failing ratchet names.
 const NAMED: usize = 40;
 
@@ -148,6 +190,26 @@ pub fn documents(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Tests are modules of one program for each crate: a program costs more to link than to run.
+pub fn programs(tree: &Tree) -> Vec<Finding> {
+    let added = tree.rust().filter_map(|(path, _)| {
+        let (folder, inside) = path.strip_prefix("crates/")?.split_once("/tests/")?;
+        let name = inside
+            .strip_suffix("/main.rs")
+            .or(inside.strip_suffix(".rs"))?;
+        let program = format!("crates/{folder}/tests/{name}");
+        let is_listed = PROGRAMS.iter().any(|(listed, _)| *listed == program);
+        (!folder.contains('/') && !name.contains('/') && !is_listed).then_some(path)
+    });
+    added
+        .map(|path| {
+            let what = "one more program of tests: move it to tests/it, with a mod line in its \
+                        main.rs, or add it to PROGRAMS with a reason";
+            Finding::new(path, 0, what)
+        })
+        .collect()
+}
+
 /// Beside `lib.rs`, the sources of crate `foxton` lie in folders.
 pub fn folders(tree: &Tree) -> Vec<Finding> {
     let beside = tree.sources().filter_map(|(_, path, _)| {
@@ -209,6 +271,26 @@ mod tests {
         ]);
         let places: Vec<_> = documents(&tree).into_iter().map(|one| one.path).collect();
         assert_eq!(places, ["README.md", "docs"]);
+    }
+
+    #[test]
+    fn one_more_program_of_tests_is_found() {
+        let tree = Tree::from_files([
+            ("crates/log/tests/it/main.rs", "mod crash;"),
+            ("crates/log/tests/it/crash.rs", ""),
+            ("crates/log/tests/models/main.rs", ""),
+            ("crates/log/tests/more.rs", ""),
+            ("crates/log/tests/much/main.rs", ""),
+            ("crates/log/tests/much/part.rs", ""),
+            ("crates/log/src/tests.rs", ""),
+        ]);
+        let places: Vec<_> = programs(&tree).into_iter().map(|one| one.path).collect();
+        assert_eq!(
+            places,
+            ["crates/log/tests/more.rs", "crates/log/tests/much/main.rs"]
+        );
+        let has_reason = |(path, why): &&(&str, &str)| !why.is_empty() || path.ends_with("/it");
+        assert_eq!(PROGRAMS.iter().filter(has_reason).count(), PROGRAMS.len());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use foxton_sync::shim::{AtomicU64, Ordering};
 
 /// Memory of a lock in a queue, about: its owner's entry with a share of the index, and the
-/// manager's entry or request. `tests/memory.rs` checks that every manager stays below a hundred
+/// manager's entry or request. `tests/it/memory.rs` checks that every manager stays below a hundred
 /// bytes.
 pub(crate) const LOCK_BYTES: usize = 96;
 /// Memory of an entry of remembered locks: one lock, or some of sixty-four neighbours.

@@ -1,5 +1,7 @@
 //! Far more threads than cores, on every manager over every latch. Quick here, and for any duration
 //! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
+//!
+//! A program of its own, because its threads would leave no processor to tests beside it.
 
 use foxton_lock::any::{Fences, Inheritance, ManagerKind, Options};
 use foxton_sync::latch;
@@ -80,7 +82,7 @@ fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
     assert!(done.busy > 0 && done.timeouts > 0, "{done}");
 }
 
-/// The paths that are taken when the fast path is closed. The models of `loom_direct` and the
+/// The paths that are taken when the fast path is closed. The models of `models/direct.rs` and the
 /// litmus test of `foxton_sync::asymmetric` check the fences themselves, which is a matter of two
 /// instructions that must meet.
 #[test]

@@ -25,8 +25,8 @@
 //!   before complete.
 //! * B5  A bypass delays no insert for longer than the records before it take to complete.
 //!
-//! `tests/buffers.rs` has a test for each clause and runs it on every buffer;
-//! `tests/loom_buffers.rs` explores B1 to B4 in every order of two threads.
+//! `tests/it/buffers.rs` has a test for each clause and runs it on every buffer;
+//! `tests/models/buffers.rs` explores B1 to B4 in every order of two threads.
 //!
 //! # What a descheduled thread delays
 //!

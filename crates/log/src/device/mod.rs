@@ -17,7 +17,7 @@
 //! * D6 At most one device instance holds the lock of a directory. The lock ends with the instance
 //!   that acquired it, or with its process.
 //!
-//! `tests/devices.rs` has one test per clause and runs it on every device.
+//! `tests/it/devices.rs` has one test per clause and runs it on every device.
 
 use std::fmt;
 use std::io;

@@ -1,6 +1,6 @@
 //! Models for loom: waiters, writer lock and buffers, each with the least around it.
 //!
-//! `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs` and `tests/loom_buffers.rs` are the models.
+//! `waiters.rs`, `writer_lock.rs` and `buffers.rs` in `tests/models` are the models.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::Drainer;

@@ -179,7 +179,7 @@ fn weakenings(tree: &Tree) -> Vec<Weakening> {
 }
 
 fn is_model(path: &str, krate: &str) -> bool {
-    let tests = format!("crates/{krate}/tests/loom_");
+    let tests = format!("crates/{krate}/tests/models/");
     path.starts_with(&tests) && path.ends_with(".rs")
 }
 
@@ -293,7 +293,7 @@ impl Scratch {
                 "--release",
                 "--no-run",
                 "--test",
-                "loom_*",
+                "models",
                 "-p",
                 &package,
             ])

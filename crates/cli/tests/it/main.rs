@@ -1,0 +1,17 @@
+//! The command, tested in one program: many programs cost more to link than to run.
+//!
+//! `cargo test -p foxton-cli --test it NAME::` runs those of the file `NAME.rs`.
+
+mod support;
+
+mod care;
+mod command;
+mod hostile;
+#[cfg(target_os = "linux")]
+mod killed;
+mod report;
+mod reproduce;
+mod results;
+mod rows;
+#[cfg(unix)]
+mod seeing;

@@ -1,0 +1,81 @@
+//! The account of communication: critical sections that a transaction passes.
+//!
+//! `cargo test -p foxton --features account`
+
+use foxton::{Database, Durability, Options, Table};
+use foxton_sync::site::{Component, Pattern};
+
+const NUMBERS: Table<u64, i64> = Table::new("numbers");
+const ROUNDS: u64 = 100;
+
+#[test]
+fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
+    let mut options = Options::default();
+    options.durability = Durability::None;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| (0..100).try_for_each(|key| tx.put(&NUMBERS, &key, &1)))
+        .unwrap();
+    let passed = |run: &dyn Fn(u64)| {
+        run(0);
+        let before = db.stats().account;
+        (0..ROUNDS).for_each(run);
+        // It includes neither `stats` nor the flusher, which are counted apart.
+        let since = db.stats().account.since(&before);
+        move |component, pattern| since.count(component, pattern) as f64 / ROUNDS as f64
+    };
+    let read = passed(&|round| {
+        let rows = db
+            .run(|tx| tx.range(&NUMBERS, round % 90..round % 90 + 10).count())
+            .unwrap();
+        assert_eq!(rows, 10);
+    });
+    let write = passed(&|round| {
+        db.run(|tx| tx.put(&NUMBERS, &(round % 100), &2)).unwrap();
+    });
+    println!("critical sections for each transaction: reading 10 rows, writing 1");
+    for component in Component::ALL {
+        for pattern in Pattern::ALL {
+            let (read, write) = (read(component, pattern), write(component, pattern));
+            if read != 0.0 || write != 0.0 {
+                println!("{component:>12} {pattern:<12} {read:>6.2} {write:>6.2}");
+            }
+        }
+    }
+    for one in [&read as &dyn Fn(_, _) -> f64, &write] {
+        assert_eq!(one(Component::Transaction, Pattern::Unbounded), 0.0);
+        assert_eq!(
+            one(Component::Transaction, Pattern::Fixed),
+            2.0,
+            "out of the rack and back"
+        );
+        assert_eq!(one(Component::Metadata, Pattern::Unbounded), 0.0);
+    }
+    assert_eq!(read(Component::Log, Pattern::Unbounded), 0.0);
+    assert_eq!(write(Component::Log, Pattern::Unbounded), 0.0);
+    assert_eq!(
+        write(Component::Log, Pattern::Cooperative),
+        1.0,
+        "one record"
+    );
+    assert_eq!(
+        write(Component::Lock, Pattern::Unbounded),
+        4.0,
+        "table and key, there and back"
+    );
+    assert_eq!(write(Component::Latch, Pattern::Unbounded), 1.0, "a value");
+    assert_eq!(read(Component::Latch, Pattern::Unbounded), 0.0);
+}
+
+#[test]
+fn the_engines_own_critical_sections_are_counted_apart() {
+    let mut options = Options::default();
+    options.durability = Durability::Sync;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+    // The flusher made the sync.
+    let background = db.stats().background_account;
+    assert!(background.count(Component::Log, Pattern::Fixed) >= 1);
+    let before = db.stats().account;
+    (0..ROUNDS).for_each(|_| drop(db.stats()));
+    assert!(db.stats().account.since(&before).sites().is_empty());
+}

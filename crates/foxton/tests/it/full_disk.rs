@@ -1,0 +1,163 @@
+//! A disk that is really full: an in-memory file system of two megabytes, which requires the
+//! permission to mount one. Without it these tests print that and check nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use foxton::{Database, Options, Table, backup};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+const SIZE: u64 = 2 << 20;
+
+/// A small file system, and a file that takes half of it.
+struct Small(PathBuf);
+
+impl Small {
+    /// Returns `None`, and prints why, if file systems cannot be mounted.
+    fn mount(name: &str) -> Option<Small> {
+        let path = std::env::temp_dir().join(format!("foxton-full-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"])
+            .arg(&path)
+            .output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            eprintln!("not shown: this user cannot mount a file system, so no disk can be filled");
+            fs::remove_dir(&path).unwrap();
+            return None;
+        }
+        let small = Small(path);
+        fs::write(small.filler(), vec![1; SIZE as usize / 2]).unwrap();
+        Some(small)
+    }
+
+    /// Doubles the size.
+    fn enlarge(&self) {
+        let size = format!("remount,size={}", 2 * SIZE);
+        let status = Command::new("mount")
+            .args(["-o", &size])
+            .arg(&self.0)
+            .status();
+        assert!(status.is_ok_and(|status| status.success()));
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Small segments, and no checkpoint that would free space.
+fn options() -> Options {
+    let mut options = Options::tiny();
+    options.checkpoint_log_bytes = 1 << 40;
+    options
+}
+
+/// Puts rows until one is refused; returns how many were acknowledged, and the error.
+fn fill(db: &Database, from: u64) -> (u64, foxton::Error) {
+    for key in from.. {
+        if let Err(error) = db.run(|tx| tx.put(&ROWS, &key, &[key as u8; 2_000])) {
+            return (key, error);
+        }
+    }
+    unreachable!("no disk takes all of them")
+}
+
+fn count(path: &Path) -> u64 {
+    let db = Database::open_with(path, options()).unwrap();
+    db.run(|tx| tx.range(&ROWS, ..).count()).unwrap()
+}
+
+#[test]
+fn a_full_disk_ends_writing_and_loses_nothing_and_free_space_repairs_it() {
+    let Some(small) = Small::mount("log") else {
+        return;
+    };
+    let db = Database::open_with(small.at("db"), options()).unwrap();
+    let mut reader = db.begin().unwrap();
+    let (acknowledged, error) = fill(&db, 0);
+    assert!(
+        acknowledged > 100,
+        "{acknowledged} rows in half of {SIZE} bytes"
+    );
+    assert_eq!(error.code(), "device_full", "{error}");
+    for words in [
+        "free some space",
+        "open the database again",
+        "every acknowledged commit is kept",
+    ] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    // Readers continue; every write is refused with the reason.
+    assert!(reader.get(&ROWS, &0).unwrap().is_some());
+    assert_eq!(fill(&db, 1 << 40).1.code(), "device_full");
+    drop(reader);
+    drop(db);
+    if let Err(error) = Database::open_with(small.at("db"), options()) {
+        assert_eq!(error.code(), "device_full", "{error}");
+    }
+    fs::remove_file(small.filler()).unwrap();
+    let found = count(&small.at("db"));
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&found),
+        "{found} of {acknowledged}"
+    );
+    let db = Database::open_with(small.at("db"), options()).unwrap();
+    db.run(|tx| tx.put(&ROWS, &acknowledged, b"more")).unwrap();
+}
+
+#[test]
+fn a_backup_on_a_full_disk_leaves_no_backup_and_the_database_continues() {
+    let Some(small) = Small::mount("backup") else {
+        return;
+    };
+    let other = std::env::temp_dir().join(format!("foxton-full-db-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&other);
+    let db = Database::open_with(&other, options()).unwrap();
+    for key in 0..700 {
+        db.run(|tx| tx.put(&ROWS, &key, &[key as u8; 2_000]))
+            .unwrap();
+    }
+    let error = db.backup_to(small.at("backup")).unwrap_err();
+    assert_eq!(error.code(), "device_full", "{error}");
+    let words = "the source is unchanged: free some space there";
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!(
+        backup::inspect(small.at("backup")).unwrap_err().code(),
+        "not_a_backup"
+    );
+    db.run(|tx| tx.put(&ROWS, &700, b"it goes on")).unwrap();
+    fs::remove_file(small.filler()).unwrap();
+    // The failed backup has left no files in the way.
+    db.backup_to(small.at("backup")).unwrap();
+    drop(db);
+    fs::remove_dir_all(&other).unwrap();
+    backup::restore(small.at("backup"), &other, None, &mut |_, _| {}).unwrap();
+    assert_eq!(count(&other), 701);
+    // There is space for one database, and not for two.
+    let restore = || backup::restore(small.at("backup"), small.at("again"), None, &mut |_, _| {});
+    let error = restore().unwrap_err();
+    assert_eq!(error.code(), "device_full", "{error}");
+    assert!(error.to_string().contains("can be removed"), "{error}");
+    let opened = Database::open_with(small.at("again"), options());
+    assert_eq!(opened.unwrap_err().code(), "not_restored");
+    assert_eq!(restore().unwrap_err().code(), "device_full");
+    // With more space the restore can be repeated.
+    small.enlarge();
+    restore().unwrap();
+    assert_eq!(count(&small.at("again")), 701);
+    fs::remove_dir_all(&other).unwrap();
+}

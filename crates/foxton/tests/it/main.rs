@@ -1,0 +1,54 @@
+//! The engine, tested as its users see it, in one program: many programs cost more to link than to
+//! run.
+//!
+//! `cargo test -p foxton --test it NAME::` runs those of the file `NAME.rs`.
+
+mod common;
+
+#[cfg(feature = "account")]
+mod account;
+mod admission;
+mod after_an_end;
+mod asynchronous;
+mod backup;
+mod basics;
+mod bounds;
+mod cancelled;
+mod check;
+mod checkpoint;
+mod checkpoint_damage;
+mod checkpoint_faults;
+mod checkpoint_throttle;
+mod directory;
+#[cfg(feature = "hooks")]
+mod early;
+mod escalation;
+mod explicit;
+#[cfg(target_os = "linux")]
+mod full_disk;
+#[cfg(feature = "hooks")]
+mod hooks;
+#[cfg(feature = "hooks")]
+mod idle;
+mod index_locks;
+mod index_model;
+mod index_stress;
+mod indexes;
+mod isolation;
+mod levels;
+mod lifecycle;
+mod many;
+mod model;
+#[cfg(unix)]
+mod observe;
+mod old_files;
+mod patches;
+mod phantoms;
+#[cfg(unix)]
+mod places;
+mod refusals;
+mod restart;
+mod restore;
+mod savepoints;
+mod sessions;
+mod stress;

@@ -1,0 +1,15 @@
+//! Models of every memory ordering, under loom.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom \
+//!     -p foxton-lock --test models
+//! ```
+#![cfg(loom)]
+
+mod modelled;
+
+mod direct;
+mod handoff;
+mod inherit;
+mod sharded;
+mod staged;

@@ -1,0 +1,11 @@
+//! Models of every memory ordering, under loom.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom \
+//!     -p foxton-log --test models
+//! ```
+#![cfg(loom)]
+
+mod buffers;
+mod waiters;
+mod writer_lock;

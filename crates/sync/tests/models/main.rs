@@ -1,0 +1,17 @@
+//! Models of every memory ordering, under loom.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom \
+//!     -p foxton-sync --test models
+//! ```
+#![cfg(loom)]
+
+mod admission;
+mod asymmetric;
+mod consolidation;
+mod elided;
+mod epoch;
+mod hazard;
+mod latch;
+mod park;
+mod ring;

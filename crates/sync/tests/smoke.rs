@@ -1,6 +1,0 @@
-//! Runs the benchmark, tiny, with every test run, so that it stays correct.
-#![cfg(not(loom))]
-
-#[path = "../benches/latches.rs"]
-#[expect(dead_code, reason = "its `main` is not called here")]
-mod latches;
