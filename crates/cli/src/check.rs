@@ -5,7 +5,11 @@ use std::process::ExitCode;
 use foxton::check::{Report, check};
 use foxton_lab::report::number::grouped;
 
-use crate::{arguments::Check, output::say, tables::plain};
+use crate::{
+    arguments::Check,
+    output::{note, say},
+    tables::plain,
+};
 
 /// Exit code if it could not be checked.
 const UNKNOWN: u8 = 2;
@@ -16,7 +20,7 @@ pub(crate) fn run(what: &Check) -> ExitCode {
     let report = match check(directory) {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("error: {error}");
+            note!("error: {error}");
             return ExitCode::from(UNKNOWN);
         }
     };

@@ -21,7 +21,7 @@ use tempfile::NamedTempFile;
 use crate::{
     arguments::{Dump, RowFormat},
     existing,
-    output::READER_STOPPED,
+    output::{StandardOutput, note},
     rows::{columns, types::Types},
     tables::plain,
 };
@@ -34,7 +34,7 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     let db = existing::open(&what.directory)?;
     let tables = chosen(&db, what)?;
     let (rows, size) = match what.out == Path::new("-") {
-        true => write(&db, &tables, what.format, &mut io::stdout().lock())?,
+        true => write(&db, &tables, what.format, &mut StandardOutput)?,
         false => {
             let mut file = unfinished(what).map_err(|error| unmade(what, &error))?;
             let written = write(&db, &tables, what.format, &mut file)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
         }
     };
     let end = db.recovered().log_end;
-    eprintln!(
+    note!(
         "{} rows of {}, {}, at log position {end}",
         grouped(rows as f64),
         match tables.len() {
@@ -267,10 +267,6 @@ impl Write for Counted<'_> {
 }
 
 fn unwritten(error: &io::Error) -> String {
-    if error.kind() == ErrorKind::BrokenPipe {
-        // The reader has stopped, so nothing can be reported.
-        std::process::exit(READER_STOPPED);
-    }
     format!(
         "the dump could not be written ({error}); free some space, or name another file with --out"
     )

@@ -68,10 +68,11 @@ fn make(
     let sheet = listed
         .make(request, Audience::here())
         .map_err(|error| error.to_string())?;
-    show(&terminal::sheet(&sheet));
     let fresh = || fresh_directory(name, &moment(&sheet.machine));
     let directory = out.unwrap_or_else(fresh);
-    list_written(report::write_sheet(&sheet, &directory), &directory)?;
+    let written = report::write_sheet(&sheet, &directory);
+    show(&terminal::sheet(&sheet));
+    list_written(written, &directory)?;
     Ok(judged(&sheet.machine, sheet.failure()))
 }
 

@@ -1,9 +1,12 @@
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 //! The foxton command: measure the engine, inspect a database, use one by hand.
 //!
-//! Exit codes: 0 success; 1 a failure, or a failed check of a workload; 2 a wrong command line.
+//! Exit codes: 0 success; 1 a failure, or a failed check of a workload; 2 a wrong command line, or a
+//! database that `check` could not check; 3 standard output could not be written; 141 its reader
+//! stopped.
 
-/// Standard output, which may close.
+/// Standard output and standard error, which may fail.
 mod output;
 
 /// Opening a database, with a bar.
@@ -70,9 +73,14 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
+use output::note;
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(instead) => return output::help_or_refusal(&instead),
+    };
+    let result = match arguments.command {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
         Command::Reproduce(what) => reproduce::run(what),
@@ -97,7 +105,7 @@ fn main() -> ExitCode {
         Err(message) => {
             // The message has names of tables and files, which another user may have chosen.
             let lines = message.lines().map(tables::plain);
-            eprintln!("error: {}", lines.collect::<Vec<String>>().join("\n"));
+            note!("error: {}", lines.collect::<Vec<String>>().join("\n"));
             ExitCode::FAILURE
         }
     }

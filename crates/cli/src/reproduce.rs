@@ -17,7 +17,7 @@ use foxton_lab::{
 use crate::{
     arguments::Reproduce,
     bench::{command_line, moment},
-    output::{say, show},
+    output::{note, say, show},
 };
 
 /// Makes the figures, shows the result of each, and prints the report's place.
@@ -46,9 +46,7 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
         say!("\n{hint}");
     }
     if !machine.optimised {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(match outcomes.iter().any(Outcome::broke) {
         true => ExitCode::FAILURE,

@@ -6,7 +6,7 @@ use foxton_lab::results::{collection::ResultCollection, error::ResultsError, ren
 
 use crate::{
     arguments::{Render, Results},
-    output::say,
+    output::{note, say},
 };
 
 /// Renders the documents, or checks that they are as rendered.
@@ -22,7 +22,7 @@ fn render(arguments: &Render) -> Result<ExitCode, ResultsError> {
     for document in documents.iter().filter(|document| !document.is_current) {
         let path = document.path.display();
         if arguments.check {
-            eprintln!("error: {path} differs from the records: run `foxton results render`");
+            note!("error: {path} differs from the records: run `foxton results render`");
             code = ExitCode::FAILURE;
         } else {
             document.write()?;

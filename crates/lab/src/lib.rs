@@ -1,4 +1,5 @@
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 //! The laboratory: workloads, the driver that runs them, measurements, and reports.
 //!
 //! A measurement consists of *points*: one number of clients (MPL) with one system. The points of

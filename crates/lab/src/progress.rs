@@ -3,9 +3,20 @@
 //! On a terminal: one bar with the remaining time. Anywhere else (a pipe, a log file, continuous
 //! integration): one plain line when a phase begins, nothing more.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    fmt,
+    io::{IsTerminal, Write},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Writes a line to standard error. A failure is ignored, because there is no other place to report
+/// it, and no reason to end a measurement.
+pub fn note(line: fmt::Arguments<'_>) {
+    // One write, so that lines of several threads do not mix.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// Where progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +42,7 @@ impl Audience {
     /// Says one line beside the bars.
     pub fn say(self, line: &str) {
         if self != Audience::Nobody {
-            eprintln!("{line}");
+            note(format_args!("{line}"));
         }
     }
 
@@ -64,7 +75,7 @@ impl Audience {
 
     fn begin(self, what: &str, total: u64, template: &str) -> Progress {
         if self == Audience::Log {
-            eprintln!("{what}");
+            note(format_args!("{what}"));
         }
         let target = match self {
             Audience::Terminal => ProgressDrawTarget::stderr_with_hz(5),
@@ -109,7 +120,7 @@ impl Progress {
 
     /// Says one line, above the bar if there is one.
     pub fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("{line}"));
+        self.0.suspend(|| note(format_args!("{line}")));
     }
 
     /// Shows the current work.

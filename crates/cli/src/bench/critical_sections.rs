@@ -74,16 +74,14 @@ pub(super) fn run(arguments: CriticalSections) -> Result<ExitCode, String> {
     let counted = counted.map_err(|error| error.to_string())?;
     let command = command_line();
     let sheet = tables::sheet(&settings, &counted, &command);
-    show(&terminal::sheet(&sheet));
     let records = tables::records(&settings, &counted, &command);
     let name = format!("critical-sections-{}", moment(&sheet.machine));
     let directory = arguments
         .out
         .unwrap_or_else(|| Path::new("results").join(name));
-    results::list_written(
-        report::write_records(&sheet, records, &directory),
-        &directory,
-    )?;
+    let written = report::write_records(&sheet, records, &directory);
+    show(&terminal::sheet(&sheet));
+    results::list_written(written, &directory)?;
     // Not judged, because counts do not depend on how a program was compiled.
     Ok(ExitCode::SUCCESS)
 }

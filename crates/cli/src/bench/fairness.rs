@@ -16,7 +16,10 @@ use foxton_lab::{
     system::Locks,
 };
 
-use crate::{output::show, seconds::seconds};
+use crate::{
+    output::{note, show},
+    seconds::seconds,
+};
 
 /// The arguments of `bench fairness`.
 #[derive(Debug, Args)]
@@ -92,9 +95,7 @@ pub(crate) fn run(arguments: &Fairness) -> Result<ExitCode, String> {
     }
     show(&table.render());
     if cfg!(debug_assertions) {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(ExitCode::SUCCESS)
 }

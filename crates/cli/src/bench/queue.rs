@@ -15,7 +15,7 @@ use foxton_lab::{
 };
 
 use crate::{
-    output::{say, show},
+    output::{note, say, show},
     seconds::seconds,
 };
 
@@ -98,9 +98,7 @@ pub(crate) fn run(arguments: &Queue) -> Result<ExitCode, String> {
         grouped(checked as f64)
     );
     if cfg!(debug_assertions) {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,7 @@ use foxton_lab::{
 };
 
 use crate::{
-    output::{say, show},
+    output::{note, say, show},
     seconds::seconds,
 };
 
@@ -115,9 +115,7 @@ pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
         show(&clients.render());
     }
     if cfg!(debug_assertions) {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use foxton_lab::{
     report::{self, findings::Findings, terminal},
 };
 
-use crate::output::{say, show};
+use crate::output::{note, say, show};
 
 /// Shows the findings, writes them, and returns the exit code.
 pub(crate) fn finish(
@@ -21,11 +21,11 @@ pub(crate) fn finish(
     findings: Result<Findings, BenchError>,
 ) -> Result<ExitCode, String> {
     let findings = &findings.map_err(|error| error.to_string())?;
+    let directory = out.unwrap_or_else(|| fresh_directory(workload, findings));
+    // Written first: a table that cannot be printed must not lose an hour's results.
+    let written = report::write(findings, &directory);
     show(&terminal::text(findings));
-    write(
-        findings,
-        &out.unwrap_or_else(|| fresh_directory(workload, findings)),
-    )?;
+    list_written(written, &directory)?;
     Ok(verdict(findings))
 }
 
@@ -58,10 +58,6 @@ pub(crate) fn moment(machine: &Machine) -> String {
     machine.started.replace([':', '-'], "").replace(' ', "-")
 }
 
-fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
-    list_written(report::write(findings, directory), directory)
-}
-
 /// Lists the files written.
 pub(crate) fn list_written(
     written: io::Result<Vec<PathBuf>>,
@@ -87,14 +83,12 @@ fn verdict(findings: &Findings) -> ExitCode {
 /// Returns the exit code for a result, and prints why numbers must not be kept.
 pub(crate) fn judged(machine: &Machine, failure: Option<String>) -> ExitCode {
     if !machine.optimised {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     match failure {
         None => ExitCode::SUCCESS,
         Some(what) => {
-            eprintln!("error: a check failed, so do not keep these numbers: {what}");
+            note!("error: a check failed, so do not keep these numbers: {what}");
             ExitCode::FAILURE
         }
     }

@@ -15,7 +15,7 @@ use foxton_lab::{
 };
 
 use crate::{
-    output::{say, show},
+    output::{note, say, show},
     seconds::seconds,
 };
 
@@ -112,9 +112,7 @@ pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
         grouped(deadlocks as f64),
     );
     if cfg!(debug_assertions) {
-        eprintln!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(ExitCode::SUCCESS)
 }

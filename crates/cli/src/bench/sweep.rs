@@ -10,7 +10,10 @@ use foxton_lab::{
 };
 
 use super::results::command_line;
-use crate::{output::results_place, seconds::seconds};
+use crate::{
+    output::{note, results_place},
+    seconds::seconds,
+};
 
 /// Systems, points, times and directories of a sweep.
 #[derive(Debug, Args)]
@@ -129,10 +132,10 @@ impl Sweep {
             .filter_map(|system| runs.watched(system))
             .collect();
         if !watched.is_empty() {
-            eprintln!("From another terminal, while this runs:");
+            note!("From another terminal, while this runs:");
         }
         for directory in watched {
-            eprintln!("  foxton top {}", directory.display());
+            note!("  foxton top {}", directory.display());
         }
         runs
     }

@@ -22,7 +22,7 @@ use foxton_lab::{
 use crate::{
     arguments::{Load, RowFormat},
     existing, opening,
-    output::say,
+    output::{note, say},
     rows::{text::brief, types::Types},
     tables::plain,
 };
@@ -350,7 +350,7 @@ impl Loader<'_> {
     fn finish(self, ended: Result<(), Halt>) -> Result<ExitCode, String> {
         drop(self.progress);
         if self.bad > SHOWN {
-            eprintln!("and {} more", grouped((self.bad - SHOWN) as f64));
+            note!("and {} more", grouped((self.bad - SHOWN) as f64));
         }
         let count = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),

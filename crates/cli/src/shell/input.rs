@@ -1,8 +1,13 @@
 //! Input of the shell: an editor with history on a terminal, plain lines from anything else.
 
-use std::io::{self, BufRead, IsTerminal, StdinLock};
+use std::{
+    fmt::Display,
+    io::{self, BufRead, ErrorKind, IsTerminal, StdinLock},
+};
 
 use rustyline::{DefaultEditor, error::ReadlineError};
+
+use crate::output;
 
 /// Input of the shell.
 pub(crate) enum Input {
@@ -33,8 +38,7 @@ impl Input {
     /// Returns the next line, after `prompt` if a person types; `None` at the end. Control-C gives
     /// an empty line.
     pub(crate) fn line(&mut self, prompt: &str) -> Result<Option<String>, String> {
-        let no_more =
-            |error: &dyn std::fmt::Display| format!("the input could not be read: {error}");
+        let no_more = |error: &dyn Display| format!("the input could not be read: {error}");
         match self {
             Input::Editor(editor) => match editor.readline(prompt) {
                 Ok(line) => {
@@ -44,6 +48,8 @@ impl Input {
                 }
                 Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
                 Err(ReadlineError::Eof) => Ok(None),
+                Err(ReadlineError::Io(error)) => Err(unprinted(error, &no_more)),
+                Err(ReadlineError::Errno(error)) => Err(unprinted(error.into(), &no_more)),
                 Err(error) => Err(no_more(&error)),
             },
             Input::Lines(lines) => {
@@ -54,5 +60,13 @@ impl Input {
                 Ok((read > 0).then_some(line))
             }
         }
+    }
+}
+
+/// Ends the program if the prompt could not be printed; else the input failed.
+fn unprinted(error: io::Error, no_more: impl Fn(&dyn Display) -> String) -> String {
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::StorageFull => output::fail(&error),
+        _ => no_more(&error),
     }
 }
