@@ -69,8 +69,10 @@ pub(crate) enum Command {
     /// of the README are rendered from these files and never edited by hand.
     #[command(subcommand)]
     Results(Results),
-    /// Show a database's tables, their sizes, and the state of its log.
+    /// Show a database's tables, their numbers of rows, and the state of its log.
     #[command(after_help = "\
+Rows are counted, not estimated. Counting takes a small part of the time of opening.
+
 A database that another process has open is refused. If the database was closed, its checkpoint and
 log stay the same byte for byte. After a crash, the end of the log is repaired for writing, as by
 any opening.

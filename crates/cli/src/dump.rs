@@ -84,7 +84,7 @@ fn write(
     let mut writing = Writing {
         sink: BufWriter::new(Counted { sink, bytes: 0 }),
         rows: 0,
-        progress: Audience::here().count(
+        progress: Audience::here().count_about(
             "dump",
             tables.iter().map(|table| table.keys).sum(),
             "rows",

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use foxton::{IndexStats, inspect::TableStats};
+use foxton::{Database, IndexStats};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table::Table,
@@ -11,6 +11,7 @@ use foxton_lab::report::{
 use crate::{
     existing,
     output::{say, show},
+    row_count::{self, Precision},
 };
 
 /// Opens the database and prints its contents.
@@ -18,9 +19,9 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     let db = existing::open(directory)?;
     let stats = db.stats();
     say!("{}\n", directory.display());
-    match stats.tables {
+    match tables_of(&db, Precision::Exact)? {
         tables if tables.is_empty() => say!("  no tables"),
-        tables => show(&table_of(tables).render()),
+        tables => show(&tables.render()),
     }
     if !stats.indexes.is_empty() {
         say!("\nIndexes:\n");
@@ -48,17 +49,13 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
 }
 
 /// Tables with their types and sizes.
-pub(crate) fn table_of(tables: Vec<TableStats>) -> Table {
+pub(crate) fn tables_of(db: &Database, precision: Precision) -> Result<Table, String> {
     let mut table = Table::new(["table", "key", "value", "rows"]);
-    for known in tables {
-        table.row([
-            known.name,
-            known.key_type,
-            known.value_type,
-            grouped(known.keys as f64),
-        ]);
+    for known in db.stats().tables {
+        let rows = row_count::words(db, &known, precision)?;
+        table.row([known.name, known.key_type, known.value_type, rows]);
     }
-    table
+    Ok(table)
 }
 
 /// Indexes as they were declared. Only the program that declares an index has its entries.

@@ -42,6 +42,9 @@ mod rows;
 /// Locks as tables.
 mod tables;
 
+/// Numbers of rows.
+mod row_count;
+
 /// `foxton inspect`.
 mod inspect;
 

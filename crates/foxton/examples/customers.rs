@@ -140,7 +140,7 @@ fn main() -> Result<()> {
 
     for index in db.indexes() {
         let kind = if index.is_unique { "unique" } else { "shared" };
-        println!("{}: {kind}, {} entries", index.name, index.entries);
+        println!("{}: {kind}, about {} entries", index.name, index.entries);
     }
     let findings = db.check_indexes()?;
     assert!(findings.is_empty(), "{findings:?}");

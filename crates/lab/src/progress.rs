@@ -11,6 +11,8 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::report::number::rounded;
+
 /// Writes a line to standard error. A failure is ignored, because there is no other place to report
 /// it, and no reason to end a measurement.
 pub fn note(line: fmt::Arguments<'_>) {
@@ -50,6 +52,13 @@ impl Audience {
     pub fn count(self, what: &str, total: u64, unit: &str) -> Progress {
         let template = format!("{{msg}}  {BAR}  {{human_pos}} of {{human_len}} {unit}, {LEFT}");
         self.begin(what, total, &template)
+    }
+
+    /// Begins a phase of an estimated number of steps, counted in `rows`.
+    pub fn count_about(self, what: &str, estimate: u64, unit: &str) -> Progress {
+        let template =
+            format!("{{msg}}  {BAR}  {{human_pos}} of about {{human_len}} {unit}, {LEFT}");
+        self.begin(what, rounded(estimate), &template)
     }
 
     /// Begins a phase over `total` bytes; 0 if unknown.

@@ -22,6 +22,7 @@ use std::{collections::BTreeMap, fmt::Display, path::Path, process::ExitCode, ti
 use crate::{
     inspect,
     output::{say, show},
+    row_count::Precision,
     tables,
 };
 use foxton::{Database, Observe, Options, inspect::WaitingLock};
@@ -191,7 +192,7 @@ impl Shell {
 
     fn about(&mut self, what: About) {
         match what {
-            About::Tables => self.tables(),
+            About::Tables(precision) => self.tables(precision),
             About::Locks => self.locks(),
             About::Waits => self.waits(),
             About::Deadlocks => list(self.db.deadlocks(), "there was no deadlock"),
@@ -206,9 +207,11 @@ impl Shell {
         }
     }
 
-    fn tables(&self) {
-        let tables = inspect::table_of(self.db.stats().tables);
-        print_table(&tables, "there are no tables; put creates one");
+    fn tables(&mut self, precision: Precision) {
+        match inspect::tables_of(&self.db, precision) {
+            Ok(tables) => print_table(&tables, "there are no tables; put creates one"),
+            Err(what) => self.fail(&what),
+        }
     }
 
     fn locks(&self) {

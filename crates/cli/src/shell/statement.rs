@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use crate::row_count::Precision;
+
 /// A line, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -70,7 +72,7 @@ pub(crate) enum Strength {
 /// A question about the whole database or the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum About {
-    Tables,
+    Tables(Precision),
     Locks,
     Waits,
     Deadlocks,
@@ -130,7 +132,11 @@ pub(crate) const FORMS: [(&str, &str, &str); 19] = [
         "makes the transaction's changes permanent",
     ),
     ("rollback", "rollback", "undoes the transaction's changes"),
-    ("tables", "tables", "every table, its types and size"),
+    (
+        "tables",
+        "tables [exact]",
+        "every table, its types and rows; counts large tables only if exact",
+    ),
     ("locks", "locks", "the locks held, and their holders"),
     (
         "waits",
@@ -213,7 +219,8 @@ fn statement(command: &str, words: &[String]) -> Result<Statement, Misunderstood
         ("begin", 0) => W(Work::Begin),
         ("commit", 0) => W(Work::Commit),
         ("rollback", 0) => W(Work::Rollback),
-        ("tables", 0) => A(About::Tables),
+        ("tables", 0) => A(About::Tables(Precision::Quick)),
+        ("tables", 1) if word(0) == "exact" => A(About::Tables(Precision::Exact)),
         ("locks", 0) => A(About::Locks),
         ("waits", 0) => A(About::Waits),
         ("deadlocks", 0) => A(About::Deadlocks),

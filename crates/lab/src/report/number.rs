@@ -27,6 +27,18 @@ pub fn short(value: f64) -> String {
     significant(value)
 }
 
+/// An estimate, so that it cannot be taken for a count: `about 270,000`, with two significant digits.
+pub fn about(estimate: u64) -> String {
+    format!("about {}", grouped(rounded(estimate) as f64))
+}
+
+/// An estimate with two significant digits.
+pub fn rounded(estimate: u64) -> u64 {
+    let unit = 10_u64.pow(estimate.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    // The largest numbers have no rounded one above them.
+    (estimate.saturating_add(unit / 2) / unit).saturating_mul(unit)
+}
+
 /// A duration in microseconds with a unit that suits it: `950 ns`, `12.3 µs`, `4.56 ms`, `1.2 s`.
 pub fn duration_us(micros: f64) -> String {
     for (unit, name) in [(1e6, " s"), (1e3, " ms"), (1.0, " µs")] {
@@ -64,6 +76,21 @@ fn significant(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_estimate_is_rounded_and_says_so() {
+        for (estimate, words) in [
+            (0, "about 0"),
+            (7, "about 7"),
+            (99, "about 99"),
+            (995, "about 1,000"),
+            (276_732, "about 280,000"),
+            (271_746, "about 270,000"),
+        ] {
+            assert_eq!(about(estimate), words);
+        }
+        rounded(u64::MAX);
+    }
 
     #[test]
     fn numbers_keep_three_digits_and_their_unit() {

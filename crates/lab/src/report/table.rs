@@ -81,6 +81,7 @@ impl Table {
 
 /// True if a cell is aligned right.
 pub(super) fn looks_numeric(text: &str) -> bool {
+    let text = text.strip_prefix("about ").unwrap_or(text);
     text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }
 
@@ -97,5 +98,8 @@ mod tests {
             table.render(),
             "  locks     tps\n  ──────  ─────\n  global  1,000\n  none        9\n"
         );
+        table.row(["x".into(), "about 90".into()]);
+        let last = table.render().lines().last().map(str::to_owned);
+        assert_eq!(last.as_deref(), Some("  x       about 90"));
     }
 }
