@@ -5,6 +5,7 @@ use std::fs;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +32,9 @@ use crate::engine::checkpoint_thread::CheckpointThread;
 use crate::engine::context_pool::ContextPool;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
-use crate::error::{Request, Result, Storage};
+use crate::engine::open_handle::OpenHandle;
+use crate::engine::own_thread;
+use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
 use crate::options::{Observe, Options};
@@ -44,12 +47,17 @@ use crate::types::limits::RESTORE_FILE;
 
 /// An open database. A handle is cheap to clone; all clones are handles of one database.
 ///
-/// Other processes cannot open the directory while a handle or a transaction of this process
-/// exists. When the last of them is dropped, the database closes: it syncs all commits that are not
-/// durable yet, and records in the log that it was closed. If that fails, no caller is left to get
-/// the error. A program that commits with less than [`Durability::Sync`](crate::Durability::Sync)
-/// can call [`sync`](Database::sync) after its last commit, before it drops the last handle: a
-/// failure of closing takes away no commit that `sync` has answered for.
+/// # Closing
+///
+/// The directory is in use while a handle, a session, a transaction or a future of one exists. When
+/// the last of them is dropped, the database closes: it finishes commits whose future was dropped,
+/// syncs all commits that are not durable yet, and records in the log that it was closed. The drop
+/// returns when all that is done. From then on the directory can be opened again, here or in
+/// another process. So the last drop may take as long as a sync of the device, also in a task.
+/// [`close`](Database::close) does the same, and returns the error if closing fails.
+///
+/// A waker may own the last handle. If it drops the handle on a thread of the database, another
+/// thread closes the database, and the program cannot wait for that.
 ///
 /// ```
 /// use foxton::{Database, Table};
@@ -79,13 +87,16 @@ pub struct Database {
 
 /// A database, shared by its handles.
 struct DatabaseInner {
-    engine: Arc<Engine>,
     pool: ContextPool<BoundTxn>,
     recovered: RecoveryReport,
-    threads: ServiceThreads,
+    services: ServiceThreads,
+    /// Its share in the open database, the last of its fields.
+    open: Option<Arc<OpenHandle>>,
 }
 
 /// Threads of an open database: observation, dumps of waits, checkpoints, idle timeout.
+///
+/// They work as long as there is a handle, and none of them keeps the database open.
 #[derive(Default)]
 struct ServiceThreads {
     _server: Option<Server>,
@@ -94,19 +105,43 @@ struct ServiceThreads {
     _idle_timeout: Option<IdleTimeoutThread>,
 }
 
+impl DatabaseInner {
+    #[inline]
+    fn open(&self) -> &Arc<OpenHandle> {
+        self.open.as_ref().expect("taken only when it closes")
+    }
+
+    /// Ends what serves the handles, and returns their share. Returns `None` if this thread must
+    /// not wait for that: then another thread does both.
+    fn leave(&mut self) -> Option<Arc<OpenHandle>> {
+        let open = self.open.take()?;
+        let services = mem::take(&mut self.services);
+        let pool = mem::replace(&mut self.pool, ContextPool::closed());
+        let leave = move || {
+            drop(services);
+            // The boxes in the pool have shares, too.
+            pool.close();
+            open
+        };
+        if own_thread::is_current() {
+            own_thread::close_elsewhere(|| drop(leave()));
+            return None;
+        }
+        Some(leave())
+    }
+}
+
 impl Drop for DatabaseInner {
     fn drop(&mut self) {
-        self.threads = ServiceThreads::default();
-        // The boxes in the pool keep the engine alive.
-        self.pool.close();
+        drop(self.leave());
     }
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
-            .field("options", &self.inner.engine.options)
-            .field("log", &self.inner.engine.log)
+            .field("options", self.options())
+            .field("log", &self.engine().log)
             .finish_non_exhaustive()
     }
 }
@@ -210,10 +245,10 @@ impl Database {
         let engine = Arc::new(engine);
         index_build::recall(&engine)?;
         let inner = DatabaseInner {
-            threads: ServiceThreads::start(&engine, directory)?,
-            engine,
+            services: ServiceThreads::start(&engine, directory)?,
             pool: ContextPool::new(),
             recovered,
+            open: Some(Arc::new(OpenHandle::new(engine))),
         };
         let db = Database {
             inner: Arc::new(inner),
@@ -226,6 +261,47 @@ impl Database {
         Ok(db)
     }
 
+    /// Closes the database, if this is its last handle: what dropping the handle does, with a
+    /// result. When it returns `Ok`, every commit is durable and the directory is free. Blocks the
+    /// thread, at most as long as the device needs for a sync, or for the end of a step of a
+    /// checkpoint.
+    ///
+    /// It takes nothing away from other parts of the program. If they still have a clone, a
+    /// session, a transaction or a future of one, this handle is dropped and the database stays
+    /// open for them.
+    ///
+    /// ```
+    /// use foxton::{Database, Table};
+    ///
+    /// const HITS: Table<str, u64> = Table::new("hits");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("foxton-close-{}", std::process::id()));
+    /// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+    /// let db = Database::open(path)?;
+    /// db.run(|tx| tx.put(&HITS, "/", &1))?;
+    /// let tx = db.begin()?;
+    /// assert_eq!(db.close().unwrap_err().code(), "still_open");
+    /// drop(tx); // the last: it closes
+    ///
+    /// let db = Database::open(path)?;
+    /// db.close()?;
+    /// # Ok(()) }
+    /// # main_(&path)?;
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `still_open`, if the program has other handles. A storage error, if the log has failed, now
+    /// or before: all commits that an earlier call has answered for as durable are safe, and
+    /// opening the database again shows which others are there.
+    pub fn close(self) -> Result<()> {
+        let still_open = || Error::from(Request::StillOpen);
+        let mut inner = Arc::into_inner(self.inner).ok_or_else(still_open)?;
+        let open = inner.leave().and_then(Arc::into_inner);
+        Ok(open.ok_or_else(still_open)?.close()?)
+    }
+
     /// Begins a transaction.
     ///
     /// # Errors
@@ -233,7 +309,7 @@ impl Database {
     /// transaction is open.
     #[inline]
     pub fn begin(&self) -> Result<Transaction> {
-        let mut bound = BoundTxn::acquire(&self.inner.engine, &self.inner.pool)?;
+        let mut bound = self.acquire()?;
         bound.ctx.take_slot();
         Ok(Transaction::new(bound))
     }
@@ -243,7 +319,7 @@ impl Database {
     /// # Errors
     /// As for [`begin`](Self::begin).
     pub fn begin_async(&self) -> Result<AsyncTransaction> {
-        BoundTxn::acquire(&self.inner.engine, &self.inner.pool).map(AsyncTransaction::new)
+        self.acquire().map(AsyncTransaction::new)
     }
 
     /// Waits until every earlier commit is durable, whatever its [`Durability`](crate::Durability):
@@ -352,24 +428,30 @@ impl Database {
 
     /// Returns the options that the database was opened with.
     pub fn options(&self) -> &Options {
-        &self.inner.engine.options
+        &self.engine().options
     }
 
     /// Returns the requests of tests for the [failpoints](crate::testing::failpoint) of this
     /// database.
     #[cfg(feature = "hooks")]
     pub fn failpoints(&self) -> &foxton_sync::failpoint::Failpoints {
-        self.inner.engine.workers.failpoints()
+        self.engine().workers.failpoints()
     }
 
     /// Returns the clock of intervals and of the waits of tasks. Waits of threads use real time.
     #[cfg(feature = "hooks")]
     pub fn clock(&self) -> &foxton_sync::clock::Clock {
-        self.inner.engine.workers.clock()
+        self.engine().workers.clock()
     }
 
+    #[inline]
     pub(crate) fn engine(&self) -> &Engine {
-        &self.inner.engine
+        self.inner.open().engine()
+    }
+
+    /// Returns the share of this handle in the open database.
+    pub(crate) fn share(&self) -> &Arc<OpenHandle> {
+        self.inner.open()
     }
 
     /// Begins a transaction of the database itself, which is never idle.
@@ -377,9 +459,10 @@ impl Database {
         self.acquire().map(Transaction::busy)
     }
 
-    /// Acquires a box for a session.
+    /// Acquires a box for a transaction or a session.
+    #[inline]
     pub(crate) fn acquire(&self) -> Result<Box<BoundTxn>> {
-        BoundTxn::acquire(&self.inner.engine, &self.inner.pool)
+        BoundTxn::acquire(self.inner.open(), &self.inner.pool)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::database::Database;
 use crate::api::retry;
 use crate::api::transaction::Transaction;
-use crate::engine::Engine;
 use crate::engine::cancel_token::CancelToken;
+use crate::engine::open_handle::OpenHandle;
 use crate::engine::slot::{BoxSlot, SESSION_SLOT};
 use crate::error::{Request, Result};
 use crate::options::Locking;
@@ -74,7 +74,8 @@ pub struct Session {
     /// `None` while a transaction has it, or has put it into the slot.
     bound: Option<Box<BoundTxn>>,
     slot: Arc<BoxSlot<BoundTxn>>,
-    engine: Arc<Engine>,
+    /// Its share in the open database, the last of its fields.
+    open: Arc<OpenHandle>,
 }
 
 impl fmt::Debug for Session {
@@ -99,9 +100,9 @@ impl Database {
         let slot = Arc::new(BoxSlot::new());
         bound.join_session(slot.clone());
         Ok(Session {
-            engine: bound.ctx.engine.clone(),
             bound: Some(bound),
             slot,
+            open: self.share().clone(),
         })
     }
 }
@@ -204,9 +205,11 @@ impl Session {
     }
 
     fn begin_bound(&mut self) -> Result<Box<BoundTxn>> {
-        self.engine.check()?;
+        self.open.engine().check()?;
         self.bound_mut()?.begin_in_session();
-        Ok(self.bound.take().expect("taken above"))
+        let mut bound = self.bound.take().expect("taken above");
+        bound.keep_open(&self.open);
+        Ok(bound)
     }
 
     /// As [`Database::run`], in transactions of the session.
@@ -214,7 +217,7 @@ impl Session {
     /// # Errors
     /// As there; `session_busy`, while a transaction of it is open.
     pub fn run<T>(&mut self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        let attempts = self.engine.options.run_attempts;
+        let attempts = self.open.engine().options.run_attempts;
         retry::run(|| self.begin(), attempts, body)
     }
 
@@ -226,8 +229,8 @@ impl Session {
     where
         F: Future<Output = Result<T>>,
     {
-        let engine = self.engine.clone();
-        retry::run_async(|| self.begin_async(), &engine, body).await
+        let open = self.open.clone();
+        retry::run_async(|| self.begin_async(), open.engine(), body).await
     }
 }
 

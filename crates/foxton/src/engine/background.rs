@@ -6,7 +6,8 @@
 //!   its locks are released when it is durable.
 //! * It promotes memory regions to huge pages.
 //!
-//! The thread is started when it is first needed.
+//! The thread is started when it is first needed, and ends when the database
+//! [closes](super::open_handle).
 //!
 //! # State
 //!
@@ -21,10 +22,12 @@
 //! * I2  `next` is not later than the earliest deadline. Setting an earlier deadline lowers `next`
 //!   first, under the mutex under which the thread goes to sleep.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::mem;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Poll, Waker};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use foxton_lock::any::AnyManager;
@@ -34,6 +37,8 @@ use foxton_lock::request::RefusalReason;
 use foxton_sync::shim::{self, Condvar, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
+
+use super::own_thread;
 
 /// The task queue, which waiting tasks and the thread share.
 pub(crate) static TASK_QUEUE: Site = Site::new(
@@ -62,11 +67,12 @@ pub(crate) struct Timer(Option<Arc<Due>>);
 
 #[derive(Default)]
 struct TaskQueue {
-    running: bool,
+    /// The thread, once it was started.
+    thread: Option<JoinHandle<()>>,
     stop: bool,
     next: Option<Instant>,
     timers: Vec<Weak<Due>>,
-    jobs: Vec<Job>,
+    jobs: VecDeque<Job>,
 }
 
 struct Shared {
@@ -148,26 +154,42 @@ impl BackgroundThread {
             queue.next = Some(deadline); // I2
             self.wake(&mut queue);
         }
-        queue.running
+        queue.thread.is_some()
     }
 
     /// Runs `job` in the background thread. The caller counts the [`TASK_QUEUE`], because the job
-    /// may own the caller's worker.
+    /// may own the caller's worker, and keeps the database open until the thread runs.
     pub(crate) fn submit(&self, job: Job) {
         let mut queue = shim::lock(&self.0.queue);
-        queue.jobs.push(job);
+        queue.jobs.push_back(job);
         self.wake(&mut queue);
+    }
+
+    /// Returns after all jobs that were submitted, and ends the thread. Nothing may be submitted
+    /// any more. The caller is not this thread, unless it cannot start another.
+    pub(crate) fn stop(&self) {
+        let mut queue = shim::lock(&self.0.queue);
+        queue.stop = true;
+        let thread = queue.thread.take();
+        drop(queue);
+        self.0.wakeup.notify_one();
+        if let Some(thread) = thread {
+            own_thread::join(thread);
+        }
+        // Jobs are left if the thread could not be started, or if one of them panicked.
+        let left = mem::take(&mut shim::lock(&self.0.queue).jobs);
+        left.into_iter().for_each(|job| job());
     }
 
     /// Wakes the thread, or starts it.
     fn wake(&self, queue: &mut TaskQueue) {
-        if !queue.running {
+        if queue.thread.is_none() && !queue.stop {
             let shared = self.0.clone();
             let started = thread::Builder::new()
                 .name("foxton-background".into())
                 .spawn(move || shared.run());
             // Without a thread the next call tries again.
-            queue.running = started.is_ok();
+            queue.thread = started.ok();
         }
         self.0.wakeup.notify_one();
     }
@@ -184,9 +206,7 @@ impl Timer {
 
 impl Drop for BackgroundThread {
     fn drop(&mut self) {
-        shim::lock(&self.0.queue).stop = true;
-        self.0.wakeup.notify_one();
-        // Not joined: the thread itself may drop the last reference to the database.
+        self.stop();
     }
 }
 
@@ -195,9 +215,9 @@ impl Shared {
         let mut queue = shim::lock(&self.queue);
         loop {
             if !queue.jobs.is_empty() {
-                let jobs = std::mem::take(&mut queue.jobs);
+                let job = queue.jobs.pop_front();
                 drop(queue);
-                jobs.into_iter().for_each(|job| job());
+                job.into_iter().for_each(|job| job());
                 queue = shim::lock(&self.queue);
                 continue;
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::checkpoint::{CheckpointControl, CheckpointError};
-use crate::engine::Engine;
+use crate::engine::{Engine, own_thread};
 
 /// The running thread; dropping this stops it.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Drop for CheckpointThread {
     fn drop(&mut self) {
         self.checkpoints.stop();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            own_thread::join(thread);
         }
     }
 }

@@ -67,6 +67,14 @@ impl<T> ContextPool<T> {
         }
     }
 
+    /// A pool that is closed, without cells. Nothing may be taken from it.
+    pub(crate) fn closed() -> ContextPool<T> {
+        ContextPool {
+            cells: Box::default(),
+            overflow: Arc::new(Mutex::new(None)),
+        }
+    }
+
     /// Takes a box, and returns it with its site. If there is none, returns the cell for a box that
     /// the caller makes.
     #[inline]

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use foxton_lock::owner::OwnerId;
 use foxton_sync::shim::{self, Condvar, Mutex};
 
-use crate::engine::Engine;
 use crate::engine::background::TICK;
+use crate::engine::{Engine, own_thread};
 
 /// Longest time between two inspections, for deadlines that the clock cannot express.
 const LONG: Duration = Duration::from_secs(3600);
@@ -120,7 +120,7 @@ impl Drop for IdleTimeoutThread {
         *shim::lock(&self.stop.0) = true;
         self.stop.1.notify_one();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            own_thread::join(thread);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Engine: what all transactions of one database share.
 //!
 //! Locks, log, tables, options. A transaction that begins or ends writes nothing here: there is no
-//! list of transactions and no counter of them. An `Arc<Engine>` keeps the database open. Each
-//! worker context has one from its creation on, so a transaction that begins does not touch the
-//! reference count.
+//! list of transactions and no counter of them. An [`OpenHandle`](open_handle::OpenHandle) keeps
+//! the database open. Each worker context has one from its creation on, so a transaction that
+//! begins does not touch the reference count.
+
+/// Threads of the database itself.
+pub(crate) mod own_thread;
 
 /// A place for one box: pool cell, session slot, idle slot.
 pub(crate) mod slot;
@@ -19,6 +22,9 @@ pub(crate) mod cancel_token;
 
 /// Early lock release: reads of rows that are not durable yet.
 pub(crate) mod early_release;
+
+/// Share in an open database; the last one closes it.
+pub(crate) mod open_handle;
 
 /// Checkpoint thread.
 pub(crate) mod checkpoint_thread;

@@ -195,6 +195,8 @@ pub enum Request {
     OneAtATime,
     /// A transaction of the session is open, and a session runs one transaction at a time.
     SessionBusy,
+    /// The program has other handles of the database to close.
+    StillOpen,
     /// Locking is off, so a session cannot hold locks.
     SessionWithoutLocks,
     /// An index refuses a row, or differs from its declaration.
@@ -230,6 +232,7 @@ impl Request {
             Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
             Request::SessionBusy => "session_busy",
+            Request::StillOpen => "still_open",
             Request::SessionWithoutLocks => "session_without_locks",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
@@ -287,6 +290,10 @@ impl fmt::Display for Request {
             Request::SessionBusy => f.write_str(
                 "a transaction of this session is open, and a session does one thing at a time; end it \
                  first, or open another session",
+            ),
+            Request::StillOpen => f.write_str(
+                "the program has other handles of this database, which stays open for them: it \
+                 closes when the last clone, session, transaction and future of one is dropped",
             ),
             Request::SessionWithoutLocks => f.write_str(
                 "locking is off, so a session cannot hold locks; open the database with locking on",

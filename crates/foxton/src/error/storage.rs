@@ -204,8 +204,10 @@ impl fmt::Display for Storage {
             ),
             Storage::InUse { path, holder } => write!(
                 f,
-                "{} is already open {holder}; one process opens a database once: share its \
-                 Database handle, or end the other process",
+                "{} is already open {holder}, and can be opened again once it is closed there. In \
+                 one process, share a clone of the Database; to close it, drop its last clone, session, \
+                 transaction and future of one. Otherwise end the other process, or a child that it \
+                 left behind",
                 path.display()
             ),
             Storage::ReadOnly { path } => write!(

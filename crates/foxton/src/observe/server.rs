@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! * I1  The thread holds the engine only during a capture, so it keeps no database open.
-//! * I2  Closing the database joins the thread, so the socket is gone when `drop` returns. The
-//!   exception is when this very thread closes the database.
+//! * I2  Closing the database joins the thread, so the socket is gone when `drop` returns. This
+//!   thread runs no waker and no callback, so it never closes the database itself.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{self, Answer, REQUEST_BYTES};
 use super::socket_path::{self, ListeningSocket};
-use crate::engine::Engine;
+use crate::engine::{Engine, own_thread};
 use crate::observe::capture;
 
 /// Maximum number of clients. One more replaces the client that has been silent for longest.
@@ -69,10 +69,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
-        {
-            let _ = thread.join(); // I2. Had it panicked, nobody could do anything about it.
+        if let Some(thread) = self.thread.take() {
+            own_thread::join(thread); // I2
         }
     }
 }

@@ -17,7 +17,7 @@ use foxton_lock::manager::LockManager;
 use foxton_sync::shim::{self, Condvar, Mutex};
 
 use super::capture;
-use crate::engine::Engine;
+use crate::engine::{Engine, own_thread};
 use crate::options::DumpTo;
 use crate::status::WaitDump;
 
@@ -93,10 +93,9 @@ impl Drop for Dumper {
     fn drop(&mut self) {
         *shim::lock(&self.stop.asked) = true;
         self.stop.news.notify_one();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
-        {
-            let _ = thread.join();
+        // The callback may drop the last handle, on this very thread.
+        if let Some(thread) = self.thread.take() {
+            own_thread::join(thread);
         }
     }
 }

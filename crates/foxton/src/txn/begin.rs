@@ -9,8 +9,8 @@ use foxton_sync::site::{Component, Pattern, Site};
 
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
-use crate::engine::Engine;
 use crate::engine::context_pool::{self, ContextPool};
+use crate::engine::open_handle::OpenHandle;
 use crate::error::{Request, Result};
 use crate::options::Locking;
 
@@ -24,9 +24,10 @@ static IDLE_REGISTRY: Site = Site::new(Component::Transaction, Pattern::Unbounde
 impl BoundTxn {
     /// Acquires a context and begins a transaction in it.
     pub(crate) fn acquire(
-        engine: &Arc<Engine>,
+        open: &Arc<OpenHandle>,
         pool: &ContextPool<BoundTxn>,
     ) -> Result<Box<BoundTxn>> {
+        let engine = open.engine();
         engine.check()?;
         if engine.options.locking == Locking::Off {
             // A mutex, so that a transaction sees all that the one before it did.
@@ -35,12 +36,13 @@ impl BoundTxn {
             }
         }
         let mut bound = match pool.take() {
-            Ok((bound, site)) => {
+            Ok((mut bound, site)) => {
+                bound.keep_open(open);
                 bound.ctx.worker.account().passed(site);
                 bound
             }
             Err(cell) => {
-                let bound = Box::new(BoundTxn::new(engine.clone(), cell));
+                let bound = Box::new(BoundTxn::new(open, cell));
                 bound.ctx.worker.account().passed(&context_pool::OVERFLOW);
                 if let Some(idle_slot) = &bound.idle_slot {
                     bound.ctx.worker.account().passed(&IDLE_REGISTRY);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::context::WorkerContext;
 use super::txn::{Phase, Txn};
-use crate::engine::Engine;
 use crate::engine::context_pool::PoolCell;
+use crate::engine::open_handle::OpenHandle;
 use crate::engine::slot::BoxSlot;
 use crate::error::{Conflict, Result};
 use crate::types::codec::{Key, Value};
@@ -24,10 +24,14 @@ pub(crate) struct BoundTxn {
     pub(super) idle_slot: Option<Arc<BoxSlot<BoundTxn>>>,
     /// Holds it between transactions, while it belongs to a session.
     pub(super) session_slot: Option<Arc<BoxSlot<BoundTxn>>>,
+    /// Its share in the open database. The background thread finishes a commit without one. It is
+    /// dropped last, as `open_handle` requires (I1).
+    pub(super) open: Option<Arc<OpenHandle>>,
 }
 
 impl BoundTxn {
-    pub(super) fn new(engine: Arc<Engine>, cell: PoolCell<BoundTxn>) -> BoundTxn {
+    pub(super) fn new(open: &Arc<OpenHandle>, cell: PoolCell<BoundTxn>) -> BoundTxn {
+        let engine = Arc::clone(open.engine());
         let txn = Txn::new(&engine.options);
         let idle_slot = engine
             .options
@@ -39,6 +43,15 @@ impl BoundTxn {
             cell,
             idle_slot,
             session_slot: None,
+            open: Some(open.clone()),
+        }
+    }
+
+    /// Makes it keep the database open, before it is given to a program.
+    #[inline]
+    pub(crate) fn keep_open(&mut self, open: &Arc<OpenHandle>) {
+        if self.open.is_none() {
+            self.open = Some(open.clone());
         }
     }
 

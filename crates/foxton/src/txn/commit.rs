@@ -305,9 +305,11 @@ impl Drop for CommitTask {
             BoundTxn::recycle(bound);
             return;
         }
-        let (engine, until) = (bound.ctx.engine.clone(), self.until);
+        let until = self.until;
+        // Dropped at the end. If it is the last share, this thread then waits for the job.
+        let open = bound.open.take().expect("a program had the transaction");
         bound.ctx.worker.account().passed(&background::TASK_QUEUE);
-        engine.background.submit(Box::new(move || {
+        open.engine().background.submit(Box::new(move || {
             let reached = bound.ctx.wait_for_log(until);
             // The program does not learn of a failure here; its next transaction does.
             let _ = bound.end_commit(reached);
