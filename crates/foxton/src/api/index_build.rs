@@ -86,7 +86,11 @@ pub(crate) fn create(
     }
     let (key_type, value_type) = &declared.table_types;
     let mut bound = tx.attach()?;
-    let table = bound.ctx.resolve(declared.table, key_type, value_type)?;
+    let named = (declared.table, key_type, value_type);
+    let table = bound.block_on(LockWait::Default, |bound| {
+        bound.make_table_step(named, LockWait::Default)
+    })?;
+    let table = table.expect("a request that waits is not skipped");
     lock_whole(&mut bound, &table, Mode::SIX)?;
     drop(bound);
     let record = IndexRecord {

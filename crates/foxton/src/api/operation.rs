@@ -193,11 +193,13 @@ pub(crate) fn lock_table<K: Key + ?Sized, V: Value + ?Sized>(
     table: &Table<K, V>,
     lock: TableLock,
     wait: LockWait,
-) -> Operation<impl Prepare<LockRequest>, impl Attempt<LockRequest, bool> + use<K, V>> {
+) -> Operation<impl Prepare<usize>, impl Attempt<usize, bool> + use<K, V>> {
     Operation {
         wait,
-        prepare: move |bound: &mut BoundTxn| bound.prepare_lock_table(table, lock, wait),
-        attempt: |bound: &mut BoundTxn, &request: &LockRequest| bound.lock_step(request),
+        prepare: |bound: &mut BoundTxn| bound.open_table(table),
+        attempt: move |bound: &mut BoundTxn, &table: &usize| {
+            bound.lock_table_step(table, lock, wait)
+        },
     }
 }
 

@@ -14,7 +14,7 @@ use crate::txn::bound::BoundTxn;
 use crate::txn::handle::{TxnGuard, TxnHandle};
 use crate::types::codec::{Key, TypeName, Undecodable, Value};
 use crate::types::index::Index;
-use crate::types::lock_options::{Lock, LockOptions};
+use crate::types::lock_options::{Lock, LockOptions, LockWait};
 use crate::types::table::Table;
 
 /// A transaction: its reads and writes happen at once, as if it were alone, or not at all.
@@ -262,7 +262,7 @@ impl Transaction {
     }
 
     /// Makes a table called `name`, unless there is one, for types that only the program's input
-    /// names. The table stays even if the transaction rolls back; an empty table does no harm.
+    /// names. Waits for transactions that have read the table as absent. The table stays even if the transaction rolls back; an empty table does no harm.
     /// [`Encoded`](crate::types::codec::Encoded) reads and writes it.
     ///
     /// ```
@@ -278,8 +278,7 @@ impl Transaction {
     ///
     /// # Errors
     /// A request error, if there is one with other types, the name is too long, or the database
-    /// reserves it. A conflict, if one has ended the transaction. A storage error, if the log has
-    /// failed.
+    /// reserves it. A conflict, if the lock was not granted. A storage error, if the log has failed.
     pub fn make_table(
         &mut self,
         name: &str,
@@ -293,7 +292,11 @@ impl Transaction {
             // could never have an index.
             return Err(IndexError::ReservedTable.into());
         }
-        bound.ctx.resolve(name, key_type, value_type).map(drop)
+        let named = (name, key_type, value_type);
+        let wait = LockWait::Default;
+        bound
+            .block_on(wait, |bound| bound.make_table_step(named, wait))
+            .map(drop)
     }
 
     /// Commits: all changes happen, as durably as asked, and every lock is released.

@@ -4,11 +4,12 @@
 //!
 //! An append-only list. A table's number is its position in the list; locks and the log refer to
 //! the table by it. A worker consults the catalog when it first uses a table, and caches the
-//! result.
+//! result. The first write to a table makes it; a read of a table that does not exist makes nothing
+//! (`txn::absent_table`).
 //!
 //! # Invariants
 //!
-//! * I1  A table's record is in the log before the first change to the table: `resolve` writes it
+//! * I1  A table's record is in the log before the first change to the table: `make` writes it
 //!   while it holds the list's mutex.
 //! * I2  Numbers are dense and never change.
 //! * I3  The set of indexes of a table changes only under a lock on the whole table that conflicts
@@ -35,7 +36,7 @@ use crate::redo::record::TableRecord;
 use crate::types::codec::TypeName;
 use crate::types::index::Extract;
 use crate::types::index_entry::EntryKind;
-use crate::types::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES};
+use crate::types::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES};
 use index_catalog::IndexRecord;
 
 /// The indexes of a table; read by workers that find that they have changed.
@@ -212,6 +213,9 @@ impl Catalog {
 
     /// Returns the name of the table or index with a number.
     pub(crate) fn name_of(&self, id: u32) -> String {
+        if id == TABLE_NAMES {
+            return "foxton:tables".to_owned();
+        }
         if let Some(index) = id.checked_sub(FIRST_INDEX) {
             let list = shim::lock(&self.list);
             let name = list.index_names.get(index as usize);
@@ -289,29 +293,46 @@ impl Catalog {
         Arc::new(OpenTable::new(record, &self.domain, Some(table.clone())))
     }
 
-    /// Returns the table called `name`, if it has these types. If it does not exist, creates it
-    /// after `log` has appended its record (I1).
-    pub(crate) fn resolve(
+    /// Returns the table called `name`, if it exists. Refuses other types than it has, and a name
+    /// that no table can have.
+    pub(crate) fn look_up(
         &self,
         worker: &Worker,
         name: &str,
-        key_type: &TypeName,
-        value_type: &TypeName,
-        log: impl FnOnce(&TableRecord) -> Result<()>,
-    ) -> Result<Arc<OpenTable>> {
+        (key_type, value_type): (&TypeName, &TypeName),
+    ) -> Result<Option<Arc<OpenTable>>> {
         worker.account().passed(&LIST);
         if index_catalog::is_reserved(name, key_type) {
             return Err(IndexError::ReservedTable.into());
         }
+        match self.find(name) {
+            Some(table) => {
+                check_types(&table.record, key_type, value_type)?;
+                Ok(Some(table))
+            }
+            None if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES => {
+                Err(Request::TableName { bytes: name.len() }.into())
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the table called `name`, which [`look_up`](Self::look_up) has not found, after `log`
+    /// has appended its record (I1). If another thread was faster, returns its table.
+    pub(crate) fn make(
+        &self,
+        worker: &Worker,
+        name: &str,
+        (key_type, value_type): (&TypeName, &TypeName),
+        log: impl FnOnce(&TableRecord) -> Result<()>,
+    ) -> Result<Arc<OpenTable>> {
+        worker.account().passed(&LIST);
         let mut list = shim::lock(&self.list);
         if let Some(&id) = list.by_name.get(name) {
             let table = list.tables[id as usize].clone();
             drop(list);
             check_types(&table.record, key_type, value_type)?;
             return Ok(table);
-        }
-        if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
-            return Err(Request::TableName { bytes: name.len() }.into());
         }
         if list.tables.len() >= MAX_TABLES {
             return Err(Request::TooManyTables.into());

@@ -84,8 +84,8 @@ impl BoundTxn {
         Err(refused.into())
     }
 
-    /// Returns the index of `table` among the cached tables, after checking its types. Every
-    /// operation on a table begins here.
+    /// Returns the index of `table` among the cached tables, after checking its types, or
+    /// [`ABSENT`](super::context::ABSENT). Every operation on a table begins here.
     #[inline]
     pub(crate) fn open_table<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,

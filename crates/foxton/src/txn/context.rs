@@ -14,19 +14,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
+use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
 use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
 
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
+use super::table_cache::{Identified, TableCache};
 use crate::catalog::OpenTable;
 use crate::engine::background::Timer;
 use crate::engine::{Counter, Engine};
 use crate::error::{Request, Result};
-use crate::redo::record;
 use crate::types::codec::{Key, TypeName, Value};
-use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TABLE_NAMES};
 use crate::types::table::Table;
 
 /// Buffers above this size are freed after a transaction.
@@ -39,11 +40,13 @@ pub(crate) struct WorkerContext {
     pub(crate) engine: Arc<Engine>,
     pub(crate) worker: Worker,
     pub(crate) owner: Owner,
-    pub(crate) tables: Vec<CachedTable>,
+    pub(crate) tables: TableCache<CachedTable>,
+    /// The table of the current operation, if it was absent when the operation was prepared.
+    pub(crate) absent: Option<AbsentTable>,
     /// The indexes of cached tables, as this worker last read them from the catalog.
     pub(crate) indexes: Vec<CachedIndexes>,
     /// The indexes by which this worker has read.
-    pub(crate) index_lookups: Vec<CachedIndexLookup>,
+    pub(crate) index_lookups: TableCache<CachedIndexLookup>,
     /// The encoded key of the current operation.
     pub(crate) key: Vec<u8>,
     /// The encoded value of the current operation.
@@ -61,22 +64,44 @@ pub(crate) struct WorkerContext {
 /// A table that this worker has used.
 #[derive(Debug)]
 pub(crate) struct CachedTable {
-    name: &'static str,
-    key_type: u64,
-    value_type: u64,
+    identity: TableIdentity,
     pub(crate) table: Arc<OpenTable>,
+    /// Place of the table's indexes among the cached ones.
+    pub(super) indexes: Option<usize>,
 }
 
-impl CachedTable {
-    /// The entries of an index, which no operation opens by name.
-    fn entries(table: Arc<OpenTable>) -> CachedTable {
-        CachedTable {
-            name: "",
-            key_type: 0,
-            value_type: 0,
-            table,
-        }
+/// Index of a table that is not among the cached tables, because it does not exist.
+pub(crate) const ABSENT: usize = usize::MAX;
+
+/// Why an operation with an absent table has its name.
+pub(super) const PREPARED: &str = "preparing the operation has recorded the table";
+
+/// A table that did not exist when an operation on it was prepared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AbsentTable {
+    pub(super) name: &'static str,
+    pub(super) key_type: TypeName,
+    pub(super) value_type: TypeName,
+}
+
+/// A table as a program writes it: the address and length of its name, and the hashes of its types.
+/// The entries of an index, which no operation opens by name, have an empty name and their number.
+pub(crate) type TableIdentity = ((usize, usize), u64, u64);
+
+impl Identified for CachedTable {
+    type Identity = TableIdentity;
+
+    #[inline(always)]
+    fn identity(&self) -> TableIdentity {
+        self.identity
     }
+}
+
+/// Returns the address and length of a name. Comparing them is cheaper than comparing names; a
+/// constant that has another address is another entry of the cache, for the same table.
+#[inline(always)]
+pub(super) fn address(name: &'static str) -> (usize, usize) {
+    (name.as_ptr().addr(), name.len())
 }
 
 impl WorkerContext {
@@ -87,9 +112,10 @@ impl WorkerContext {
             engine,
             worker,
             owner,
-            tables: Vec::new(),
+            tables: TableCache::new(),
+            absent: None,
             indexes: Vec::new(),
-            index_lookups: Vec::new(),
+            index_lookups: TableCache::new(),
             key: Vec::new(),
             value: Vec::new(),
             ghosts: VecDeque::new(),
@@ -104,65 +130,68 @@ impl WorkerContext {
         self.engine.counters.add(&self.worker, counter as usize, 1);
     }
 
-    /// Returns the index of `table` among the cached tables, after checking its types.
+    /// Returns the index of `table` among the cached tables, after checking its types, or
+    /// [`ABSENT`].
     #[inline]
     pub(super) fn cached_table<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
     ) -> Result<usize> {
         let name = table.name();
-        let same = |cached: &CachedTable| {
-            std::ptr::eq(cached.name, name)
-                && cached.key_type == K::TYPE.hash()
-                && cached.value_type == V::TYPE.hash()
-        };
-        match self.tables.iter().position(same) {
+        let identity = (address(name), K::TYPE.hash(), V::TYPE.hash());
+        match self.tables.find(identity) {
             Some(index) => Ok(index),
-            None => self.cache_table::<K, V>(name),
+            None => self.cache_table(AbsentTable {
+                name,
+                key_type: K::TYPE,
+                value_type: V::TYPE,
+            }),
         }
     }
 
     #[cold]
-    fn cache_table<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        name: &'static str,
-    ) -> Result<usize> {
-        let table = self.resolve(name, &K::TYPE, &V::TYPE)?;
-        let (key_type, value_type) = (K::TYPE.hash(), V::TYPE.hash());
-        self.tables.push(CachedTable {
+    #[inline(never)]
+    fn cache_table(&mut self, table: AbsentTable) -> Result<usize> {
+        self.absent = Some(table);
+        Ok(self.open_absent()?.unwrap_or(ABSENT))
+    }
+
+    /// Returns the index of the recorded absent table among the cached tables, if it exists by now.
+    pub(super) fn open_absent(&mut self) -> Result<Option<usize>> {
+        let AbsentTable {
             name,
             key_type,
             value_type,
+        } = self.absent.expect(PREPARED);
+        let identity = (address(name), key_type.hash(), value_type.hash());
+        if let Some(index) = self.tables.find(identity) {
+            return Ok(Some(index));
+        }
+        let catalog = &self.engine.catalog;
+        let table = catalog.look_up(&self.worker, name, (&key_type, &value_type))?;
+        Ok(table.map(|table| self.cache(identity, table)))
+    }
+
+    /// Returns the lock name of the name of the recorded absent table.
+    pub(super) fn absent_name(&self) -> Name {
+        let name = self.absent.expect(PREPARED).name;
+        Name::key(TABLE_NAMES, name.as_bytes(), &self.engine.hasher)
+    }
+
+    /// Adds a table to the cache, and returns its index.
+    fn cache(&mut self, identity: TableIdentity, table: Arc<OpenTable>) -> usize {
+        self.tables.push(CachedTable {
+            identity,
             table,
-        });
-        Ok(self.tables.len() - 1)
+            indexes: None,
+        })
     }
 
     /// Returns the index of an index's entries among the cached tables.
     pub(super) fn cached_entries(&mut self, entries: Arc<OpenTable>) -> usize {
-        let is_it = |cached: &CachedTable| Arc::ptr_eq(&cached.table, &entries);
-        self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(CachedTable::entries(entries));
-            self.tables.len() - 1
-        })
-    }
-
-    /// Returns the table called `name`; creates it if there is none.
-    pub(crate) fn resolve(
-        &self,
-        name: &str,
-        key_type: &TypeName,
-        value_type: &TypeName,
-    ) -> Result<Arc<OpenTable>> {
-        let WorkerContext { engine, worker, .. } = self;
-        engine
-            .catalog
-            .resolve(worker, name, key_type, value_type, |record| {
-                let logged = engine
-                    .log
-                    .insert(worker, record::TABLE, &[&record.encode()]);
-                logged.map(|_| ()).map_err(|error| engine.log_failed(error))
-            })
+        let identity = (address(""), u64::from(entries.record.id), 0);
+        let found = self.tables.find(identity);
+        found.unwrap_or_else(|| self.cache(identity, entries))
     }
 
     /// Encodes the key of the current operation.

@@ -1,4 +1,5 @@
-//! Explicit locks: whole tables, and numbers that only the program gives a meaning.
+//! Explicit locks: whole tables ([`absent_table`](super::absent_table), because the table may be
+//! absent), and numbers that only the program gives a meaning.
 //!
 //! Both are names like any other, in the same lock manager, wait-for graph and list of locks. Once
 //! a transaction has locked a table, it requests no key that this lock covers (`Owner::covers`).
@@ -12,44 +13,26 @@ use super::context::WorkerContext;
 use super::table_locks;
 use crate::error::Result;
 use crate::options::Locking;
-use crate::types::codec::{Key, Value};
-use crate::types::lock_options::{LockOptions, LockWait, TableLock};
-use crate::types::table::Table;
+use crate::types::lock_options::{LockOptions, LockWait};
 
-/// An explicit lock: a name, its mode, and how long to wait for it.
+/// An explicit lock of a number: its name and mode, and how long to wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockRequest {
     name: Name,
     mode: Mode,
-    /// The number that the program locks; 0 for a table.
+    /// The number that the program locks.
     number: u64,
     pub(crate) wait: LockWait,
 }
 
 impl LockRequest {
-    /// Number that the program locks; 0 for a table.
+    /// Number that the program locks.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 }
 
 impl BoundTxn {
-    /// Returns the request that locks `table`.
-    pub(crate) fn prepare_lock_table<K: Key + ?Sized, V: Value + ?Sized>(
-        &mut self,
-        table: &Table<K, V>,
-        lock: TableLock,
-        wait: LockWait,
-    ) -> Result<LockRequest> {
-        let index = self.open_table(table)?;
-        Ok(LockRequest {
-            name: Name::table(self.ctx.tables[index].table.record.id),
-            mode: lock.mode(),
-            number: 0,
-            wait,
-        })
-    }
-
     /// Requests an explicit lock. Returns false if another owner has it and it is to be skipped.
     pub(crate) fn lock_step(&mut self, request: LockRequest) -> Result<AttemptResult<bool>> {
         let WorkerContext {

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::table_cache::Identified;
 use crate::catalog::{IndexSet, OpenIndex};
 use crate::error::{IndexError, Result};
 use crate::types::codec::Undecodable;
-use crate::types::index_entry::ExtractedKeys;
+use crate::types::index_entry::{EntryKind, ExtractedKeys};
 use crate::types::limits::MAX_KEY_BYTES;
 
 /// Buffers above this size are freed after a write.
@@ -15,8 +16,6 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The indexes of a table, as a worker last read them from the catalog.
 #[derive(Debug)]
 pub(crate) struct CachedIndexes {
-    /// Index of the table among the cached tables.
-    pub(super) table: usize,
     /// Number of changes to the table's indexes before this set.
     pub(super) changes: u32,
     pub(super) set: Arc<IndexSet>,
@@ -27,9 +26,21 @@ pub(crate) struct CachedIndexes {
 /// An index by which a worker has read.
 #[derive(Debug)]
 pub(crate) struct CachedIndexLookup {
-    pub(super) name: &'static str,
-    pub(super) types: [u64; 3],
+    pub(super) identity: IndexIdentity,
     pub(super) index: Arc<OpenIndex>,
+}
+
+/// An index as a program writes it: addresses and lengths of its name and of its table's, the
+/// hashes of its types, and its declaration.
+pub(crate) type IndexIdentity = ([(usize, usize); 2], [u64; 3], (EntryKind, u32));
+
+impl Identified for CachedIndexLookup {
+    type Identity = IndexIdentity;
+
+    #[inline(always)]
+    fn identity(&self) -> IndexIdentity {
+        self.identity
+    }
 }
 
 /// One entry that is inserted or removed with a row.

@@ -43,7 +43,7 @@ use smallvec::SmallVec;
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
-use super::context::{WorkerContext, check_key};
+use super::context::{WorkerContext, address, check_key};
 use super::index_plan::CachedIndexLookup;
 use super::scan::Visit;
 use super::scan_state::{GAP, Progress, WalkEnd};
@@ -392,19 +392,15 @@ impl BoundTxn {
         index: &Index<I, K, V>,
     ) -> Result<usize> {
         self.check_active()?;
-        let types = [I::TYPE.hash(), K::TYPE.hash(), V::TYPE.hash()];
-        let same = |cached: &CachedIndexLookup| {
-            let record = &cached.index.record;
-            std::ptr::eq(cached.name, index.name())
-                && cached.types == types
-                && (record.kind, record.version) == (index.kind(), index.own_version())
-                && record.table == index.table()
-        };
-        self.ctx
-            .index_lookups
-            .retain(|cached| !cached.index.is_dropped());
-        if let Some(by) = self.ctx.index_lookups.iter().position(same) {
-            return Ok(by);
+        let identity = (
+            [address(index.name()), address(index.table())],
+            [I::TYPE.hash(), K::TYPE.hash(), V::TYPE.hash()],
+            (index.kind(), index.own_version()),
+        );
+        let cached = &mut self.ctx.index_lookups;
+        match cached.find(identity) {
+            Some(by) if !cached[by].index.is_dropped() => return Ok(by),
+            _ => cached.retain(|cached| !cached.index.is_dropped()),
         }
         let declared = IndexRecord {
             name: index.name().to_owned(),
@@ -420,12 +416,10 @@ impl BoundTxn {
             .open_index(&self.ctx.worker, &declared)?;
         let record = &table_of(&open.entries).record;
         check_types(record, &K::TYPE, &V::TYPE)?;
-        self.ctx.index_lookups.push(CachedIndexLookup {
-            name: index.name(),
-            types,
+        Ok(self.ctx.index_lookups.push(CachedIndexLookup {
+            identity,
             index: open,
-        });
-        Ok(self.ctx.index_lookups.len() - 1)
+        }))
     }
 }
 

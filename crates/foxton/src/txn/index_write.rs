@@ -355,7 +355,7 @@ impl WorkerContext {
     fn load_indexes(&mut self, at: usize) -> Result<usize> {
         let kept = &self.tables[at].table.kept;
         let changes = kept.changes();
-        let known = self.indexes.iter().position(|cached| cached.table == at);
+        let known = self.tables[at].indexes;
         let place = match known {
             Some(place) if self.indexes[place].changes == changes => place,
             _ => {
@@ -365,12 +365,12 @@ impl WorkerContext {
                     .map(|entries| self.cached_entries(entries))
                     .collect();
                 let cached = CachedIndexes {
-                    table: at,
                     changes,
                     set,
                     places,
                 };
                 let place = known.unwrap_or(self.indexes.len());
+                self.tables.get_mut(at).indexes = Some(place);
                 match self.indexes.get_mut(place) {
                     Some(old) => *old = cached,
                     None => self.indexes.push(cached),

@@ -12,6 +12,9 @@ pub(crate) mod short_lock;
 /// State of a range scan.
 pub(crate) mod scan_state;
 
+/// Tables and indexes that a worker has used.
+pub(crate) mod table_cache;
+
 /// Index changes of one write.
 pub(crate) mod index_plan;
 
@@ -36,6 +39,9 @@ pub(crate) mod table_locks;
 
 /// Explicit locks of tables and numbers.
 pub(crate) mod explicit_lock;
+
+/// Absent tables: reads of them, and the write that makes one.
+mod absent_table;
 
 /// Reads of one key.
 pub(crate) mod read;

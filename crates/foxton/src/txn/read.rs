@@ -4,6 +4,8 @@
 //! inserts it must lock it exclusively under the same name. So a read that finds nothing needs no
 //! lock on the gap around the key. Two transactions that miss neighbouring keys do not conflict.
 
+use std::mem;
+
 use foxton_lock::name::{KeyHasher, Name};
 use foxton_store::memory::Located;
 use foxton_sync::epoch::Guard;
@@ -168,6 +170,9 @@ impl BoundTxn {
         options: LockOptions,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<AttemptResult<Option<R>>> {
+        let Some(table) = done!(self.table_to_read(table, options)) else {
+            return Ok(AttemptResult::Done(None));
+        };
         let (mut reader, key) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
         let found = reader.locate(&guard, key);
@@ -185,6 +190,10 @@ impl BoundTxn {
         next: &mut usize,
         read: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<AttemptResult<()>> {
+        let Some(table) = done!(self.table_to_read(table, options)) else {
+            (mem::take(next)..keys.len()).for_each(|place| read(place, None));
+            return Ok(AttemptResult::Done(()));
+        };
         let (mut reader, _) = Reader::new(self, table, options);
         while *next < keys.len() {
             let guard = reader.worker.pin();

@@ -139,6 +139,10 @@ impl BoundTxn {
         index: usize,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
+        let Some(index) = done!(self.table_to_read(index, self.txn.scan.lock)) else {
+            self.txn.scan.progress = Progress::Finished;
+            return Ok(AttemptResult::Done(()));
+        };
         let BoundTxn {
             ctx:
                 WorkerContext {

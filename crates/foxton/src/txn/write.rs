@@ -63,6 +63,13 @@ impl BoundTxn {
     /// Writes the encoded value, or none, under the encoded key. Returns true if the key had a
     /// value.
     pub(crate) fn write_step(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
+        let index = match index < self.ctx.tables.len() {
+            true => index,
+            false => match done!(self.absent_to_write(write == Write::Delete)) {
+                Some(index) => index,
+                None => return Ok(AttemptResult::Done(false)),
+            },
+        };
         let BoundTxn {
             ctx:
                 WorkerContext {

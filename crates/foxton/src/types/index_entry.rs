@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::types::limits::MAX_KEY_BYTES;
 
 /// Format of an index's entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EntryKind {
     /// At most one row per index key.
     Unique,

@@ -15,7 +15,11 @@ pub(crate) const RESTORE_FILE: &str = "restoring";
 /// Number of the first index in lock names. Tables have smaller numbers, so the two never collide.
 pub(crate) const FIRST_INDEX: u32 = 1 << 16;
 
-const _: () = assert!(MAX_TABLES < FIRST_INDEX as usize);
+/// Number, in lock names, of the names of tables: a transaction that finds no table of a name locks
+/// the name there. No table and no index has this number.
+pub(crate) const TABLE_NAMES: u32 = MAX_TABLES as u32;
+
+const _: () = assert!(TABLE_NAMES < FIRST_INDEX);
 
 /// Maximum length of a table name or an index name, in bytes.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;

@@ -7,9 +7,10 @@ use crate::types::codec::{Key, Value};
 
 /// A named, ordered map from `K` to `V` in a database.
 ///
-/// A table is usually a constant, because it holds only the name and the types. The database
-/// creates the table when a transaction first uses it. It stores the types, and later refuses the
-/// name with other types.
+/// A table is usually a constant, because it holds only the name and the types. The first write
+/// makes the table in the database, which stores the types and later refuses the name with other
+/// types. Until then reads find nothing, and make nothing. A made table stays, even if the
+/// transaction rolls back; there is no way to remove one.
 ///
 /// `Table<[u8], [u8]>` is a raw table: its keys and values are plain bytes.
 ///

@@ -99,10 +99,11 @@ fn there_are_only_so_many_tables() {
     let mut tx = db.begin().unwrap();
     for number in 0..MAX_TABLES {
         let name: &'static str = Box::leak(format!("table {number}").into_boxed_str());
-        tx.get(&Table::<u64, u64>::new(name), &1).unwrap();
+        tx.put(&Table::<u64, u64>::new(name), &1, &1).unwrap();
     }
+    assert_eq!(tx.get(&NUMBERS, &1).unwrap(), None);
     assert_says(
-        &tx.get(&NUMBERS, &1).unwrap_err(),
+        &tx.put(&NUMBERS, &1, &1).unwrap_err(),
         "too_many_tables",
         &["4096"],
     );

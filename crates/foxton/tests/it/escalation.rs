@@ -198,6 +198,8 @@ fn a_lock_beyond_the_limit_is_refused_and_the_rest_can_commit() {
         let db = database_with(manager, |options| {
             (options.lock_escalation, options.lock_bytes) = (0, 100 * LOCK_BYTES);
         });
+        db.run(|tx| tx.put(&ROWS, &7, &1)).unwrap();
+        db.run(|tx| tx.delete(&ROWS, &7).map(drop)).unwrap();
         let mut reader = db.begin().unwrap();
         reader.set_label("reader");
         assert_eq!(reader.get(&ROWS, &7).unwrap(), None);
