@@ -9,9 +9,12 @@ mod command;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod killed;
+#[cfg(target_os = "linux")]
+mod output;
 mod report;
 mod reproduce;
 mod results;
+mod row_counts;
 mod rows;
 #[cfg(unix)]
 mod seeing;

@@ -5,6 +5,7 @@
 
 mod common;
 
+mod absent_tables;
 #[cfg(feature = "account")]
 mod account;
 mod admission;
@@ -19,6 +20,7 @@ mod checkpoint;
 mod checkpoint_damage;
 mod checkpoint_faults;
 mod checkpoint_throttle;
+mod closing;
 mod directory;
 #[cfg(feature = "hooks")]
 mod early;

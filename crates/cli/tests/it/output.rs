@@ -1,9 +1,6 @@
 //! Standard output and standard error that cannot be written, for every command. A full device is
 //! an error with a message and exit code 3, a reader that stopped is neither, and a full standard
 //! error changes no result.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{
     fs::{self, File},
@@ -14,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{command, foxton, said};
 use foxton::{Database, Table};
-use support::{command, foxton, said};
 
 /// Exit code if standard output could not be written.
 const OUTPUT_FAILED: i32 = 3;

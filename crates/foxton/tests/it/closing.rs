@@ -4,9 +4,6 @@
 //! drops handles of some kind, the last of them in some place, and opens the directory again at
 //! once. A slow device makes the background thread late.
 
-#[path = "common/scratch.rs"]
-mod scratch;
-
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -16,12 +13,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::scratch::Directory;
 use foxton::options::DumpTo;
 use foxton::{AsyncTransaction, Database, Durability, LockManagerKind, Options, Table};
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::file::FileDevice;
 use foxton_log::device::{Device, DeviceFile, LockError};
-use scratch::Directory;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 

@@ -1,9 +1,7 @@
 //! Numbers of rows that a person reads: counted to the last row, or called an estimate.
 
-mod support;
-
+use crate::support::{foxton, said, shell};
 use foxton::{Database, Durability, Options, Table};
-use support::{foxton, said, shell};
 
 const LARGE: Table<u64, u64> = Table::new("large");
 const SMALL: Table<u64, u64> = Table::new("small");
