@@ -6,6 +6,7 @@
 //! * A dropped operation withdraws the request that waits. A forgotten one does so when the
 //!   transaction is used again or ends.
 //! * A dropped `commit` is either a rollback or a commit; the background thread completes a commit.
+//! * A dropped rollback to a savepoint is completed by the next operation.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -19,9 +20,11 @@ use crate::error::Result;
 use crate::txn::bound::BoundTxn;
 use crate::txn::commit;
 use crate::txn::handle::{TxnGuard, TxnHandle};
+use crate::txn::rollback;
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::lock_options::{Lock, LockOptions};
+use crate::types::savepoint::Savepoint;
 use crate::types::table::Table;
 
 /// A transaction whose operations are futures: where a [`Transaction`](crate::Transaction) blocks
@@ -29,6 +32,16 @@ use crate::types::table::Table;
 ///
 /// Made by [`Database::begin_async`](crate::Database::begin_async). It needs no particular runtime
 /// and is not tied to a thread.
+///
+/// *Yielding.* No operation holds its executor for longer than about a millisecond. Scans,
+/// `get_many`, rollbacks and commits yield each time they have visited some hundred rows or copied
+/// 2 MiB, and so does a long series of short operations. A single large value is copied at once,
+/// and `get_many` encodes its keys and decodes its results at once. Dropping cannot yield: if a
+/// transaction with more than 512 changes is dropped, a background thread undoes them and then
+/// releases the locks, soon after. [`rollback`](Self::rollback) waits for that, and yields. A
+/// transaction of a [`Session`](crate::Session), or without locking, is undone where it is dropped.
+/// Methods of [`Database`](crate::Database) that are no futures, such as `checkpoint` and
+/// `create_index`, block the thread: call them where a task may block.
 ///
 /// ```
 /// use foxton::{Database, Options, Table};
@@ -65,7 +78,8 @@ impl fmt::Debug for AsyncTransaction {
 }
 
 impl AsyncTransaction {
-    pub(crate) fn new(bound: Box<BoundTxn>) -> AsyncTransaction {
+    pub(crate) fn new(mut bound: Box<BoundTxn>) -> AsyncTransaction {
+        bound.ctx.budget.set_of_task(true);
         let handle = TxnHandle::new(bound);
         AsyncTransaction { handle }
     }
@@ -148,6 +162,24 @@ impl AsyncTransaction {
         key: &I,
     ) -> AsyncIndexRange<'_, I, K, V> {
         self.range_by(index, (Bound::Included(key), Bound::Included(key)))
+    }
+
+    /// As [`Transaction::rollback_to`](crate::Transaction::rollback_to). If the future is dropped,
+    /// the next operation completes what it has begun.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.attach()?.roll_back_to_async(savepoint).await
+    }
+
+    /// Undoes all changes and releases every lock. Dropping the transaction, or this future, does
+    /// the same, but the locks of a large transaction may then be released a little later.
+    pub async fn rollback(self) {
+        if let Ok(mut bound) = self.handle.into_bound() {
+            bound.withdraw();
+            rollback::roll_back(bound).await;
+        }
     }
 
     /// As [`Transaction::commit`](crate::Transaction::commit). If the future is dropped, the

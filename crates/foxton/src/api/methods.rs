@@ -246,16 +246,6 @@ both! {
         self.attach()?.savepoint()
     }
 
-    /// Undoes all changes since `savepoint`, and releases no locks. The savepoint stays and can be
-    /// used again; later savepoints are removed. Waits for nothing but space in the log.
-    ///
-    /// # Errors
-    /// `no_such_savepoint`, if it is of another transaction or was removed. A conflict, if one has
-    /// ended the transaction. A storage error, if the log has failed.
-    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.attach()?.roll_back_to(savepoint)
-    }
-
     /// Removes `savepoint` and all later ones, and keeps the changes made since. No savepoint needs
     /// to be released: all end with the transaction. Never waits.
     ///
@@ -296,10 +286,5 @@ both! {
         if let Ok(mut guard) = self.attach() {
             guard.txn.isolation = isolation;
         }
-    }
-
-    /// Undoes all changes and releases every lock. Dropping the transaction does the same.
-    pub fn rollback(self) {
-        drop(self);
     }
 }

@@ -46,24 +46,40 @@ pub(crate) trait Attempt<P, T>:
 
 impl<P, T, F: FnMut(&mut BoundTxn, &P) -> Result<AttemptResult<T>>> Attempt<P, T> for F {}
 
+/// A transaction that is attached, and what was prepared with it, or why it was not.
+pub(crate) type Prepared<'t, P> = Result<(TxnGuard<'t>, Result<P>)>;
+
 /// Prepares an operation with a transaction that is attached, and keeps it attached.
 #[inline(always)]
 pub(crate) fn prepare<'t, P>(
     guard: Result<TxnGuard<'t>>,
     prepare: impl Prepare<P>,
-) -> Result<(TxnGuard<'t>, P)> {
+) -> Prepared<'t, P> {
     let mut guard = guard?;
-    let prepared = prepare(&mut guard)?;
+    let prepared = prepare(&mut guard);
     Ok((guard, prepared))
+}
+
+/// Returns what was prepared for a task. If a refusal has ended the transaction, the task rolls it
+/// back first.
+pub(crate) async fn unless_refused<'t, P>(prepared: Prepared<'t, P>) -> Result<(TxnGuard<'t>, P)> {
+    let (mut guard, prepared) = prepared?;
+    match prepared {
+        Ok(prepared) => Ok((guard, prepared)),
+        Err(refused) => {
+            guard.settle().await?;
+            Err(refused)
+        }
+    }
 }
 
 /// Drives a prepared operation; yields the task between attempts.
 pub(crate) async fn perform<P, T>(
-    prepared: Result<(TxnGuard<'_>, P)>,
+    prepared: Prepared<'_, P>,
     wait: LockWait,
     mut attempt: impl Attempt<P, T>,
 ) -> Result<T> {
-    let (mut guard, prepared) = prepared?;
+    let (mut guard, prepared) = unless_refused(prepared).await?;
     guard
         .yield_on(wait, |bound| attempt(bound, &prepared))
         .await

@@ -8,14 +8,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
-use crate::api::operation::prepare;
+use crate::api::operation::{Prepared, prepare, unless_refused};
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::error::Result;
 use crate::txn::attempt::AttemptResult;
 use crate::txn::bound::BoundTxn;
 use crate::txn::handle::TxnGuard;
 use crate::txn::index_read::EncodedRow;
-use crate::txn::scan_state::ScanState;
+use crate::txn::scan_state::{STEPS_PER_PIN, ScanState};
+use crate::txn::work_budget::{BYTES_PER_UNIT, UNITS};
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::index_entry::EntryKind;
@@ -108,7 +109,7 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> RowSource for IndexSou
 }
 
 /// A transaction that is attached and prepared to scan, or the reason why it is not.
-pub(crate) struct RangeScan<'t, S>(Result<(TxnGuard<'t>, S)>);
+pub(crate) struct RangeScan<'t, S>(Prepared<'t, S>);
 
 impl<S> fmt::Debug for RangeScan<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,7 +149,7 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> RangeScan<'t, Inde
 impl<S: RowSource> RangeScan<'_, S> {
     /// Changes how the scan reads.
     pub(crate) fn set(&mut self, change: impl FnOnce(&mut ScanState)) {
-        if let Ok((guard, _)) = &mut self.0 {
+        if let Ok((guard, Ok(_))) = &mut self.0 {
             change(&mut guard.txn.scan);
         }
     }
@@ -160,7 +161,7 @@ impl<S: RowSource> RangeScan<'_, S> {
         mut take: impl FnMut(&S, EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (guard, source) = self.0?;
-        let source = &source;
+        let source = &source?;
         let mut take = move |row: EncodedRow<'_>| take(source, row);
         match guard {
             TxnGuard::Kept(bound) if bound.txn.cancel_token.is_none() => {
@@ -171,24 +172,35 @@ impl<S: RowSource> RangeScan<'_, S> {
         }
     }
 
-    /// As [`read`](Self::read); yields the task while it waits for a lock.
+    /// As [`read`](Self::read); yields the task while it waits for a lock, and when it has read
+    /// enough.
     pub(crate) async fn read_async(
         self,
         mut take: impl FnMut(&S, EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let (mut guard, source) = self.0?;
+        let (mut guard, source) = unless_refused(self.0).await?;
         let mut take = until_cancelled(guard.txn.cancel_token.clone(), |row| take(&source, row));
         let wait = guard.txn.scan.lock.wait;
-        let scanned = guard.yield_on(wait, |bound| source.attempt(bound, &mut take));
-        scanned.await?;
-        guard.check_active()
+        loop {
+            let mut meter = RowMeter::default();
+            let mut take = |row: EncodedRow<'_>| meter.take(row, &mut take);
+            let scanned = guard.yield_on(wait, |bound| source.attempt(bound, &mut take));
+            scanned.await?;
+            guard.ctx.budget.charge(meter.units());
+            if !meter.is_full {
+                break;
+            }
+        }
+        let checked = guard.check_active();
+        guard.settle().await?;
+        checked
     }
 
     /// Reads the next row; sets `scan` to `None` after an error.
     pub(crate) fn next(scan: &mut Option<Self>) -> Option<Result<S::Row>> {
         let row = match &mut scan.as_mut()?.0 {
-            Ok((guard, source)) => read_one(guard, source),
-            Err(_) => return scan.take()?.0.err().map(Err),
+            Ok((guard, Ok(source))) => read_one(guard, source),
+            _ => return scan.take()?.0.and_then(|(_, source)| source).err().map(Err),
         };
         if row.is_err() {
             *scan = None;
@@ -210,6 +222,34 @@ fn read_detachable<S: RowSource>(
     let wait = guard.txn.scan.lock.wait;
     guard.block_on(wait, |bound| source.attempt(bound, &mut take))?;
     guard.check_active()
+}
+
+/// Counts the rows that a task reads at once, and their bytes.
+#[derive(Default)]
+struct RowMeter {
+    rows: usize,
+    bytes: usize,
+    /// True if it has ended the attempt, before the next row.
+    is_full: bool,
+}
+
+impl RowMeter {
+    /// Passes a row on, and breaks after it if the task should yield.
+    fn take(&mut self, row: EncodedRow<'_>, take: &mut impl TakeRow) -> ControlFlow<()> {
+        self.rows += 1;
+        self.bytes += row.key.len() + row.value.len();
+        take(row)?;
+        self.is_full = self.bytes >= UNITS * BYTES_PER_UNIT;
+        match self.is_full {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Returns the work that no attempt has counted.
+    fn units(&self) -> usize {
+        self.rows % STEPS_PER_PIN as usize + self.bytes / BYTES_PER_UNIT
+    }
 }
 
 /// Breaks before the first row after the transaction was cancelled.

@@ -1,7 +1,5 @@
 //! Retries: transactions that run again after a deadlock, with a pause that grows.
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +10,7 @@ use crate::engine::background::TICK;
 use crate::engine::{Counter, Engine};
 use crate::error::{Error, Result};
 use crate::txn::bound::BoundTxn;
+use crate::txn::wait::yield_once;
 
 /// Half of the longest pause after the first deadlock; doubles with each further one up to
 /// [`LONGEST`].
@@ -172,19 +171,6 @@ impl Attempts {
         }
         Ok(pause(self.defeats, random))
     }
-}
-
-/// Lets every other task that is ready run once.
-async fn yield_once() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
 }
 
 /// Returns a random pause after `defeats` deadlocks.

@@ -15,6 +15,7 @@ use crate::txn::handle::{TxnGuard, TxnHandle};
 use crate::types::codec::{Key, TypeName, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::lock_options::{Lock, LockOptions, LockWait};
+use crate::types::savepoint::Savepoint;
 use crate::types::table::Table;
 
 /// A transaction: its reads and writes happen at once, as if it were alone, or not at all.
@@ -297,6 +298,21 @@ impl Transaction {
         bound
             .block_on(wait, |bound| bound.make_table_step(named, wait))
             .map(drop)
+    }
+
+    /// Undoes all changes since `savepoint`, and releases no locks. The savepoint stays and can be
+    /// used again; later savepoints are removed. Waits for nothing but space in the log.
+    ///
+    /// # Errors
+    /// `no_such_savepoint`, if it is of another transaction or was removed. A conflict, if one has
+    /// ended the transaction. A storage error, if the log has failed.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.attach()?.roll_back_to(savepoint)
+    }
+
+    /// Undoes all changes and releases every lock. Dropping the transaction does the same.
+    pub fn rollback(self) {
+        drop(self);
     }
 
     /// Commits: all changes happen, as durably as asked, and every lock is released.

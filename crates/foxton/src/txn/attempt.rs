@@ -3,8 +3,9 @@
 //! Every operation of a transaction is an attempt: it goes as far as the locks allow, and returns
 //! whether it is done. If it is not, a thread sleeps until the lock is granted, and a task yields.
 //! The attempt is then made again from its beginning, and locks that are held already are granted
-//! at once. So each operation is written once for threads and tasks. An attempt pins its epoch
-//! guard itself, so the guard is never held through a wait.
+//! at once. A long attempt of a task also stops when the [budget](super::work_budget) is spent. So
+//! each operation is written once for threads and tasks. An attempt pins its epoch guard itself, so
+//! the guard is never held through a wait.
 
 /// Result of an attempt.
 #[must_use]
@@ -13,15 +14,20 @@ pub(crate) enum AttemptResult<T> {
     Done(T),
     /// It needs a lock that is not free. The request is in its queue.
     Wait,
+    /// It has spent the work budget of the task, and continues after the task has yielded.
+    Pause,
 }
 
-/// Evaluates to the result of a finished attempt, or returns `AttemptResult::Wait`.
+/// Evaluates to the result of a finished attempt, or returns that it is not finished.
 macro_rules! done {
     ($step:expr) => {
         match $step? {
             $crate::txn::attempt::AttemptResult::Done(content) => content,
             $crate::txn::attempt::AttemptResult::Wait => {
                 return Ok($crate::txn::attempt::AttemptResult::Wait)
+            }
+            $crate::txn::attempt::AttemptResult::Pause => {
+                return Ok($crate::txn::attempt::AttemptResult::Pause)
             }
         }
     };

@@ -17,8 +17,7 @@ impl BoundTxn {
 
     #[cold]
     pub(super) fn end_as_cancelled(&mut self) {
-        self.roll_back();
-        self.txn.phase = Phase::Cancelled;
+        self.end_by(Phase::Cancelled);
         self.ctx.count(Counter::Cancelled);
     }
 }

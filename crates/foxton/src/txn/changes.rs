@@ -91,6 +91,10 @@ pub(crate) struct Changes {
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
     pub(super) savepoints: SavepointStack,
+    /// Number of changes, of the last ones, that are undone already.
+    pub(super) undone: usize,
+    /// Number of changes, of the first ones, whose ghosts are removed or recorded already.
+    pub(super) swept: usize,
 }
 
 impl Changes {
@@ -191,8 +195,14 @@ impl Changes {
         self.undo.is_empty() && self.left.is_empty()
     }
 
+    /// Number of changes and ghosts that an end of the transaction has to visit.
+    pub(crate) fn count(&self) -> usize {
+        self.undo.len() + self.left.len()
+    }
+
     /// Forgets the changes from `from` on, but not their redo. They must have been undone.
     pub(super) fn truncate(&mut self, from: usize) {
+        (self.undone, self.swept) = (0, 0);
         if let Some(first) = self.undo.get(from) {
             self.keys.truncate(first.key_start);
             self.undo.truncate(from);
@@ -201,6 +211,7 @@ impl Changes {
 
     /// Forgets all changes. They must have been undone, or their old values retired.
     pub(crate) fn clear(&mut self) {
+        (self.undone, self.swept) = (0, 0);
         self.undo.clear();
         self.keys.clear();
         self.left.clear();

@@ -14,8 +14,9 @@
 //! * C7  *Finish*, unless C4 did: remove ghosts, then release locks.
 //! * C8  *Wait for a checkpoint*, if the transaction wrote more than checkpoints can keep up with.
 //!
-//! Two drivers run these steps. A thread sleeps in C5 and C8; a task yields. If the task is dropped
-//! in C5, the background thread takes the remaining steps.
+//! Two drivers run these steps. A thread sleeps in C5 and C8; a task yields. A task also yields
+//! while it removes many ghosts and retires many values. If it is dropped after C2, the background
+//! thread takes the remaining steps.
 //!
 //! A buffered commit of a thread tries to write the log itself between C3 and C4. It then needs no
 //! early release, because writing is short.
@@ -46,7 +47,7 @@ impl BoundTxn {
         if until == CommitWait::Now {
             self.finish();
         } else if let Some(wakeups) = self.try_reach(until)? {
-            self.acknowledge(Ok(()))?;
+            self.ctx.worker.failpoints().pass(&failpoint::DURABLE);
             // A woken thread may take the processor, and should find none of our locks.
             self.finish();
             self.ctx.engine.log.wake_waiters(&self.ctx.worker, wakeups);
@@ -77,7 +78,8 @@ impl BoundTxn {
         self.txn.commit_lsn = self.ctx.engine.log.end(&self.ctx.worker);
     }
 
-    /// C1 to C3. After an error the transaction is rolled back, and the log has no record of it.
+    /// C1 to C3. After an error the transaction is rolled back, or that is pending, and the log has
+    /// no record of it.
     fn start_commit(&mut self) -> Result<CommitWait> {
         self.check_active()?;
         let faults = self.ctx.engine.faults();
@@ -91,7 +93,7 @@ impl BoundTxn {
             return match self.ctx.engine.check() {
                 Ok(()) => Ok(self.wait_of_reads()),
                 Err(error) => {
-                    self.roll_back();
+                    self.end_by(Phase::Ended);
                     Err(error)
                 }
             };
@@ -102,7 +104,7 @@ impl BoundTxn {
                 Ok(CommitWait::as_promised(self.txn.durability, end))
             }
             Err(error) => {
-                self.roll_back();
+                self.end_by(Phase::Ended);
                 Err(self.ctx.engine.log_failed(error))
             }
         }
@@ -131,16 +133,28 @@ impl BoundTxn {
 
     /// C4. The record of the commit, if it has one, is in the log.
     fn release_early(&mut self, until: CommitWait) {
-        if !self.txn.changes.is_empty() {
-            let options = &self.ctx.engine.options;
-            if !options.early_release
-                || options.locking == Locking::Off
-                || !self.stamp_changes(until)
-            {
-                return;
-            }
+        if self.may_release_early(until) {
+            self.finish();
+            self.released();
         }
-        self.finish();
+    }
+
+    /// As [`release_early`](Self::release_early), for a task.
+    async fn release_early_async(&mut self, until: CommitWait) {
+        if self.may_release_early(until) {
+            self.finish_async().await;
+            self.released();
+        }
+    }
+
+    /// True if C4 applies. Stamps the changes then.
+    fn may_release_early(&self, until: CommitWait) -> bool {
+        let options = &self.ctx.engine.options;
+        let may = options.early_release && options.locking != Locking::Off;
+        self.txn.changes.is_empty() || (may && self.stamp_changes(until))
+    }
+
+    fn released(&mut self) {
         self.txn.phase = Phase::Released;
         self.ctx.worker.failpoints().pass(&failpoint::RELEASED);
     }
@@ -179,9 +193,9 @@ impl BoundTxn {
 
     /// C6 and C7.
     fn end_commit(&mut self, reached: Result<(), LogError>) -> Result<()> {
-        self.acknowledge(reached)?;
+        let acknowledged = self.acknowledge(reached);
         self.finish();
-        Ok(())
+        acknowledged
     }
 
     /// C6. If the log failed, it may have the record or not: only the next restart can tell. The
@@ -189,11 +203,7 @@ impl BoundTxn {
     /// the failure is recorded before the locks are released.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
         self.ctx.worker.failpoints().pass(&failpoint::DURABLE);
-        reached.map_err(|error| {
-            let error = self.ctx.engine.log_failed(error);
-            self.finish();
-            error
-        })
+        reached.map_err(|error| self.ctx.engine.log_failed(error))
     }
 
     /// C8 of a thread whose commit is ahead of its checkpoint.
@@ -258,9 +268,19 @@ impl WorkerContext {
 pub(crate) async fn commit(bound: Box<BoundTxn>) -> Result<Lsn> {
     let mut task = CommitTask {
         bound: Some(bound),
-        until: CommitWait::Now,
+        progress: CommitProgress::Open,
     };
     task.run().await
+}
+
+/// How far a commit of a task has come.
+enum CommitProgress {
+    /// Its record is not in the log.
+    Open,
+    /// Its record is in the log, and it takes C4 to C7.
+    Logged(CommitWait),
+    /// It has no changes and no locks.
+    Finished,
 }
 
 /// A commit of a task. When it is dropped, the transaction returns to the pool, after the
@@ -268,25 +288,33 @@ pub(crate) async fn commit(bound: Box<BoundTxn>) -> Result<Lsn> {
 struct CommitTask {
     /// Taken only when it is dropped.
     bound: Option<Box<BoundTxn>>,
-    /// The wait of C5, as long as it lasts; otherwise `Now`.
-    until: CommitWait,
+    progress: CommitProgress,
 }
 
 impl CommitTask {
     async fn run(&mut self) -> Result<Lsn> {
         let bound = self.bound.as_mut().expect("taken only when dropped");
-        let until = bound.start_commit()?;
+        bound.settle().await?;
+        bound.spend(1).await;
+        let until = match bound.start_commit() {
+            Ok(until) => until,
+            Err(error) => {
+                bound.settle().await?;
+                return Err(error);
+            }
+        };
+        self.progress = CommitProgress::Logged(until);
         let commit_lsn = bound.txn.commit_lsn;
-        if until == CommitWait::Now {
-            bound.finish();
-        } else {
-            bound.release_early(until);
-            self.until = until;
+        let mut acknowledged = Ok(());
+        if until != CommitWait::Now {
+            bound.release_early_async(until).await;
             let mut pending = LogWait::default();
             let reached = poll_fn(|context| bound.ctx.poll_log(&mut pending, until, context)).await;
-            self.until = CommitWait::Now;
-            bound.end_commit(reached)?;
+            acknowledged = bound.acknowledge(reached);
         }
+        bound.finish_async().await;
+        self.progress = CommitProgress::Finished;
+        acknowledged?;
         if bound.txn.credit.is_ahead()
             && let Some(stall) = bound.stall()
         {
@@ -301,11 +329,11 @@ impl Drop for CommitTask {
         let Some(mut bound) = self.bound.take() else {
             return;
         };
-        if self.until == CommitWait::Now {
-            BoundTxn::recycle(bound);
-            return;
-        }
-        let until = self.until;
+        let until = match self.progress {
+            CommitProgress::Open => return BoundTxn::abandon(bound),
+            CommitProgress::Finished => return BoundTxn::recycle(bound),
+            CommitProgress::Logged(until) => until,
+        };
         // Dropped at the end. If it is the last share, this thread then waits for the job.
         let open = bound.open.take().expect("a program had the transaction");
         bound.ctx.worker.account().passed(&background::TASK_QUEUE);

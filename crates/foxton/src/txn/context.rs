@@ -22,6 +22,7 @@ use foxton_sync::worker::Worker;
 
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
 use super::table_cache::{Identified, TableCache};
+use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::OpenTable;
 use crate::engine::background::Timer;
 use crate::engine::{Counter, Engine};
@@ -59,6 +60,8 @@ pub(crate) struct WorkerContext {
     pub(crate) timer: Timer,
     /// Its claim to an admission slot.
     pub(crate) slot_claim: SlotClaim,
+    /// Work that a task may do before it yields.
+    pub(crate) budget: WorkBudget,
 }
 
 /// A table that this worker has used.
@@ -122,6 +125,7 @@ impl WorkerContext {
             region: RegionTracker::default(),
             timer: Timer::default(),
             slot_claim: SlotClaim::default(),
+            budget: WorkBudget::default(),
         }
     }
 
@@ -208,7 +212,11 @@ impl WorkerContext {
         self.value.clear();
         value.encode(&mut self.value);
         match self.value.len() {
-            0..=MAX_VALUE_BYTES => Ok(()),
+            0..=BYTES_PER_UNIT => Ok(()),
+            bytes @ ..=MAX_VALUE_BYTES => {
+                self.budget.charge_bytes(bytes);
+                Ok(())
+            }
             bytes => Err(Request::ValueTooLong { bytes }.into()),
         }
     }

@@ -4,6 +4,8 @@
 //! first removes its ghosts, because their removal needs the locks; it retires old values
 //! afterwards, because that may take long.
 
+use std::ops::Range;
+
 use foxton_sync::admission::SLOTS;
 use foxton_sync::shim;
 
@@ -13,6 +15,7 @@ use super::changes::GhostIf;
 use super::context::WorkerContext;
 use super::lock_scope::LockScope;
 use super::txn::{Phase, Txn};
+use super::work_budget::UNITS;
 use crate::engine::Counter;
 use crate::engine::context_pool;
 use crate::engine::slot::SESSION_SLOT;
@@ -26,15 +29,44 @@ impl BoundTxn {
         }
         let read_only = self.txn.changes.is_empty();
         if !read_only {
-            self.remove_ghosts(GhostIf::Committed);
+            self.remove_ghosts(GhostIf::Committed, usize::MAX);
         }
         self.release_all();
         if !read_only {
             // After the locks, because this worker may free what all others have retired.
-            self.retire_old_values();
-            if !self.ctx.ghosts.is_empty() {
-                self.retry_ghosts();
-            }
+            self.retire_old_values(0..self.txn.changes.undo.len());
+        }
+        self.finished(read_only);
+    }
+
+    /// As [`finish`](Self::finish); the task yields in between. If the future is dropped, `finish`
+    /// does the rest.
+    pub(super) async fn finish_async(&mut self) {
+        let count = self.txn.changes.count();
+        if count <= UNITS {
+            self.ctx.budget.charge(count);
+            return self.finish();
+        }
+        if self.txn.phase == Phase::Released {
+            return;
+        }
+        while !self.remove_ghosts(GhostIf::Committed, UNITS) {
+            self.pause().await;
+        }
+        self.release_all();
+        let count = self.txn.changes.undo.len();
+        for first in (0..count).step_by(UNITS) {
+            self.pause().await;
+            self.retire_old_values(first..count.min(first + UNITS));
+        }
+        self.finished(false);
+        self.ctx.budget.charge(UNITS);
+    }
+
+    /// Ends a transaction that holds no locks any more.
+    fn finished(&mut self, read_only: bool) {
+        if !read_only && !self.ctx.ghosts.is_empty() {
+            self.retry_ghosts();
         }
         self.txn.changes.clear();
         let counter = if read_only {
@@ -62,8 +94,8 @@ impl BoundTxn {
         lock_scope.release(&engine.locks, worker, owner);
     }
 
-    fn retire_old_values(&mut self) {
-        for undo in &mut self.txn.changes.undo {
+    fn retire_old_values(&mut self, changes: Range<usize>) {
+        for undo in &mut self.txn.changes.undo[changes] {
             if let Some(old) = undo.old.take() {
                 old.retire(self.ctx.worker.participant());
             }
@@ -76,6 +108,7 @@ impl BoundTxn {
         txn.reset(&ctx.engine.options);
         ctx.free_slot();
         ctx.shrink();
+        ctx.budget.set_of_task(false);
         let Some(bound) = BoundTxn::for_pool(bound) else {
             return;
         };

@@ -43,8 +43,9 @@ const RETRIES: usize = 4;
 const REMEMBERED: usize = 4096;
 
 impl BoundTxn {
-    /// Removes the ghosts that this transaction leaves, while its locks are still held.
-    pub(crate) fn remove_ghosts(&mut self, ended: GhostIf) {
+    /// Removes the ghosts that this transaction leaves, while its locks are still held. Visits at
+    /// most so many changes and ghosts, and returns true once it has visited all.
+    pub(crate) fn remove_ghosts(&mut self, ended: GhostIf, most: usize) -> bool {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -58,15 +59,14 @@ impl BoundTxn {
             txn: Txn { changes, .. },
             ..
         } = self;
-        let left = changes.left.iter().map(|(table, key)| (*table, &key[..]));
-        let leave = changes.undo.iter().filter(|undo| undo.ghost_if == ended);
-        let leave = leave.map(|undo| (undo.table, changes.key(undo)));
-        for (index, key) in leave.chain(left) {
+        let (first, count) = (changes.swept, changes.undo.len());
+        let end = count.min(first.saturating_add(most));
+        let mut remove_one = |index: usize, key: &[u8]| {
             let table = &*tables[index].table;
             // It may have a value again, or be gone already. No other transaction changes that.
             let record = table.rows.get(&worker.pin(), key).map(Record::is_ghost);
             if record != Some(true) {
-                continue;
+                return;
             }
             let gap_is_ours = engine.options.locking == Locking::Off || {
                 let name = Name::key(table.record.id, key, &engine.hasher);
@@ -78,7 +78,21 @@ impl BoundTxn {
                 ghosts.push_back((index, key.into()));
                 engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
             }
+        };
+        for undo in &changes.undo[first..end] {
+            if undo.ghost_if == ended {
+                remove_one(undo.table, changes.key(undo));
+            }
         }
+        changes.swept = end;
+        let mut rest = most - (end - first);
+        while rest > 0
+            && let Some((index, key)) = changes.left.pop_first()
+        {
+            remove_one(index, &key);
+            rest -= 1;
+        }
+        end == count && changes.left.is_empty()
     }
 
     /// Tries to remove some listed ghosts, after the locks of the transaction were released.

@@ -46,7 +46,7 @@ use super::bound::BoundTxn;
 use super::context::{WorkerContext, address, check_key};
 use super::index_plan::CachedIndexLookup;
 use super::scan::Visit;
-use super::scan_state::{GAP, Progress, WalkEnd};
+use super::scan_state::{GAP, Progress, STEPS_PER_PIN, WalkEnd};
 use super::short_lock::ShortLock;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
@@ -300,6 +300,7 @@ impl BoundTxn {
                     worker,
                     owner,
                     index_lookups,
+                    budget,
                     ..
                 },
             txn:
@@ -342,7 +343,13 @@ impl BoundTxn {
                 scan.record_position(last);
             }
             match done!(walked) {
-                WalkEnd::Unpin => {}
+                WalkEnd::Unpin => {
+                    // An entry, and its row.
+                    budget.charge(2 * STEPS_PER_PIN as usize);
+                    if budget.is_spent() {
+                        return Ok(AttemptResult::Pause);
+                    }
+                }
                 WalkEnd::Finished => return Ok(AttemptResult::Done(())),
             }
         }

@@ -254,6 +254,7 @@ impl BoundTxn {
                     key,
                     value,
                     indexes,
+                    budget,
                     ..
                 },
             txn:
@@ -264,6 +265,7 @@ impl BoundTxn {
                 },
             ..
         } = self;
+        budget.charge(index_plan.entries.len());
         let guard = worker.pin();
         let new = (write != Write::Delete).then_some(&value[..]);
         let table = &*tables[at].table;

@@ -3,6 +3,9 @@
 /// Attempts: operations that never block.
 pub(crate) mod attempt;
 
+/// Work budget of a task.
+pub(crate) mod work_budget;
+
 /// Changes of a transaction: undo, redo and savepoints.
 pub(crate) mod changes;
 

@@ -19,6 +19,7 @@ use super::context::WorkerContext;
 use super::short_lock::ShortLock;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
+use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::OpenTable;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
@@ -42,6 +43,7 @@ struct Reader<'a> {
     short_lock: &'a ShortLock,
     changes: &'a Changes,
     cancel_token: &'a Option<CancelToken>,
+    budget: &'a mut WorkBudget,
 }
 
 /// A key that was located, and is neither locked nor read yet.
@@ -61,6 +63,7 @@ impl<'a> Reader<'a> {
                     owner,
                     tables,
                     key,
+                    budget,
                     ..
                 },
             txn:
@@ -90,6 +93,7 @@ impl<'a> Reader<'a> {
             short_lock,
             changes,
             cancel_token,
+            budget,
         };
         (reader, key)
     }
@@ -132,7 +136,7 @@ impl<'a> Reader<'a> {
         }
         match locked {
             Ok(AttemptResult::Done(())) => {}
-            Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 return Ok(AttemptResult::Done(None));
             }
@@ -152,6 +156,11 @@ impl<'a> Reader<'a> {
         };
         if faults.misbehaves(&injected_fault::MISS_UNLOCKED) && found.is_none() {
             locks.release_shared(name);
+        }
+        if let Some(value) = found
+            && value.len() > BYTES_PER_UNIT
+        {
+            self.budget.charge_bytes(value.len());
         }
         let found = found.and_then(|value| Some(read.take()?(value)));
         if duration == LockDuration::Short {
@@ -196,6 +205,10 @@ impl BoundTxn {
         };
         let (mut reader, _) = Reader::new(self, table, options);
         while *next < keys.len() {
+            if reader.budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+            reader.budget.charge(AHEAD);
             let guard = reader.worker.pin();
             let end = keys.len().min(*next + AHEAD);
             let mut ahead: SmallVec<[LocatedKey<'_>; AHEAD]> = SmallVec::new();

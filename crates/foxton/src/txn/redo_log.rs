@@ -60,7 +60,8 @@ impl BoundTxn {
     /// Tells restart that the parts of a transaction that rolls back are not needed. Without this
     /// record, restart forgets them only at its end.
     pub(super) fn log_abandoned(&mut self) {
-        if let Some(first) = self.txn.changes.first_part {
+        // Taken, because a rollback may begin twice.
+        if let Some(first) = self.txn.changes.first_part.take() {
             let WorkerContext { engine, worker, .. } = &self.ctx;
             let first = first.bytes().to_le_bytes();
             let _ = engine.log.insert(worker, record::ABANDONED, &[&first]);

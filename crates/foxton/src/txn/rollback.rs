@@ -3,16 +3,46 @@
 //! Old values are put back in the opposite order of the changes, under the locks that still protect
 //! them. A key that was not there before becomes a ghost. The ghost is removed unless another
 //! transaction holds its gap.
+//!
+//! A thread does all of it at once. A task does it in steps and yields in between: what is left is
+//! *pending*, and says how far it has come. If the task is dropped meanwhile, the transaction keeps
+//! it. If a task drops a large transaction, the background thread rolls it back, because dropping
+//! cannot yield.
 
 use super::bound::BoundTxn;
 use super::changes::GhostIf;
-use crate::engine::Counter;
+use super::lock_scope::LockScope;
+use super::txn::{PendingUndo, Phase};
+use super::work_budget::UNITS;
+use crate::engine::{Counter, background};
+use crate::error::Result;
 use crate::testing::failpoint;
 use crate::testing::injected_fault;
 
 impl BoundTxn {
     /// Undoes every change and releases every lock.
     pub(crate) fn roll_back(&mut self) {
+        self.begin_rollback();
+        while !self.roll_back_some(usize::MAX) {}
+    }
+
+    /// Rolls back and refuses further operations. Of a large transaction of a task, the driver of
+    /// the operation does the rest: see [`settle`](Self::settle).
+    pub(super) fn end_by(&mut self, phase: Phase) {
+        match self.is_large_task() {
+            true => self.begin_rollback(),
+            false => self.roll_back(),
+        }
+        self.txn.phase = phase;
+    }
+
+    /// True if undoing the transaction would hold an executor for long.
+    fn is_large_task(&self) -> bool {
+        self.ctx.budget.is_of_task() && self.txn.changes.count() > UNITS
+    }
+
+    /// Begins to roll back, which is pending from then on.
+    fn begin_rollback(&mut self) {
         self.withdraw();
         self.log_abandoned();
         if !self.txn.changes.is_empty() {
@@ -21,20 +51,105 @@ impl BoundTxn {
             if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_UNDO) {
                 self.release_all();
             }
-            // It logs nothing, so nothing fails.
-            let _ = self.undo_since(0, false);
-            self.remove_ghosts(GhostIf::RolledBack);
+            // Of a savepoint: what is undone stays undone, and nothing is recorded as a ghost yet
+            // that will not be visited again.
+            self.txn.changes.swept = 0;
         }
-        self.txn.changes.clear();
-        self.release_all();
-        self.ctx.count(Counter::Rollbacks);
+        self.txn.pending = PendingUndo::Rollback;
     }
 
-    /// Rolls back a transaction that is still open, and returns it to the pool.
+    /// Visits at most so many changes of a pending rollback; returns true at its end.
+    fn roll_back_some(&mut self, most: usize) -> bool {
+        let count = self.txn.changes.undo.len();
+        let undone = self.txn.changes.undone;
+        if undone < count {
+            // It logs nothing, so nothing fails.
+            let _ = self.undo_since(0, false, most);
+        }
+        let rest = most - (self.txn.changes.undone - undone);
+        if self.txn.changes.undone < count || !self.remove_ghosts(GhostIf::RolledBack, rest) {
+            return false;
+        }
+        self.txn.changes.clear();
+        self.txn.pending = PendingUndo::Nothing;
+        self.release_all();
+        self.ctx.count(Counter::Rollbacks);
+        true
+    }
+
+    /// Completes the undo that is pending; the task yields in between.
+    ///
+    /// # Errors
+    /// A storage error, if the log has failed.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        let (from, logs) = match self.txn.pending {
+            PendingUndo::Nothing => return Ok(()),
+            PendingUndo::Savepoint { from, log } => (from, log),
+            PendingUndo::Rollback => (0, false),
+        };
+        let count = self.txn.changes.count() - from;
+        while !self.settle_some(UNITS) {
+            self.pause().await;
+        }
+        self.ctx.budget.charge(count);
+        match logs {
+            true => self.ctx.engine.check(),
+            false => Ok(()),
+        }
+    }
+
+    /// Visits at most so many changes of the undo that is pending; returns true at its end.
+    pub(super) fn settle_some(&mut self, most: usize) -> bool {
+        match self.txn.pending {
+            PendingUndo::Nothing => true,
+            // A log that fails is known to the engine.
+            PendingUndo::Savepoint { from, log } => {
+                matches!(self.roll_back_to_some(from, log, most), Ok(true) | Err(_))
+            }
+            PendingUndo::Rollback => self.roll_back_some(most),
+        }
+    }
+
+    /// Rolls back a transaction that is still open, and returns it to the pool. The background
+    /// thread does that for a large transaction of a task.
     pub(crate) fn abandon(mut bound: Box<BoundTxn>) {
-        if bound.txn.phase.is_open() {
+        if bound.txn.phase.is_open() || bound.txn.pending != PendingUndo::Nothing {
+            // A session, and a database without locking, would be busy meanwhile.
+            let may_last = matches!(bound.txn.lock_scope, LockScope::Transaction);
+            if may_last && bound.is_large_task() {
+                bound.withdraw();
+                bound.ctx.worker.account().passed(&background::TASK_QUEUE);
+                // Dropped at the end. If it is the last share, this thread then waits for the job.
+                let open = bound.open.take().expect("a program had the transaction");
+                open.engine().background.submit(Box::new(move || {
+                    bound.roll_back();
+                    BoundTxn::recycle(bound);
+                }));
+                return;
+            }
             bound.roll_back();
         }
         BoundTxn::recycle(bound);
+    }
+}
+
+/// Rolls back; the task yields in between. If the future is dropped, the rest is done as if the
+/// transaction had been dropped.
+pub(crate) async fn roll_back(bound: Box<BoundTxn>) {
+    let mut task = RollbackTask(Some(bound));
+    let bound = task.0.as_mut().expect("taken only when dropped");
+    if bound.txn.phase.is_open() {
+        bound.end_by(Phase::Ended);
+    }
+    // A rollback writes to the log only what restart can do without.
+    let _ = bound.settle().await;
+}
+
+/// A rollback of a task. When it is dropped, the transaction returns to the pool.
+struct RollbackTask(Option<Box<BoundTxn>>);
+
+impl Drop for RollbackTask {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(BoundTxn::abandon);
     }
 }

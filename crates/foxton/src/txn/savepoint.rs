@@ -11,12 +11,14 @@
 //!   before: the name of such a key may be the only lock on the gap before it, which we have read
 //!   since.
 
+use std::ops::Range;
+
 use foxton_store::memory::Record;
 
 use super::bound::BoundTxn;
 use super::changes::{GhostIf, SavepointMark};
 use super::context::WorkerContext;
-use super::txn::Txn;
+use super::txn::{PendingUndo, Txn};
 use crate::error::{Request, Result};
 use crate::types::savepoint::Savepoint;
 
@@ -24,6 +26,7 @@ impl BoundTxn {
     /// Takes a savepoint.
     pub(crate) fn savepoint(&mut self) -> Result<Savepoint> {
         self.check_active()?;
+        while !self.settle_some(usize::MAX) {}
         self.txn.changes.savepoints.taken += 1;
         let mark = SavepointMark {
             number: self.txn.changes.savepoints.taken,
@@ -63,34 +66,86 @@ impl BoundTxn {
     /// Forgets a savepoint and those after it; later changes stay.
     pub(crate) fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
         let at = self.find(savepoint)?;
+        while !self.settle_some(usize::MAX) {}
         self.txn.changes.savepoints.open.truncate(at);
         Ok(())
     }
 
     /// Undoes all changes since a savepoint, and forgets the savepoints after it.
     pub(crate) fn roll_back_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        let at = self.find(savepoint)?;
-        self.txn.changes.savepoints.open.truncate(at + 1);
-        let mark = self.txn.changes.savepoints.open[at];
-        let redo_is_ours = mark.parts == self.txn.changes.parts;
-        if redo_is_ours {
-            self.txn.changes.redo.truncate(mark.redo);
-        }
-        let logged = self.undo_since(mark.changes, !redo_is_ours);
-        self.record_ghosts(mark.changes);
-        self.txn.changes.truncate(mark.changes);
-        logged
+        let (from, log) = self.begin_roll_back_to(savepoint)?;
+        self.roll_back_to_some(from, log, usize::MAX).map(drop)
     }
 
-    /// Records the keys that the undone changes from `from` on have left without a value.
-    fn record_ghosts(&mut self, from: usize) {
+    /// As [`roll_back_to`](Self::roll_back_to); the task yields in between. If the future is
+    /// dropped, the next operation completes it.
+    pub(crate) async fn roll_back_to_async(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.settle().await?;
+        self.spend(1).await;
+        match self.begin_roll_back_to(savepoint) {
+            Ok((from, log)) => self.txn.pending = PendingUndo::Savepoint { from, log },
+            Err(error) => {
+                self.settle().await?;
+                return Err(error);
+            }
+        }
+        self.settle().await
+    }
+
+    /// Forgets the savepoints after `savepoint`. Returns the first change to be undone, and whether
+    /// the values put back have to be logged.
+    fn begin_roll_back_to(&mut self, savepoint: &Savepoint) -> Result<(usize, bool)> {
+        let at = self.find(savepoint)?;
+        let changes = &mut self.txn.changes;
+        changes.savepoints.open.truncate(at + 1);
+        let mark = changes.savepoints.open[at];
+        let redo_is_ours = mark.parts == changes.parts;
+        if redo_is_ours {
+            changes.redo.truncate(mark.redo);
+        }
+        changes.swept = mark.changes;
+        Ok((mark.changes, !redo_is_ours))
+    }
+
+    /// Visits at most so many changes of a rollback to a savepoint; returns true at its end.
+    pub(super) fn roll_back_to_some(
+        &mut self,
+        from: usize,
+        log: bool,
+        most: usize,
+    ) -> Result<bool> {
+        let undone = self.txn.changes.undone;
+        let mut logged = self.undo_since(from, log, most);
+        let rest = most - (self.txn.changes.undone - undone);
+        let count = self.txn.changes.undo.len();
+        if logged.is_err() {
+            // All of it is undone, even so.
+            let again = self.undo_since(from, false, usize::MAX);
+            logged = logged.and(again);
+        }
+        if from + self.txn.changes.undone < count {
+            return logged.map(|()| false);
+        }
+        let swept = self.txn.changes.swept;
+        let end = count.min(swept.saturating_add(if logged.is_err() { count } else { rest }));
+        self.record_ghosts(swept..end);
+        self.txn.changes.swept = end;
+        if end == count {
+            self.txn.changes.truncate(from);
+            self.txn.pending = PendingUndo::Nothing;
+        }
+        logged.map(|()| end == count)
+    }
+
+    /// Records the keys that some undone changes have left without a value.
+    fn record_ghosts(&mut self, undone: Range<usize>) {
         let BoundTxn {
             ctx: WorkerContext { worker, tables, .. },
             txn: Txn { changes, .. },
             ..
         } = self;
         let guard = worker.pin();
-        for undo in &changes.undo[from..] {
+        for undo in &changes.undo[undone] {
             if undo.ghost_if == GhostIf::RolledBack {
                 let key = changes.key(undo);
                 let record = tables[undo.table].table.rows.get(&guard, key);

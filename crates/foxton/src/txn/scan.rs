@@ -150,6 +150,7 @@ impl BoundTxn {
                     worker,
                     owner,
                     tables,
+                    budget,
                     ..
                 },
             txn: Txn {
@@ -177,7 +178,7 @@ impl BoundTxn {
                         let mut visit = RowVisit { hazard, take };
                         scan.walk(table, &guard, &mut last, &mut locks, name, &mut visit)
                     }
-                    Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+                    Ok(_) => Ok(AttemptResult::Wait),
                     Err(error) => Err(error),
                 },
                 false => {
@@ -191,9 +192,15 @@ impl BoundTxn {
                 scan.record_position(last);
             }
             return match walked {
-                Ok(AttemptResult::Done(WalkEnd::Unpin)) => continue,
+                Ok(AttemptResult::Done(WalkEnd::Unpin)) => {
+                    budget.charge(STEPS_PER_PIN as usize);
+                    match budget.is_spent() {
+                        true => Ok(AttemptResult::Pause),
+                        false => continue,
+                    }
+                }
                 Ok(AttemptResult::Done(WalkEnd::Finished)) => Ok(AttemptResult::Done(())),
-                Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+                Ok(AttemptResult::Wait | AttemptResult::Pause) => Ok(AttemptResult::Wait),
                 Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => {
                     scan.progress = Progress::Finished;
                     Ok(AttemptResult::Done(()))

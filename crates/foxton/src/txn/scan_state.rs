@@ -18,7 +18,7 @@ use crate::types::lock_options::LockOptions;
 
 /// Number of keys after which a scan unpins the epoch for a moment, so that a long scan does not
 /// delay reclamation.
-pub(super) const STEPS_PER_PIN: u32 = 256;
+pub(crate) const STEPS_PER_PIN: u32 = 256;
 
 /// Mode of the gap past the last row of a scan.
 pub(super) const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);

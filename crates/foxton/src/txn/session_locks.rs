@@ -81,7 +81,7 @@ impl BoundTxn {
         loop {
             match self.lock_step(request) {
                 Ok(AttemptResult::Done(had)) => return Ok(self.record_number(request, had)),
-                Ok(AttemptResult::Wait) => self
+                Ok(_) => self
                     .sleep(request.wait)
                     .map_err(|error| error.of_session())?,
                 Err(error) => return Err(error.of_session()),
@@ -92,13 +92,17 @@ impl BoundTxn {
     /// Locks a number for the session; the task yields until it is granted. If the future is
     /// dropped, the request is withdrawn.
     pub(crate) async fn lock_for_session_async(&mut self, request: LockRequest) -> Result<bool> {
+        if self.ctx.budget.is_empty() {
+            self.pause().await;
+        }
+        self.ctx.budget.charge(1);
         self.begin_request()?;
         let operation = self.operation();
         let bound = &mut *operation.0;
         loop {
             match bound.lock_step(request) {
                 Ok(AttemptResult::Done(had)) => return Ok(bound.record_number(request, had)),
-                Ok(AttemptResult::Wait) => {
+                Ok(_) => {
                     let waited = bound.yield_once(request.wait).await;
                     waited.map_err(|error| error.of_session())?;
                 }

@@ -6,7 +6,10 @@
 //! # Invariants
 //!
 //! * I1  In a phase other than `Active` and `Watched` there are no changes and no locks but a
-//!   session's: the conflict that ended the transaction rolled it back, or it has committed.
+//!   session's: the conflict that ended the transaction rolled it back, or it has committed. The
+//!   exception is a pending rollback.
+//! * I2  Only tasks leave anything pending. Every operation of a task completes it before its own
+//!   work, and so does every end.
 
 use foxton_lock::name::Name;
 use foxton_log::Lsn;
@@ -33,6 +36,7 @@ pub(crate) struct Txn {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) changes: Changes,
+    pub(crate) pending: PendingUndo,
     /// End of its commit record in the log, once the record is there.
     pub(crate) commit_lsn: Lsn,
     /// Bytes that it may still write while a checkpoint has fallen behind, and whether its commit
@@ -54,6 +58,19 @@ pub(crate) struct OperationLocks {
     pub(crate) short_lock: ShortLock,
     /// The gap that the current insert locked and that was not locked before.
     pub(crate) fresh_gap: Option<Name>,
+}
+
+/// Undo that a task does step by step, and has not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PendingUndo {
+    Nothing,
+    /// Of the changes from `from` on, for a savepoint; with `log`, into the log as well.
+    Savepoint {
+        from: usize,
+        log: bool,
+    },
+    /// Of the whole transaction.
+    Rollback,
 }
 
 /// Whether a transaction accepts operations.
@@ -94,6 +111,7 @@ impl Txn {
             durability: options.durability,
             isolation: options.isolation,
             changes: Changes::default(),
+            pending: PendingUndo::Nothing,
             commit_lsn: Lsn::default(),
             credit: WriteCredit::default(),
             reads: ReadDependencies::default(),

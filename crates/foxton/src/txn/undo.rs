@@ -10,19 +10,20 @@ use crate::redo::record::{Effect, RowChange};
 use crate::testing::injected_fault;
 
 impl BoundTxn {
-    /// Undoes the changes from `from` on. With `log`, also writes the values put back to the log,
-    /// in parts. Undoes all of them even if the log fails.
-    pub(super) fn undo_since(&mut self, from: usize, log: bool) -> Result<()> {
+    /// Undoes at most so many of the changes from `from` on that are not undone yet. With `log`,
+    /// also writes the values put back to the log, in parts. Undoes them even if the log fails.
+    pub(super) fn undo_since(&mut self, from: usize, log: bool, most: usize) -> Result<()> {
         let faults = self.ctx.engine.faults();
         let in_order = faults.misbehaves(&injected_fault::UNDO_IN_ORDER);
         let is_forgotten = faults.misbehaves(&injected_fault::UNDO_FORGOTTEN);
         let keeps_entries = faults.misbehaves(&injected_fault::ENTRY_KEPT);
-        let end = self.txn.changes.undo.len();
+        let (start, end) = (self.txn.changes.undone, self.txn.changes.undo.len());
         let mut logged = Ok(());
-        for index in (from..end).rev() {
+        for nth in start..(end - from).min(start.saturating_add(most)) {
+            self.txn.changes.undone = nth + 1;
             let index = match in_order {
-                true => from + end - 1 - index,
-                false => index,
+                true => from + nth,
+                false => end - 1 - nth,
             };
             if is_forgotten && index == 0 {
                 continue;

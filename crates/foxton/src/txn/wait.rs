@@ -5,6 +5,7 @@
 //! help.
 
 use std::future::poll_fn;
+use std::mem;
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,31 +38,63 @@ impl BoundTxn {
             match attempt(self) {
                 Ok(AttemptResult::Done(content)) => return Ok(content),
                 Ok(AttemptResult::Wait) => self.sleep(wait).map_err(|error| self.failed(error))?,
+                Ok(AttemptResult::Pause) => self.ctx.budget.refill(),
                 Err(error) => return Err(self.failed(error)),
             }
         }
     }
 
-    /// Repeats `attempt` until it is done; the task yields in between. If the future is dropped,
-    /// the waiting request is withdrawn.
+    /// Repeats `attempt` until it is done; the task yields in between, for a lock or because its
+    /// budget is spent. If the future is dropped, the waiting request is withdrawn.
     pub(crate) async fn yield_on<T>(
         &mut self,
         wait: LockWait,
         mut attempt: impl FnMut(&mut BoundTxn) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
-        self.check_active()?;
+        self.settle().await?;
+        self.spend(1).await;
+        if let Err(refused) = self.check_active() {
+            self.settle().await?;
+            return Err(refused);
+        }
         let operation = Operation(self);
         let bound = &mut *operation.0;
         loop {
-            match attempt(bound) {
+            // Nothing is awaited in the match, whose result would have to be `Send`.
+            let unfinished = match attempt(bound) {
                 Ok(AttemptResult::Done(content)) => return Ok(content),
-                Ok(AttemptResult::Wait) => {}
-                Err(error) => return Err(bound.failed(error)),
+                Ok(AttemptResult::Wait) => Ok(Unfinished::Waits),
+                Ok(AttemptResult::Pause) => Ok(Unfinished::Pauses),
+                Err(error) => Err(error),
+            };
+            let continued = match unfinished {
+                Ok(Unfinished::Waits) => bound.yield_once(wait).await,
+                Ok(Unfinished::Pauses) => {
+                    bound.pause().await;
+                    bound.check_active()
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = continued {
+                let error = bound.failed(error);
+                bound.settle().await?;
+                return Err(error);
             }
-            // Not in the match, whose result would have to be `Send`.
-            let granted = bound.yield_once(wait).await;
-            granted.map_err(|error| bound.failed(error))?;
         }
+    }
+
+    /// Does work for `units`; the task yields first if its budget is spent.
+    pub(crate) async fn spend(&mut self, units: usize) {
+        if self.ctx.budget.is_spent() {
+            self.pause().await;
+        }
+        self.ctx.budget.charge(units);
+    }
+
+    /// Yields the task once, and fills its budget. The future may be dropped at any time.
+    pub(crate) async fn pause(&mut self) {
+        self.ctx.budget.refill();
+        yield_once().await;
     }
 
     /// Returns a guard that withdraws a waiting request when it is dropped.
@@ -177,8 +210,7 @@ impl BoundTxn {
             match conflict.reason() {
                 ConflictReason::Deadlock => {
                     self.ctx.count(Counter::Deadlocks);
-                    self.roll_back();
-                    self.txn.phase = Phase::Ended;
+                    self.end_by(Phase::Ended);
                     self.txn.ended_by = Some(conflict.ended());
                 }
                 ConflictReason::Cancelled if self.txn.phase.is_open() => self.end_as_cancelled(),
@@ -187,6 +219,25 @@ impl BoundTxn {
         }
         error
     }
+}
+
+/// Why an attempt of a task is not done.
+enum Unfinished {
+    Waits,
+    Pauses,
+}
+
+/// Lets every other task that is ready run once.
+pub(crate) async fn yield_once() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }
 
 /// Counts a thread as blocked until it is dropped.

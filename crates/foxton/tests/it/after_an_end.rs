@@ -333,7 +333,7 @@ fn all_of_a_task(
         now(tx.lock_advisory(7, Lock::Shared)).map(drop),
     );
     note("savepoint", tx.savepoint().map(drop));
-    note("rollback_to", tx.rollback_to(savepoint));
+    note("rollback_to", now(tx.rollback_to(savepoint)));
     note("release_savepoint", tx.release_savepoint(savepoint));
     saw
 }
@@ -359,7 +359,7 @@ fn every_operation_of_a_task_is_refused() {
     for (what, came_to) in all_of_a_task(&mut tx, &savepoint) {
         assert_eq!(came_to.expect_err(what).code(), ENDED, "{what}");
     }
-    tx.rollback();
+    drop(tx);
     only_the_other(&db, other);
     let (tx, _, other) = victim_of_tasks(&two_rows());
     assert_eq!(now(tx.commit()).unwrap_err().code(), ENDED);
@@ -374,6 +374,6 @@ fn every_operation_of_a_task_succeeds_before_the_end() {
     for (what, came_to) in all_of_a_task(&mut tx, &savepoint) {
         came_to.unwrap_or_else(|error| panic!("{what}: {error}"));
     }
-    tx.rollback();
+    drop(tx);
     assert_eq!(rows(&db), TWO);
 }

@@ -46,7 +46,7 @@ fn used(db: &Database) -> Result<(), Error> {
         };
         assert_eq!(answer?, Some(0));
     }
-    other.rollback();
+    drop(other);
     db.verify();
     Ok(())
 }

@@ -54,3 +54,4 @@ mod restore;
 mod savepoints;
 mod sessions;
 mod stress;
+mod yielding;

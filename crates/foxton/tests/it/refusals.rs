@@ -156,7 +156,7 @@ fn requests_without_waiting_and_waits_that_time_out() {
         // None of them has ended it.
         assert_eq!(tx.get(&ROWS, &2).unwrap(), Some(0));
         tx.commit().unwrap();
-        holder.rollback();
+        drop(holder);
         assert!(db.locks().is_empty(), "{manager}");
     }
 }
@@ -189,7 +189,7 @@ fn a_victim_and_its_later_requests() {
         victim.rollback();
         assert!(matches!(poll(&mut waits), Poll::Ready(Ok(()))));
         drop(waits);
-        holder.rollback();
+        drop(holder);
         // The next transaction of the same worker is not affected.
         let mut next = db.begin().unwrap();
         assert_eq!(next.get(&ROWS, &5).unwrap(), Some(0), "{what}");
@@ -213,7 +213,7 @@ fn a_session_that_is_a_victim() {
         session.unlock_all().unwrap();
         assert!(matches!(poll(&mut waits), Poll::Ready(Ok(true))));
         drop(waits);
-        holder.rollback();
+        drop(holder);
     }
 }
 
@@ -233,6 +233,6 @@ fn requests_beyond_the_memory_limit() {
         let what = format!("no room over {manager}");
         check(&refused, ConflictReason::Full, None, &what);
         tx.rollback();
-        holder.rollback();
+        drop(holder);
     }
 }

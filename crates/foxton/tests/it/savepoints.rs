@@ -165,7 +165,7 @@ fn a_transaction_that_a_conflict_ended_has_none() {
     };
     let tx = ended.transaction();
     assert_eq!(
-        tx.rollback_to(savepoint).unwrap_err().code(),
+        now(tx.rollback_to(savepoint)).unwrap_err().code(),
         "ended_by_conflict"
     );
     assert_eq!(

@@ -13,7 +13,7 @@ use foxton::{
     Options, Savepoint, Table,
 };
 use foxton_sync::shim::{Arc, AtomicBool, Ordering};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 
 const ROWS: Table<u64, i64> = Table::new("case");
@@ -244,7 +244,12 @@ impl<'c> Session<'c> {
             .expect("nothing runs, and the session is not over");
         match (&self.steps[at], &self.saved) {
             (Step::Save, _) => self.saved = Some(tx.savepoint()?),
-            (Step::Back, Some(savepoint)) => tx.rollback_to(savepoint)?,
+            (Step::Back, Some(savepoint)) => {
+                let mut undone = pin!(tx.rollback_to(savepoint));
+                // It yields, and waits for nothing.
+                let mut context = Context::from_waker(Waker::noop());
+                while let Poll::Pending = undone.as_mut().poll(&mut context)? {}
+            }
             _ => {}
         }
         let step = match self.steps[at] {

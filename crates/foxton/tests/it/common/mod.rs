@@ -236,7 +236,7 @@ impl Session {
     }
 
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
-        self.transaction().rollback_to(savepoint).unwrap();
+        now(self.transaction().rollback_to(savepoint)).unwrap();
     }
 
     /// Reads the row that has `value`, by the unique index.
