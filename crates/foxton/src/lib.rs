@@ -100,6 +100,7 @@ pub use api::range::{AsyncIndexRange, AsyncRange, IndexRange, IndexRow, IndexRow
 pub use api::session::Session;
 pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
+pub use engine::cancel_signal::CancelSignal;
 pub use engine::cancel_token::CancelToken;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;

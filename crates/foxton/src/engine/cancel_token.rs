@@ -17,8 +17,8 @@
 //!
 //! # Orderings
 //!
-//! * O1  `cancel` (Release) to `is_cancelled` (Acquire): a thread that reads the flag as set also
-//!   sees what the cancelling thread did before.
+//! * O1  `set_cancelled` (Release) to `is_cancelled` (Acquire): a thread that reads the flag as set
+//!   also sees what the cancelling thread did before.
 
 use std::fmt;
 use std::mem;
@@ -36,7 +36,8 @@ use foxton_sync::worker::Workers;
 pub(crate) static CANCEL_TOKEN: Site =
     Site::new(Component::Transaction, Pattern::Unbounded, "cancel token");
 
-/// Ends transactions from another thread, from a signal handler, or at shutdown.
+/// Ends transactions from another thread, or at shutdown. A signal handler uses
+/// [`signal`](Self::signal).
 ///
 /// [`Transaction::set_cancel_token`](crate::Transaction::set_cancel_token) gives it to a
 /// transaction, [`AsyncTransaction::set_cancel_token`](crate::AsyncTransaction::set_cancel_token)
@@ -125,15 +126,23 @@ impl CancelToken {
 
     /// Ends all transactions that have the token, for good; a second call does nothing. Never waits
     /// for a lock or for the transactions, which are rolled back by their own threads and tasks.
+    ///
+    /// Not for signal handlers: it takes mutexes that the interrupted thread may have, and would
+    /// then wait for ever. [`signal`](Self::signal) is for them.
     pub fn cancel(&self) {
-        self.0.is_cancelled.store(true, Ordering::Release); // O1
+        self.set_cancelled();
         // Site: "cancel token", but the thread that cancels has no worker to count it.
         let waits = mem::take(&mut *shim::lock(&self.0.waits));
         // Ending a wait may run a waker, so the list is not locked meanwhile.
         waits.iter().for_each(Wait::end);
     }
 
-    /// True once [`cancel`](Self::cancel) was called.
+    /// Sets the flag alone: async-signal-safe.
+    pub(super) fn set_cancelled(&self) {
+        self.0.is_cancelled.store(true, Ordering::Release); // O1
+    }
+
+    /// True once [`cancel`](Self::cancel) was called, or the token's signal was raised.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::Acquire) // O1
     }

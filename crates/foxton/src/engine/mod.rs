@@ -20,6 +20,9 @@ pub(crate) mod background;
 /// Cancel tokens.
 pub(crate) mod cancel_token;
 
+/// Cancel signals: a signal handler cancels a token.
+pub(crate) mod cancel_signal;
+
 /// Early lock release: reads of rows that are not durable yet.
 pub(crate) mod early_release;
 
