@@ -33,7 +33,7 @@ use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::WorkerContext;
-use crate::txn::index_plan::extract;
+use crate::txn::index_plan::{extract, too_long};
 use crate::txn::table_locks::TableLocks;
 use crate::types::codec::Undecodable;
 use crate::types::index::DeclaredIndex;
@@ -313,8 +313,7 @@ impl IndexFill<'_> {
             value.clear();
             index.kind.write_key(index_key, primary, &mut key);
             if key.len() > MAX_KEY_BYTES {
-                let (index, bytes) = (index.record.name.clone(), key.len());
-                return Err(IndexError::KeyTooLong { index, bytes }.into());
+                return Err(too_long(index, primary, key.len()).into());
             }
             index.kind.write_value(index_key.len(), primary, &mut value);
             let rows = &index.entries.rows;

@@ -16,6 +16,10 @@ pub enum IndexError {
     KeyTooLong {
         /// The index.
         index: String,
+        /// The table.
+        table: String,
+        /// The primary key of the refused row, encoded.
+        row: Vec<u8>,
         /// Bytes of the entry: the encoded index key, plus the primary key unless the index is
         /// unique.
         bytes: usize,
@@ -155,10 +159,17 @@ impl fmt::Display for IndexError {
                 taken.table,
                 PrintableBytes(&taken.refused),
             ),
-            IndexError::KeyTooLong { index, bytes } => write!(
+            IndexError::KeyTooLong {
+                index,
+                table,
+                row,
+                bytes,
+            } => write!(
                 f,
-                "an entry of index \"{index}\" takes {bytes} bytes and an index takes at most {}; \
-                 give the index a shorter key, such as the beginning or a hash of this one",
+                "row {} of table \"{table}\" takes {bytes} bytes in index \"{index}\", and an index \
+                 takes at most {}; change or delete that row, or give the index a shorter key, such \
+                 as the beginning or a hash of this one",
+                PrintableBytes(row),
                 MAX_KEY_BYTES
             ),
             IndexError::Differs {
@@ -194,19 +205,30 @@ impl fmt::Display for IndexError {
     }
 }
 
-/// Encoded bytes in readable form: text if they are printable, otherwise hexadecimal digits.
+/// Encoded bytes in readable form: text if they are printable, otherwise hexadecimal digits. Of a
+/// long key only the beginning.
 struct PrintableBytes<'b>(&'b [u8]);
+
+/// Number of bytes that are shown.
+const SHOWN_BYTES: usize = 64;
 
 impl fmt::Display for PrintableBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut end = self.0.len().min(SHOWN_BYTES);
         match std::str::from_utf8(self.0) {
             Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
-                write!(f, "\"{text}\"")
+                end = text.floor_char_boundary(end);
+                write!(f, "\"{}\"", &text[..end])?;
             }
             _ => {
                 f.write_str("0x")?;
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                let mut shown = self.0[..end].iter();
+                shown.try_for_each(|byte| write!(f, "{byte:02x}"))?;
             }
+        }
+        match self.0.len() - end {
+            0 => Ok(()),
+            more => write!(f, " (and {more} bytes more)"),
         }
     }
 }

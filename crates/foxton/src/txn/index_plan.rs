@@ -143,11 +143,21 @@ impl IndexPlan {
         for come in after.iter().filter(|&key| !before.contains(key)) {
             let bytes = push(come, EntryChange::Add);
             if bytes > MAX_KEY_BYTES {
-                let index = index.record.name.clone();
-                return Err(IndexError::KeyTooLong { index, bytes }.into());
+                return Err(too_long(index, key, bytes).into());
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the error for the row `key`, whose entry takes so many bytes.
+#[cold]
+pub(crate) fn too_long(index: &OpenIndex, key: &[u8], bytes: usize) -> IndexError {
+    IndexError::KeyTooLong {
+        index: index.record.name.clone(),
+        table: index.record.table.clone(),
+        row: key.to_vec(),
+        bytes,
     }
 }
 

@@ -166,6 +166,40 @@ fn keys_that_are_too_long_for_an_index_are_refused() {
 }
 
 #[test]
+fn a_key_that_is_too_long_for_an_index_is_refused_with_its_row() {
+    let too_long = vec![7; foxton::MAX_KEY_BYTES + 1];
+    let says = |refused: Result<(), Error>, parts: &[&str]| {
+        let text = refused.unwrap_err().to_string();
+        parts
+            .iter()
+            .for_each(|part| assert!(text.contains(part), "{text}"));
+        assert!(text.len() < 500, "{text}");
+    };
+    let db = Database::in_memory(with_both()).unwrap();
+    let by_name = ["row \"ada\" of table \"rows\"", "index \"rows_by_name\""];
+    let mut tx = db.begin().unwrap();
+    says(tx.put(&ROWS, b"ada", &(too_long.clone(), 1)), &by_name);
+    // A key that fills the entry itself, of which the text has only the beginning.
+    let key = vec![b'k'; foxton::MAX_KEY_BYTES];
+    let parts = ["kkk\" (and 960 bytes more)", "index \"rows_by_group\""];
+    says(tx.put(&ROWS, &key, &row("a", 1)), &parts);
+    let key = vec![0xff; 70];
+    says(
+        tx.put(&ROWS, &key, &(too_long.clone(), 1)),
+        &["ffff (and 6 bytes more) of"],
+    );
+    drop((tx, db));
+    // The same when the index is made on rows that exist.
+    let db = Database::in_memory(options()).unwrap();
+    db.run(|tx| {
+        (0..50).try_for_each(|group| tx.put(&ROWS, &[group], &row("", group)))?;
+        tx.put(&ROWS, b"ada", &(too_long.clone(), 1))
+    })
+    .unwrap();
+    says(db.create_index(&BY_NAME), &by_name);
+}
+
+#[test]
 fn an_index_is_made_on_a_table_that_has_rows_with_progress() {
     let mut options = options();
     options.restart_threads = 4;
