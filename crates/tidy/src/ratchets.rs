@@ -32,12 +32,16 @@ const DOCUMENTS: [(&str, usize); 11] = [
 const ALL_DOCUMENTS: usize = 160_000;
 
 /// The programs of tests. Beside `it`, each has the reason why its tests are not modules of `it`.
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 21] = [
     ("crates/cli/tests/it", ""),
     ("crates/foxton/tests/it", ""),
     (
         "crates/foxton/tests/outlives",
         "its allocator counts for the whole process",
+    ),
+    (
+        "crates/foxton/tests/signals",
+        "its signal handler belongs to the whole process",
     ),
     ("crates/lab/tests/it", ""),
     ("crates/lab/tests/profile", "samples the whole process"),
