@@ -1,4 +1,4 @@
-//! Opening a database that exists: commands that inspect a database must not create one.
+//! Opening a database to read it: commands that inspect a database change nothing in it.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,8 @@ use foxton::{Database, Options, inspect::TableStats};
 
 use crate::opening;
 
-/// Opens the database in `directory`; refuses a directory that is empty or does not exist.
+/// Opens the database in `directory` to be read; refuses a directory that is empty or does not
+/// exist.
 pub(crate) fn open(directory: &Path) -> Result<Database, String> {
     let nothing = |what: &str| {
         format!(
@@ -20,7 +21,9 @@ pub(crate) fn open(directory: &Path) -> Result<Database, String> {
     if entries.flatten().all(|entry| entry.file_name() == "lock") {
         return Err(nothing("has no database"));
     }
-    opening::open(directory, Options::default())
+    let mut options = Options::default();
+    options.read_only = true;
+    opening::open(directory, options)
 }
 
 /// Returns the table of this name, if there is one.

@@ -35,8 +35,9 @@ use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::error::{Error, Result, Storage};
-use crate::recovery::open_error::{no_superblock, not_locked};
-use crate::recovery::restart::{RestartError, look};
+use crate::options::Options;
+use crate::recovery::open_error::{no_superblock, not_locked, not_read};
+use crate::recovery::restart::{self, RestartError};
 use crate::redo::record::next_change;
 use crate::types::limits::BACKUP_FILE;
 
@@ -148,7 +149,7 @@ impl Report {
 /// cannot be read. Damage is a finding, not an error.
 pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
-    let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
+    let device = FileDevice::open(path).map_err(|error| not_read(path, error))?;
     let held = device.lock_shared();
     held.map_err(|error| not_locked(path, error).in_passing())?;
     check_on_at(&device, path).map_err(Error::in_passing)
@@ -322,8 +323,12 @@ fn tables(
 ) -> Result<()> {
     let workers = Workers::new();
     let catalog = Catalog::new(workers.domain().clone());
-    match look(device, identity, &catalog, &workers) {
-        Ok(()) => {}
+    let options = Options {
+        restart_threads: 1,
+        ..Options::default()
+    };
+    match restart::read(device, identity, &options, &catalog, &workers) {
+        Ok(_) => {}
         Err(RestartError::Checkpoint(error)) => return report.error(error, path),
         Err(RestartError::Log(OpenError::Visit { lsn, error })) => {
             let what = format!("the record at log position {lsn} does not hold {error}");

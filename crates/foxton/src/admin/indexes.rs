@@ -65,6 +65,7 @@ impl Database {
         K: Key + ?Sized + 'static,
         V: Value + ?Sized + 'static,
     {
+        self.engine().check_writable()?;
         let declared = index.declared();
         self.run_busy(|tx| index_build::create(tx, &declared, None))
     }
@@ -95,6 +96,7 @@ impl Database {
         K: Key + ?Sized + 'static,
         V: Value + ?Sized + 'static,
     {
+        self.engine().check_writable()?;
         let declared = index.declared();
         self.run_busy(|tx| index_build::create(tx, &declared, Some(progress)))
     }
@@ -105,6 +107,7 @@ impl Database {
     /// # Errors
     /// A conflict if a lock was not granted; a storage error if the log accepts no more.
     pub fn drop_index(&self, name: &str) -> Result<bool> {
+        self.engine().check_writable()?;
         let forgotten = self.run_busy(|tx| index_build::forget(tx, name))?;
         let worker = self.engine().workers.worker();
         Ok(forgotten

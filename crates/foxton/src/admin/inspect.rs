@@ -421,7 +421,9 @@ impl Database {
             ghosts_purged: count(Counter::GhostsPurged),
             ghosts_left: count(Counter::GhostsLeft),
             locks: engine.locks.stats(&worker),
-            log: engine.log.stats(&worker),
+            log: engine
+                .log()
+                .map_or_else(LogStats::default, |log| log.stats(&worker)),
             tables: engine
                 .catalog
                 .tables()

@@ -25,7 +25,9 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError, CheckpointStats};
+use crate::checkpoint::{
+    Checkpoint, CheckpointBuilder, CheckpointControl, CheckpointError, CheckpointStats,
+};
 use crate::engine::Engine;
 use crate::engine::background::BackgroundThread;
 use crate::engine::checkpoint_thread::CheckpointThread;
@@ -34,14 +36,15 @@ use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
+use crate::engine::persistence::{DatabaseFiles, Logged, Persistence, ReadOnly};
 use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
 use crate::options::{Observe, Options};
 use crate::recovery::open_error::{
-    device_error, no_database, no_superblock, not_created, not_locked, not_opened,
+    device_error, no_database, no_superblock, not_created, not_locked, not_opened, not_read,
 };
-use crate::recovery::restart::{RecoveryReport, RestartError, RestartedDatabase, restart};
+use crate::recovery::restart::{self, RecoveryReport, RestartError};
 use crate::txn::bound::BoundTxn;
 use crate::types::limits::RESTORE_FILE;
 
@@ -141,7 +144,7 @@ impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
             .field("options", self.options())
-            .field("log", &self.engine().log)
+            .field("log", &self.engine().log())
             .finish_non_exhaustive()
     }
 }
@@ -156,15 +159,21 @@ impl Database {
         Database::open_with(path, Options::default())
     }
 
-    /// As [`open`](Self::open), with `options`.
+    /// As [`open`](Self::open), with `options`. With [`Options::read_only`] it makes no database
+    /// and changes none.
     ///
     /// # Errors
     /// As for [`open`](Self::open); a request error if an option is out of its range.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         let path = path.as_ref();
         options.check()?;
-        check_directory(path)?;
-        let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
+        let device = match options.read_only {
+            true => FileDevice::open(path).map_err(|error| not_read(path, error))?,
+            false => {
+                check_directory(path)?;
+                FileDevice::create(path).map_err(|error| not_created(path, error))?
+            }
+        };
         Database::open_on_at(Arc::new(device), path, Some(path), options)
     }
 
@@ -174,6 +183,12 @@ impl Database {
     /// A request error if an option is out of its range.
     pub fn in_memory(options: Options) -> Result<Database> {
         options.check()?;
+        if options.read_only {
+            return Err(Request::Option(
+                "read_only needs a database that exists, and one in memory is new",
+            )
+            .into());
+        }
         let device = Arc::new(MemoryDevice::new());
         Database::open_on_at(device, Path::new("in memory"), None, options)
     }
@@ -199,34 +214,21 @@ impl Database {
             )
             .into());
         }
-        device.lock().map_err(|error| not_locked(path, error))?;
-        let superblock = read_or_create(&*device, path)?;
+        let files = lock_files(device, path, &options)?;
+        let patches = files.superblock.incompat & superblock::PATCHES != 0;
         let workers = Workers::new();
         let catalog = Catalog::new(workers.domain().clone());
-        let RestartedDatabase {
-            log,
-            maker,
-            recovered,
-        } = restart(
-            device.clone(),
-            superblock.identity,
-            &options,
-            log_options(&options, &workers),
-            &catalog,
-            &workers,
-        )
-        .map_err(|refused| match refused {
-            RestartError::Log(error) => not_opened(path, error),
-            RestartError::Checkpoint(error) => error.into_error(path),
-        })?;
-        let checkpoints =
-            CheckpointControl::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
+        let (persistence, recovered) =
+            restore(files, &options, &catalog, &workers).map_err(|refused| match refused {
+                RestartError::Log(error) => not_opened(path, error),
+                RestartError::Checkpoint(error) => error.into_error(path),
+            })?;
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
             background: BackgroundThread::new(locks.clone(), workers.clone()),
             locks,
-            log,
-            checkpoints: Arc::new(checkpoints),
+            persistence,
+            patches,
             hasher: KeyHasher::new(RandomState::new().hash_one(0)),
             workers,
             catalog,
@@ -239,8 +241,6 @@ impl Database {
             options,
             location: path.display().to_string(),
             opened: Instant::now(),
-            device,
-            superblock,
         };
         let engine = Arc::new(engine);
         index_build::recall(&engine)?;
@@ -356,11 +356,13 @@ impl Database {
     /// are safe. Opening the database again shows which others are there.
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
+        let Some(log) = engine.log() else {
+            return Ok(());
+        };
         let worker = engine.workers.worker();
-        let end = engine.log.end(&worker);
-        let synced = engine.log.wait_durable(&worker, end);
+        let synced = log.wait_durable(&worker, log.end(&worker));
         synced
-            .and_then(|()| engine.log.check())
+            .and_then(|()| log.check())
             .map_err(|error| engine.log_failed(error))
     }
 
@@ -370,14 +372,16 @@ impl Database {
     /// As for [`sync`](Self::sync).
     pub async fn sync_async(&self) -> Result<()> {
         let engine = self.engine();
+        let Some(log) = engine.log() else {
+            return Ok(());
+        };
         let worker = engine.workers.worker();
-        let end = engine.log.end(&worker);
+        let end = log.end(&worker);
         let mut pending = LogWait::default();
-        let synced =
-            poll_fn(move |context| engine.log.poll_durable(&worker, &mut pending, end, context));
+        let synced = poll_fn(move |context| log.poll_durable(&worker, &mut pending, end, context));
         synced
             .await
-            .and_then(|()| engine.log.check())
+            .and_then(|()| log.check())
             .map_err(|error| engine.log_failed(error))
     }
 
@@ -400,14 +404,17 @@ impl Database {
     /// ```
     ///
     /// # Errors
+    /// A request error if the database was opened to be read.
     /// A storage error if the device fails or the log is damaged. Then the checkpoint before is
     /// still valid. If the device failed while the database was switching to the new checkpoint, or
     /// the log could not be synced, the database takes no more commits.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let engine = self.engine();
-        let made = engine
-            .checkpoints
-            .make(&engine.log, &engine.workers.worker());
+        let Some(logged) = engine.logged() else {
+            return Err(Request::OpenedReadOnly.into());
+        };
+        let worker = engine.workers.worker();
+        let made = logged.checkpoints.make(&logged.log, &worker);
         made.map_err(|error| match error {
             CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
@@ -418,7 +425,10 @@ impl Database {
     /// Returns counts of the checkpoints since the database was opened, and the progress of the one
     /// that is being made.
     pub fn checkpoints(&self) -> CheckpointStats {
-        self.engine().checkpoints.stats()
+        let logged = self.engine().logged();
+        logged.map_or_else(CheckpointStats::default, |logged| {
+            logged.checkpoints.stats()
+        })
     }
 
     /// Returns a summary of the log that opening the database replayed.
@@ -492,8 +502,10 @@ impl ServiceThreads {
                 })?;
             threads._idle_timeout = Some(thread);
         }
-        if engine.options.checkpoint_log_bytes < u64::MAX {
-            let thread = CheckpointThread::start(engine).map_err(|source| Storage::Io {
+        if engine.options.checkpoint_log_bytes < u64::MAX
+            && let Some(logged) = engine.logged()
+        {
+            let thread = CheckpointThread::start(engine, logged).map_err(|source| Storage::Io {
                 doing: "start the thread that makes checkpoints".to_owned(),
                 source,
             })?;
@@ -516,6 +528,54 @@ impl ServiceThreads {
         self._server = Some(server);
         Ok(())
     }
+}
+
+/// Locks the directory, alone or among readers, and reads its superblock.
+fn lock_files(device: Arc<dyn Device>, path: &Path, options: &Options) -> Result<DatabaseFiles> {
+    let locked = match options.read_only {
+        true => device.lock_shared(),
+        false => device.lock(),
+    };
+    locked.map_err(|error| not_locked(path, error))?;
+    let superblock = match options.read_only {
+        true => Superblock::read(&*device).map_err(|error| no_superblock(&*device, path, error)),
+        false => read_or_create(&*device, path),
+    }?;
+    Ok(DatabaseFiles { device, superblock })
+}
+
+/// Restores the tables from the files, into an empty catalog.
+fn restore(
+    files: DatabaseFiles,
+    options: &Options,
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<(Persistence, RecoveryReport), RestartError> {
+    let identity = files.superblock.identity;
+    if options.read_only {
+        let recovered = restart::read(&*files.device, &identity, options, catalog, workers)?;
+        let end = recovered.log_end;
+        return Ok((Persistence::ReadOnly(ReadOnly { end, files }), recovered));
+    }
+    let log_options = log_options(options, workers);
+    let (log, manifest, recovered) = restart::restart(
+        &files.device,
+        identity,
+        options,
+        log_options,
+        catalog,
+        workers,
+    )?;
+    let builder =
+        CheckpointBuilder::new(files.device.clone(), identity, manifest, recovered.log_end);
+    let (every, rate) = (options.checkpoint_log_bytes, options.checkpoint_rate);
+    let checkpoints = Arc::new(CheckpointControl::new(builder, every, rate));
+    let logged = Logged {
+        log,
+        checkpoints,
+        files,
+    };
+    Ok((Persistence::Logged(logged), recovered))
 }
 
 fn lock_options(options: &Options) -> any::Options {

@@ -116,7 +116,8 @@ pub(crate) fn create(
     let entries = engine.catalog.entries(&record, &table);
     let open = OpenIndex::new(record, entries, declared.extract.clone());
     fill(&engine, &table, &open, progress)?;
-    if is_new {
+    // One that was opened to be read has the index as long as it is open.
+    if is_new && engine.check_writable().is_ok() {
         tx.put(&INDEXES, &IndexName(name), &open.record.to_row())?;
     }
     let open = Arc::new(open);

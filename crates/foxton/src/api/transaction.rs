@@ -288,6 +288,7 @@ impl Transaction {
     ) -> Result<()> {
         let mut bound = self.attach()?;
         bound.check_active()?;
+        bound.ctx.engine.check_writable()?;
         if is_index_table(name) {
             // With the right type of keys it would be made, with wrong values, and the database
             // could never have an index.

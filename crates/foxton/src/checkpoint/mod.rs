@@ -440,7 +440,7 @@ mod tests {
         options.durability = Durability::None;
         let db = Database::in_memory(options).unwrap();
         let engine = db.engine();
-        let throttle = &engine.checkpoints.throttle;
+        let throttle = &engine.logged().expect("it has a log").checkpoints.throttle;
         let waits = || throttle.waits().begun;
         thread::scope(|scope| {
             let worker = engine.workers.background_worker();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::checkpoint::{CheckpointControl, CheckpointError};
+use crate::engine::persistence::Logged;
 use crate::engine::{Engine, own_thread};
 
 /// The running thread; dropping this stops it.
@@ -19,11 +20,11 @@ pub(crate) struct CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Starts a thread that makes checkpoints of `engine` when they are due.
-    pub(crate) fn start(engine: &Arc<Engine>) -> io::Result<CheckpointThread> {
-        let checkpoints = engine.checkpoints.clone();
+    /// Starts a thread that makes checkpoints of `engine`, which has a log, when they are due.
+    pub(crate) fn start(engine: &Arc<Engine>, logged: &Logged) -> io::Result<CheckpointThread> {
+        let checkpoints = logged.checkpoints.clone();
         // There may be enough log already.
-        let (worker, end) = (engine.workers.background_worker(), engine.log.durable());
+        let (worker, end) = (engine.workers.background_worker(), logged.log.durable());
         checkpoints.ask(&worker, end);
         let (shared, engine) = (checkpoints.clone(), Arc::downgrade(engine));
         let thread = thread::Builder::new()
@@ -33,11 +34,13 @@ impl CheckpointThread {
                     let Some(engine) = engine.upgrade() else {
                         return;
                     };
+                    let Some(log) = engine.log() else {
+                        return;
+                    };
                     let worker = engine.workers.background_worker();
                     // `Database::checkpoints` shows other errors; a failed log concerns every
                     // transaction.
-                    if let Err(CheckpointError::Failed(error)) =
-                        checkpoints.make_due(&engine.log, &worker)
+                    if let Err(CheckpointError::Failed(error)) = checkpoints.make_due(log, &worker)
                     {
                         let _ = engine.log_failed(error);
                     }

@@ -29,6 +29,9 @@ pub(crate) mod early_release;
 /// Share in an open database; the last one closes it.
 pub(crate) mod open_handle;
 
+/// Persistence: what becomes of the changes that transactions commit.
+pub(crate) mod persistence;
+
 /// Checkpoint thread.
 pub(crate) mod checkpoint_thread;
 
@@ -40,8 +43,6 @@ use std::time::Instant;
 
 use foxton_lock::any::AnyManager;
 use foxton_lock::name::KeyHasher;
-use foxton_log::device::Device;
-use foxton_log::format::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
 use foxton_sync::admission::AdmissionControl;
 use foxton_sync::counter::WorkerCounters;
@@ -50,11 +51,11 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
-use crate::checkpoint::CheckpointControl;
 use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::IdleRegistry;
-use crate::error::{Error, Result};
+use crate::engine::persistence::{Logged, Persistence};
+use crate::error::{Error, Request, Result};
 use crate::options::Options;
 
 /// See the [module](self).
@@ -64,13 +65,12 @@ pub(crate) struct Engine {
     /// Path of the database, or "memory", for people.
     pub(crate) location: String,
     pub(crate) opened: Instant,
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) superblock: Superblock,
     pub(crate) locks: Arc<AnyManager>,
     pub(crate) background: BackgroundThread,
-    pub(crate) log: Log,
-    /// Shared with the checkpoint thread.
-    pub(crate) checkpoints: Arc<CheckpointControl>,
+    pub(crate) persistence: Persistence,
+    /// True if the redo of an update may hold only the difference. False for a database created
+    /// before patches existed, so that the program that created it can still read it.
+    pub(crate) patches: bool,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
@@ -98,17 +98,33 @@ impl Engine {
     pub(crate) fn check(&self) -> Result<()> {
         // Relaxed: it leads to no memory. A transaction that reads it late is refused at its
         // commit.
-        if self.failed.load(Ordering::Relaxed) {
-            return self.log.check().map_err(Error::from);
+        if self.failed.load(Ordering::Relaxed)
+            && let Some(log) = self.log()
+        {
+            return log.check().map_err(Error::from);
         }
         Ok(())
     }
 
-    /// True if the redo of an update may hold only the difference. False for a database created
-    /// before patches existed, so that the program that created it can still read it.
+    /// Returns the log, unless the database was opened to be read.
     #[inline]
-    pub(crate) fn patches(&self) -> bool {
-        self.superblock.incompat & superblock::PATCHES != 0
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.logged().map(|logged| &logged.log)
+    }
+
+    /// Returns the log and the checkpoints, unless the database was opened to be read.
+    #[inline]
+    pub(crate) fn logged(&self) -> Option<&Logged> {
+        self.persistence.logged()
+    }
+
+    /// Refuses to change a database that was opened to be read.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.persistence {
+            Persistence::ReadOnly(_) => Err(Request::OpenedReadOnly.into()),
+            Persistence::Logged(_) => Ok(()),
+        }
     }
 
     /// Records that the log has failed.

@@ -89,7 +89,7 @@ impl Drop for CloseElsewhere {
 fn close(engine: Arc<Engine>) -> Result<(), LogError> {
     engine.background.stop();
     let worker = engine.workers.background_worker();
-    let closed = engine.log.close(&worker);
+    let closed = engine.log().map_or(Ok(()), |log| log.close(&worker));
     drop(worker);
     drop(engine);
     closed

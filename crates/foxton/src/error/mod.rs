@@ -203,6 +203,9 @@ pub enum Request {
     Index(Box<IndexError>),
     /// An option is out of range.
     Option(&'static str),
+    /// The database was opened with [`Options::read_only`](crate::Options::read_only), so nothing
+    /// in it can be changed.
+    OpenedReadOnly,
     /// The closure given to `run` returned an error of its own.
     Other(Box<Box<dyn std::error::Error + Send + Sync>>),
 }
@@ -236,6 +239,7 @@ impl Request {
             Request::SessionWithoutLocks => "session_without_locks",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
+            Request::OpenedReadOnly => "opened_read_only",
             Request::Other(_) => "other",
         }
     }
@@ -300,6 +304,10 @@ impl fmt::Display for Request {
             ),
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),
+            Request::OpenedReadOnly => f.write_str(
+                "the database was opened with read_only, so nothing in it can be changed; close it \
+                 and open it without read_only to write",
+            ),
             Request::Other(error) => error.fmt(f),
         }
     }

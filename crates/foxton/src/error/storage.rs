@@ -212,8 +212,8 @@ impl fmt::Display for Storage {
             ),
             Storage::ReadOnly { path } => write!(
                 f,
-                "{} cannot be written; a database needs a directory it may write to: mount the \
-                 file system for writing, or copy it elsewhere",
+                "{} cannot be written; mount the file system for writing, or copy the database \
+                 elsewhere, or open it with read_only",
                 path.display()
             ),
             Storage::NotPermitted { doing } => write!(

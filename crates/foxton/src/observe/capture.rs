@@ -117,13 +117,16 @@ pub(crate) fn status(engine: &Engine) -> Status {
 }
 
 fn checkpoints(engine: &Engine) -> Checkpoints {
-    let stats = engine.checkpoints.stats();
+    let Some(logged) = engine.logged() else {
+        return Checkpoints::default();
+    };
+    let stats = logged.checkpoints.stats();
     let (done, total) = stats.progress.unwrap_or_default();
     Checkpoints {
         made: stats.made,
         failed: stats.failed,
         last_failure: stats.last_failure.unwrap_or_default(),
-        log_bytes: engine.log.written().since(stats.checkpoint_lsn),
+        log_bytes: logged.log.written().since(stats.checkpoint_lsn),
         done_bytes: done,
         total_bytes: total,
         waiting: stats.waiting,

@@ -45,6 +45,18 @@ pub use foxton_sync::named_enum::UnknownChoice;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
+    /// Whether the database is opened to be read. Default false.
+    ///
+    /// Opening it then needs no free space and no permission to write: it changes nothing in the
+    /// directory, and restores the tables in memory. Reads work as always. Every write, every
+    /// change of a table or an index, and every checkpoint is refused with `opened_read_only`.
+    /// Several processes may read one database. None of them can while a process has it open for
+    /// writing, which is refused with `in_use`, and none can open it for writing meanwhile.
+    ///
+    /// The lock behind this is a shared one on the file `lock`. If there is no such file, or if
+    /// another machine has the file system mounted for writing without passing on locks, the
+    /// program must see to it that nothing writes there.
+    pub read_only: bool,
     /// When a commit is acknowledged, unless its transaction overrides it. Default
     /// [`Durability::Sync`].
     pub durability: Durability,
@@ -161,6 +173,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            read_only: false,
             durability: Durability::Sync,
             early_release: true,
             isolation: Isolation::Serializable,
@@ -254,6 +267,10 @@ impl Options {
                 self.idle_timeout
                     .is_none_or(|timeout| timeout >= Duration::from_millis(1)),
                 "idle_timeout must be at least 1 ms",
+            ),
+            (
+                !(self.read_only && self.observe == Observe::InDirectory),
+                "read_only makes no socket in the directory: observe = At names another place",
             ),
             (
                 self.dump_waits_after
@@ -388,6 +405,7 @@ mod tests {
             |options| options.redo_part_bytes = usize::MAX,
             |options| options.dump_waits_after = Some(Duration::ZERO),
             |options| options.idle_timeout = Some(Duration::ZERO),
+            |options| (options.read_only, options.observe) = (true, Observe::InDirectory),
         ] {
             let mut options = Options::default();
             change(&mut options);

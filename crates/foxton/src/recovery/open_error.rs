@@ -15,7 +15,7 @@ use crate::types::limits::RESTORE_FILE;
 const TO_OPEN: &str = "an empty or a new directory to create one there";
 
 /// Advice about a directory that was to be read.
-pub(crate) const TO_READ: &str = "the directory of a database";
+const TO_READ: &str = "the directory of a database";
 
 /// Error: the directory to open holds no database.
 pub(crate) fn no_database(path: &Path, found: String) -> Error {
@@ -47,6 +47,22 @@ pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
     };
     let path = path.into();
     Storage::NotCreated { path, why }.into()
+}
+
+/// Error: the directory cannot be opened to be read.
+pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Storage::NotADatabase {
+            path: path.into(),
+            found: match error.kind() {
+                io::ErrorKind::NotFound => "there is no such directory".to_owned(),
+                _ => "it is no directory".to_owned(),
+            },
+            name: TO_READ,
+        }
+        .into(),
+        _ => device_error(path, "read", error).in_passing(),
+    }
 }
 
 /// Error: the directory cannot be locked.

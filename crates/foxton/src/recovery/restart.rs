@@ -10,7 +10,6 @@
 //! matter, because no transaction reads them before all changes are applied.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -19,13 +18,13 @@ use std::time::{Duration, Instant};
 use foxton_log::device::Device;
 use foxton_log::format::segment;
 use foxton_log::read::reader;
-use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start};
+use foxton_log::{Log, LogOptions, LogSummary, Lsn, OpenError, RecordView, Start};
 use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
-use crate::checkpoint::{CheckpointBuilder, CheckpointError, load};
+use crate::checkpoint::{CheckpointError, load};
 use crate::options::Options;
 use crate::options::progress::{OpenPhase, ProgressMeter};
 use crate::redo::patch;
@@ -65,13 +64,6 @@ pub struct RecoveryReport {
     pub log: String,
 }
 
-/// The result of a restart: a database with its tables.
-pub(crate) struct RestartedDatabase {
-    pub(crate) log: Log,
-    pub(crate) maker: CheckpointBuilder,
-    pub(crate) recovered: RecoveryReport,
-}
-
 /// Why a restart failed.
 pub(crate) enum RestartError {
     Log(OpenError<InvalidRecord>),
@@ -84,18 +76,61 @@ impl From<CheckpointError> for RestartError {
     }
 }
 
-/// Restores the tables of the database `identity` into an empty catalog.
+/// Restores the tables of the database `identity` into an empty catalog, and opens its log for
+/// writing. Returns the log and the manifest of the checkpoint.
 pub(crate) fn restart(
-    device: Arc<dyn Device>,
+    device: &Arc<dyn Device>,
     identity: [u8; 16],
     options: &Options,
     log_options: LogOptions,
     catalog: &Catalog,
     workers: &Workers,
-) -> Result<RestartedDatabase, RestartError> {
+) -> Result<(Log, Manifest, RecoveryReport), RestartError> {
+    let target = (catalog, workers);
+    let open = |start, visit: Visit<'_>, finish: Finish<'_>| {
+        let device = device.clone();
+        let (log, opened) = Log::open_from(device, log_options, identity, start, visit, finish)?;
+        Ok((opened.to_string(), opened.summary, log))
+    };
+    restore(&**device, &identity, options, target, open)
+}
+
+/// As [`restart`], but only reads: it changes no file and opens no log.
+pub(crate) fn read(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    options: &Options,
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<RecoveryReport, RestartError> {
+    let target = (catalog, workers);
+    let read = |start, visit: Visit<'_>, finish: Finish<'_>| {
+        let summary = reader::read(device, identity, start, visit)?;
+        finish()?;
+        Ok((summary.to_string(), summary, ()))
+    };
+    let ((), _, recovered) = restore(device, identity, options, target, read)?;
+    Ok(recovered)
+}
+
+/// Replays one record of the log.
+type Visit<'v> = &'v mut dyn FnMut(RecordView<'_>) -> Result<(), InvalidRecord>;
+
+/// Waits until every record is replayed.
+type Finish<'f> = &'f mut dyn FnMut() -> Result<(), Unfit>;
+
+/// Restores the tables. `read_log` reads the log, replays it, and returns a description of it, its
+/// summary, and what it has opened.
+fn restore<T>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    options: &Options,
+    (catalog, workers): (&Catalog, &Workers),
+    read_log: impl FnOnce(Start, Visit<'_>, Finish<'_>) -> Result<(String, LogSummary, T), Unfit>,
+) -> Result<(T, Manifest, RecoveryReport), RestartError> {
     let call = options.progress.as_ref();
     let threads = options.threads_for_restart();
-    let manifest = Manifest::read(&*device, &identity)?;
+    let manifest = Manifest::read(device, identity)?;
     for table in &manifest.tables {
         if !catalog.restore(table.clone()) {
             let what = "it holds two tables with one number or name";
@@ -107,14 +142,14 @@ pub(crate) fn restart(
     let begun = Instant::now();
     let meter = ProgressMeter::new(call, OpenPhase::Checkpoint, manifest.bytes());
     let rows = load::load(
-        &*device, &identity, &manifest, catalog, workers, threads, &meter,
+        device, identity, &manifest, catalog, workers, threads, &meter,
     )?;
     meter.end();
     let checkpoint_time = begun.elapsed();
 
     let begun = Instant::now();
     let log_bytes = match call {
-        Some(_) => segment::files_end(&*device).since(manifest.redo_from),
+        Some(_) => segment::files_end(device).since(manifest.redo_from),
         None => 0,
     };
     let meter = ProgressMeter::new(call, OpenPhase::Log, log_bytes);
@@ -122,22 +157,17 @@ pub(crate) fn restart(
         from: manifest.redo_from,
         durable: manifest.checkpoint_lsn,
     };
-    let (log, opened, counts) = thread::scope(|scope| {
+    let (log, summary, opened, counts) = thread::scope(|scope| {
         let redo = Redo::new(scope, catalog, workers, threads, manifest.checkpoint_lsn);
         let redo = RefCell::new(redo);
-        let (log, opened) = Log::open_from(
-            device.clone(),
-            log_options,
-            identity,
-            start,
-            &mut |record| {
-                meter.advance(record.end.since(record.lsn));
-                redo.borrow_mut().visit(record)
-            },
-            &mut || redo.borrow_mut().finish(),
-        )
-        .map_err(|error| redo.borrow_mut().finish().err().unwrap_or(error))?;
-        Ok((log, opened, redo.into_inner().counts))
+        let mut visit = |record: RecordView<'_>| {
+            meter.advance(record.end.since(record.lsn));
+            redo.borrow_mut().visit(record)
+        };
+        let (log, summary, opened) =
+            read_log(start, &mut visit, &mut || redo.borrow_mut().finish())
+                .map_err(|error| redo.borrow_mut().finish().err().unwrap_or(error))?;
+        Ok((log, summary, opened, redo.into_inner().counts))
     })
     .map_err(RestartError::Log)?;
     meter.end();
@@ -147,48 +177,12 @@ pub(crate) fn restart(
         checkpoint_time,
         transactions: counts.transactions,
         changes: counts.changes,
-        log_bytes: opened.summary.end.since(start.from),
+        log_bytes: summary.end.since(start.from),
         log_time: begun.elapsed(),
-        log_end: opened.summary.end,
-        log: opened.to_string(),
-    };
-    let maker = CheckpointBuilder::new(device, identity, manifest, opened.summary.end);
-    Ok(RestartedDatabase {
+        log_end: summary.end,
         log,
-        maker,
-        recovered,
-    })
-}
-
-/// Restores the tables without changing any file, for read-only callers.
-pub(crate) fn look(
-    device: &dyn Device,
-    identity: &[u8; 16],
-    catalog: &Catalog,
-    workers: &Workers,
-) -> Result<(), RestartError> {
-    let manifest = Manifest::read(device, identity)?;
-    for table in &manifest.tables {
-        if !catalog.restore(table.clone()) {
-            let what = "it holds two tables with one number or name";
-            return Err(
-                CheckpointError::damaged(crate::checkpoint::manifest::FILE, 0, what).into(),
-            );
-        }
-    }
-    let meter = ProgressMeter::new(None, OpenPhase::Checkpoint, 0);
-    load::load(device, identity, &manifest, catalog, workers, 1, &meter)?;
-    let start = Start {
-        from: manifest.redo_from,
-        durable: manifest.checkpoint_lsn,
     };
-    thread::scope(|scope| {
-        let mut redo = Redo::new(scope, catalog, workers, 1, manifest.checkpoint_lsn);
-        let read = reader::read(device, identity, start, &mut |record| redo.visit(record));
-        redo.finish().and(read)
-    })
-    .map(|_| ())
-    .map_err(RestartError::Log)
+    Ok((opened, manifest, recovered))
 }
 
 /// Counts of what was replayed.
@@ -430,13 +424,5 @@ impl ReplayWorker {
             );
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for RestartedDatabase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestartedDatabase")
-            .field("recovered", &self.recovered)
-            .finish_non_exhaustive()
     }
 }

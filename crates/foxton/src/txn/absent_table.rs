@@ -208,9 +208,10 @@ impl BoundTxn {
                 }
                 owner.record_table_lock();
             }
-            let logged = engine
-                .log
-                .insert(worker, record::TABLE, &[&record.encode()]);
+            let Some(log) = engine.log() else {
+                return Ok(()); // Nothing is kept.
+            };
+            let logged = log.insert(worker, record::TABLE, &[&record.encode()]);
             logged.map(drop).map_err(|error| engine.log_failed(error))
         })?;
         if whole.is_none() && engine.options.locking == Locking::On {

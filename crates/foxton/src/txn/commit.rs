@@ -24,7 +24,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use foxton_log::{LogError, LogWait, Lsn, PendingWakeups};
+use foxton_log::{Log, LogError, LogWait, Lsn, PendingWakeups};
 use foxton_sync::admission::SLOTS;
 
 use super::bound::BoundTxn;
@@ -50,7 +50,9 @@ impl BoundTxn {
             self.ctx.worker.failpoints().pass(&failpoint::DURABLE);
             // A woken thread may take the processor, and should find none of our locks.
             self.finish();
-            self.ctx.engine.log.wake_waiters(&self.ctx.worker, wakeups);
+            if let Some(log) = self.ctx.engine.log() {
+                log.wake_waiters(&self.ctx.worker, wakeups);
+            }
         } else {
             self.release_early(until);
             // So that other threads commit meanwhile, and one sync serves them all.
@@ -75,7 +77,7 @@ impl BoundTxn {
     pub(crate) fn fix_commit_lsn(&mut self) {
         // Every lock is held. A commit that we read from has its record before this position, and
         // one that changes what we read will have it behind.
-        self.txn.commit_lsn = self.ctx.engine.log.end(&self.ctx.worker);
+        self.txn.commit_lsn = self.ctx.engine.persistence.end(&self.ctx.worker);
     }
 
     /// C1 to C3. After an error the transaction is rolled back, or that is pending, and the log has
@@ -115,16 +117,18 @@ impl BoundTxn {
     fn wait_of_reads(&self) -> CommitWait {
         let (engine, txn) = (&self.ctx.engine, &self.txn);
         let newest = engine.early.newest([&txn.reads, &txn.scan.reads]);
-        let log = &engine.log;
+        let Some(log) = engine.log() else {
+            return CommitWait::Now;
+        };
         newest.until(txn.durability, log.durable(), || log.written())
     }
 
     /// Writes the log up to where the commit waits for, if no other thread has to be waited for.
     fn try_reach(&mut self, until: CommitWait) -> Result<Option<PendingWakeups>> {
-        let CommitWait::Written(end) = until else {
+        let (CommitWait::Written(end), Some(log)) = (until, self.ctx.engine.log()) else {
             return Ok(None);
         };
-        let wakeups = self.ctx.engine.log.try_written(&self.ctx.worker, end);
+        let wakeups = log.try_written(&self.ctx.worker, end);
         wakeups.map_err(|error| {
             let failed = self.acknowledge(Err(error));
             failed.expect_err("it got an error")
@@ -181,7 +185,7 @@ impl BoundTxn {
         if is_large {
             return true;
         }
-        let (guard, durable) = (worker.pin(), engine.log.durable());
+        let (guard, durable) = (worker.pin(), engine.log().map_or(Lsn::ZERO, Log::durable));
         for undo in &changes.undo {
             let rows = &tables[undo.table].table.rows;
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
@@ -220,7 +224,8 @@ impl BoundTxn {
         let Txn {
             credit, commit_lsn, ..
         } = &mut self.txn;
-        engine.checkpoints.pass(worker, credit, *commit_lsn)
+        let checkpoints = &engine.logged()?.checkpoints;
+        checkpoints.pass(worker, credit, *commit_lsn)
     }
 }
 
@@ -237,10 +242,13 @@ impl WorkerContext {
     /// C5 of a thread.
     fn wait_for_log(&self, until: CommitWait) -> Result<(), LogError> {
         let WorkerContext { engine, worker, .. } = self;
+        let Some(log) = engine.log() else {
+            return Ok(());
+        };
         match until {
             CommitWait::Now => Ok(()),
-            CommitWait::Written(end) => engine.log.wait_written(worker, end),
-            CommitWait::Durable(end) => engine.log.wait_durable(worker, end),
+            CommitWait::Written(end) => log.wait_written(worker, end),
+            CommitWait::Durable(end) => log.wait_durable(worker, end),
         }
     }
 
@@ -252,10 +260,13 @@ impl WorkerContext {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), LogError>> {
         let WorkerContext { engine, worker, .. } = self;
+        let Some(log) = engine.log() else {
+            return Poll::Ready(Ok(()));
+        };
         match until {
             CommitWait::Now => Poll::Ready(Ok(())),
-            CommitWait::Written(end) => engine.log.poll_written(worker, pending, end, context),
-            CommitWait::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
+            CommitWait::Written(end) => log.poll_written(worker, pending, end, context),
+            CommitWait::Durable(end) => log.poll_durable(worker, pending, end, context),
         }
     }
 }
@@ -341,10 +352,12 @@ impl Drop for CommitTask {
             let reached = bound.ctx.wait_for_log(until);
             // The program does not learn of a failure here; its next transaction does.
             let _ = bound.end_commit(reached);
-            if bound.txn.credit.is_ahead() {
+            if bound.txn.credit.is_ahead()
+                && let Some(logged) = bound.ctx.engine.logged()
+            {
                 // No thread waits for the checkpoint.
-                let WorkerContext { engine, worker, .. } = &bound.ctx;
-                engine.checkpoints.ask(worker, bound.txn.commit_lsn);
+                let checkpoints = &logged.checkpoints;
+                checkpoints.ask(&bound.ctx.worker, bound.txn.commit_lsn);
             }
             BoundTxn::recycle(bound);
         }));

@@ -21,10 +21,11 @@ impl BoundTxn {
             return Ok(());
         }
         let WorkerContext { engine, worker, .. } = ctx;
+        let Some(log) = engine.log() else {
+            return Ok(());
+        };
         let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
-        let end = engine
-            .log
-            .insert(worker, record::PART, &[&first, &changes.redo]);
+        let end = log.insert(worker, record::PART, &[&first, &changes.redo]);
         let end = end.map_err(|error| engine.log_failed(error))?;
         changes.first_part.get_or_insert(end);
         changes.parts += 1;
@@ -41,30 +42,34 @@ impl BoundTxn {
             credit,
             ..
         } = &mut self.txn;
+        let Some(logged) = engine.logged() else {
+            return Ok(*commit_lsn);
+        };
+        let log = &logged.log;
         let end = match changes.first_part {
-            None => engine.log.insert(worker, record::COMMIT, &[&changes.redo]),
+            None => log.insert(worker, record::COMMIT, &[&changes.redo]),
             Some(first) => {
                 let first = first.bytes().to_le_bytes();
-                engine
-                    .log
-                    .insert(worker, record::LAST, &[&first, &changes.redo])
+                log.insert(worker, record::LAST, &[&first, &changes.redo])
             }
         }?;
         *commit_lsn = end;
         let parts = changes.parts as usize * engine.options.redo_part_bytes;
         let bytes = (parts + changes.redo.len()) as u64;
-        engine.checkpoints.note(credit, end, bytes);
+        logged.checkpoints.note(credit, end, bytes);
         Ok(end)
     }
 
     /// Tells restart that the parts of a transaction that rolls back are not needed. Without this
     /// record, restart forgets them only at its end.
     pub(super) fn log_abandoned(&mut self) {
+        let WorkerContext { engine, worker, .. } = &self.ctx;
         // Taken, because a rollback may begin twice.
-        if let Some(first) = self.txn.changes.first_part.take() {
-            let WorkerContext { engine, worker, .. } = &self.ctx;
+        if let Some(first) = self.txn.changes.first_part.take()
+            && let Some(log) = engine.log()
+        {
             let first = first.bytes().to_le_bytes();
-            let _ = engine.log.insert(worker, record::ABANDONED, &[&first]);
+            let _ = log.insert(worker, record::ABANDONED, &[&first]);
         }
     }
 }

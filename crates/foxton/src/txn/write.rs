@@ -106,7 +106,7 @@ impl BoundTxn {
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
         let mut located = Some(located);
         let new = (write != Write::Delete).then_some(&value[..]);
-        let patches = engine.patches();
+        let patches = engine.patches;
         loop {
             let record = match located.take() {
                 Some(located) => located.record(&table.rows, &guard, key),
@@ -169,6 +169,7 @@ impl BoundTxn {
         key: &K,
         value: Option<&V>,
     ) -> Result<usize> {
+        self.ctx.engine.check_writable()?;
         let table = self.open_table(table)?;
         self.ctx.set_key(key)?;
         if let Some(value) = value {

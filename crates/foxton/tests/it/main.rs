@@ -48,6 +48,7 @@ mod patches;
 mod phantoms;
 #[cfg(unix)]
 mod places;
+mod read_only;
 mod refusals;
 mod restart;
 mod restore;

@@ -3,9 +3,6 @@
 //! `cargo test -p foxton-lock --test it NAME::` runs those of the file `NAME.rs`.
 #![cfg(not(any(loom, shuttle)))]
 
-mod fenced;
-mod played;
-
 mod barging;
 mod contention;
 mod contract;
@@ -13,12 +10,14 @@ mod contract;
 mod elided;
 mod escalation;
 mod fairness;
+mod fenced;
 mod inherit;
 mod lock_range;
 mod memory;
 // One thread, so there is nothing here for a race detector, which is slow.
 #[cfg(not(foxton_tsan))]
 mod model;
+mod played;
 mod scripts;
 mod seeing;
 mod stalled;

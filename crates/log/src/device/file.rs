@@ -10,8 +10,9 @@
 //! * I1 The lock is a `flock` on the file `lock`. It belongs to the open file and not to the
 //!   process, so a second instance in this process is refused like one in another. A child made by
 //!   `fork` shares it: it must not touch the device.
-//! * I2 `lock` holds the process id of the holder as decimal text. It is written after the lock is
-//!   acquired and is only ever shown to people.
+//! * I2 `lock` holds the process id of the last instance that had the lock alone, as decimal text.
+//!   It is written after the lock is acquired and is only ever shown to people. It is missing if
+//!   the device was full.
 //! * I3 The name of the directory is durable, in the directory above, before there is a file
 //!   `lock`. So an instance that finds `lock` need not sync the name. An instance that finds none
 //!   must: it has created the directory, or a process that created it was killed.
@@ -95,37 +96,6 @@ impl FileDevice {
         }
     }
 
-    /// Keeps other instances from locking the directory as long as this device exists, and changes
-    /// nothing in it: for instances that only read. If there is no file `lock`, no instance ever
-    /// locked it.
-    ///
-    /// # Errors
-    /// As for [`lock`](Device::lock).
-    pub fn lock_shared(&self) -> Result<(), LockError> {
-        let device = |error: Errno| LockError::Device(error.into());
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        if holder.is_some() {
-            return Ok(());
-        }
-        let file = match self.open_at(LOCK_FILE, OFlags::RDONLY) {
-            Err(Errno::NOENT) => return Ok(()),
-            opened => opened
-                .and_then(plain)
-                .map_err(|error| LockError::Device(strange(error)))?,
-        };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => *holder = Some(file),
-            Err(Errno::WOULDBLOCK) => {
-                return Err(LockError::Held {
-                    directory: self.path.display().to_string(),
-                    pid: read_pid(&file),
-                });
-            }
-            Err(error) => return Err(device(error)),
-        }
-        Ok(())
-    }
-
     /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -177,19 +147,21 @@ impl FileDevice {
             .map_err(|error| LockError::Device(strange(error)))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let directory = self.path.display().to_string();
-                return Err(LockError::Held {
-                    directory,
-                    pid: read_pid(&file),
-                });
-            }
+            Err(Errno::WOULDBLOCK) => return Err(self.held(&file)),
             Err(error) => return Err(device(error)),
         }
-        let pid = format!("{}\n", std::process::id());
-        rustix::fs::ftruncate(&file, 0).map_err(device)?;
-        write_all(&file, pid.as_bytes(), 0).map_err(LockError::Device)?;
+        write_pid(&file);
         Ok(file)
+    }
+
+    /// Describes the instance that holds the lock of `file`.
+    fn held(&self, file: &OwnedFd) -> LockError {
+        // If the lock can be shared, readers hold it, and the process id is of an earlier writer.
+        let shared = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+        LockError::Held {
+            directory: self.path.display().to_string(),
+            pid: shared.err().and_then(|_| read_pid(file)),
+        }
     }
 }
 
@@ -198,6 +170,29 @@ impl Device for FileDevice {
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_none() {
             *holder = Some(self.take_lock()?);
+        }
+        Ok(())
+    }
+
+    /// If there is no file `lock`, no instance ever locked the directory.
+    fn lock_shared(&self) -> Result<(), LockError> {
+        let device = |error: Errno| LockError::Device(error.into());
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some() {
+            return Ok(());
+        }
+        let file = match self.open_at(LOCK_FILE, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened
+                .and_then(plain)
+                .map_err(|error| LockError::Device(strange(error)))?,
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => *holder = Some(file),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(self.held(&file));
+            }
+            Err(error) => return Err(device(error)),
         }
         Ok(())
     }
@@ -366,6 +361,15 @@ fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes the process id (I2). A full device may keep no id, but it can be locked.
+fn write_pid(file: &OwnedFd) {
+    // The old bytes are overwritten before the rest is cut off, because that takes no new space.
+    let pid = format!("{}\n", std::process::id());
+    let written = write_all(file, pid.as_bytes(), 0);
+    let length = written.map_or(0, |()| pid.len() as u64);
+    let _ = rustix::fs::ftruncate(file, length);
 }
 
 fn read_pid(file: &OwnedFd) -> Option<u32> {

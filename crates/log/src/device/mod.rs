@@ -14,8 +14,8 @@
 //!   `sync` it is unknown what is durable, and a later `Ok` does not make up for it.
 //! * D4 `rename` onto an existing name replaces it in one step.
 //! * D5 `create` fails if the name is taken.
-//! * D6 At most one device instance holds the lock of a directory. The lock ends with the instance
-//!   that acquired it, or with its process.
+//! * D6 One device instance holds the lock of a directory alone, or any number share it. The lock
+//!   ends with the instance that acquired it, or with its process.
 //!
 //! `tests/it/devices.rs` has one test per clause and runs it on every device.
 
@@ -42,6 +42,12 @@ pub mod fault;
 pub trait Device: Send + Sync + fmt::Debug {
     /// Locks the directory for this instance alone. Calling it again changes nothing.
     fn lock(&self) -> Result<(), LockError>;
+    /// Keeps other instances from locking the directory alone as long as this device exists, and
+    /// changes nothing in it: for instances that only read. A device that cannot share a lock
+    /// locks for this instance alone.
+    fn lock_shared(&self) -> Result<(), LockError> {
+        self.lock()
+    }
     /// Creates an empty file.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
     /// Opens a file that exists.

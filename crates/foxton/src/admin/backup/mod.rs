@@ -57,8 +57,8 @@ use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 
 use crate::api::database::Database;
 use crate::checkpoint::manifest::Manifest;
-use crate::error::{Error, Request, Result, Storage};
-use crate::recovery::open_error::{TO_READ, device_error, no_superblock};
+use crate::error::{Request, Result, Storage};
+use crate::recovery::open_error::{no_superblock, not_read};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
 use error::CopyFailure;
 pub(crate) use label::Label;
@@ -133,7 +133,7 @@ impl Database {
     /// backup made later can be [restored](restore) to this position.
     pub fn log_end(&self) -> Lsn {
         let engine = self.engine();
-        engine.log.end(&engine.workers.worker())
+        engine.persistence.end(&engine.workers.worker())
     }
 
     /// Like [`backup_to`](Self::backup_to), to a device of your own, and with a progress callback.
@@ -159,23 +159,21 @@ impl Database {
     ) -> Result<Backup> {
         let engine = self.engine();
         let worker = engine.workers.worker();
-        let end = engine.log.end(&worker);
-        engine.log.wait_durable(&worker, end)?;
+        let end = engine.persistence.end(&worker);
+        let logged = engine.logged();
+        if let Some(logged) = logged {
+            logged.log.wait_durable(&worker, end)?;
+        }
         let extent = Extent {
             at_least: end,
             at_most: end,
         };
         let place = Path::new(&engine.location);
         // No file of the checkpoint or the log is removed during the copy.
-        let _held = engine.checkpoints.hold();
-        make(
-            &*engine.device,
-            &engine.superblock,
-            extent,
-            target,
-            progress,
-        )
-        .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
+        let _held = logged.map(|logged| logged.checkpoints.hold());
+        let files = engine.persistence.files();
+        make(&*files.device, &files.superblock, extent, target, progress)
+            .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
     }
 }
 
@@ -402,21 +400,6 @@ pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result
         }
         Err(CopyFailure::Damaged(_, what)) => Ok(Some(Err(what))),
         Err(failed) => Err(failed.into_error(path, path)),
-    }
-}
-
-pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Storage::NotADatabase {
-            path: path.into(),
-            found: match error.kind() {
-                io::ErrorKind::NotFound => "there is no such directory".to_owned(),
-                _ => "it is no directory".to_owned(),
-            },
-            name: TO_READ,
-        }
-        .into(),
-        _ => device_error(path, "read", error).in_passing(),
     }
 }
 

@@ -244,9 +244,10 @@ mod tests {
         let (at_least, at_most) = (said, said);
         let (engine, target) = (db.engine(), Arc::new(MemoryDevice::new()));
         let target: Arc<dyn Device> = target;
+        let files = engine.persistence.files();
         let moved = transfer(
-            &*engine.device,
-            &engine.superblock.identity,
+            &*files.device,
+            &files.superblock.identity,
             Extent { at_least, at_most },
             &target,
             &mut |_, _| {},
