@@ -9,17 +9,33 @@
 //! the copy must reach. The file [`clean_shutdown`](crate::format::clean_shutdown) of the last
 //! close says it too, because a log that has lost its end must not be copied.
 //!
+//! # A log in use
+//!
+//! Segments are created one after the other, never used again for other bytes, and removed from the
+//! first on. [`open_log`] opens them before the copy begins:
+//!
+//! * It lists the directory twice. A list may miss a segment that is created at that moment. So the
+//!   first list only says which segment is the last one to copy, and all up to there are in the
+//!   second.
+//! * It opens the last segment first. If a process opens the log meanwhile, it may replace the
+//!   segment with the end and remove those behind. Then an opened segment is never older than the
+//!   ones behind it.
+//! * The last segment grows while it is read, up to its limit, so the copy ends there at the latest.
+//!   If the process closes the log, it cuts off what it had reserved.
+//!
 //! # Invariants
 //!
 //! * I1 Every record in the copy was read as a good one, and the records follow each other without
 //!   gaps from `from` on.
 //! * I2 The copy is durable when [`copy`] returns, except for the name of the directory itself.
+//! * I3 Everything that was written when [`open_log`] was called is in the segments that it opens.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::opened::OpenedFiles;
 use crate::format::clean_shutdown;
 use crate::format::error::{CorruptionKind, Failure, LogError, OpenError};
 use crate::format::lsn::Lsn;
@@ -91,6 +107,33 @@ impl From<Failure> for CopyError {
     }
 }
 
+/// Opens the files of a log in use from `from` on, so that they can be copied later. Returns false if
+/// one is missing at the beginning, or was removed meanwhile.
+///
+/// # Errors
+///
+/// If the device fails.
+pub fn open_log(files: &mut OpenedFiles<'_>, from: Lsn) -> Result<bool, Failure> {
+    let closed = files.keep_contents(clean_shutdown::FILE);
+    closed.map_err(Failure::of("read", clean_shutdown::FILE))?;
+    let device = files.device();
+    let list = || {
+        let names = device.list();
+        names.map(|names| segment::firsts_from(&names, from))
+    };
+    let listed = || list().map_err(Failure::of("list", "the directory"));
+    let Some(last) = listed()?.pop() else {
+        return Ok(from == Lsn::ZERO);
+    };
+    let mut firsts = listed()?;
+    firsts.retain(|&first| first <= last);
+    let mut is_whole = firsts.first().is_some_and(|&first| first <= from);
+    for name in firsts.into_iter().rev().map(segment::name) {
+        is_whole &= files.keep(&name).map_err(Failure::of("open", &name))?;
+    }
+    Ok(is_whole)
+}
+
 /// Copies a range of the log of the database `identity` to `target`, which has no log. Calls
 /// `advance` with the number of bytes of stream that were read since the last call.
 ///
@@ -136,6 +179,7 @@ pub fn copy(
         ..range
     };
     let mut stream = Stream::open(source, identity, range.from).map_err(CopyError::Source)?;
+    stream.expect_cut();
     if stream.is_empty() && range.at_least > range.from {
         return Err(CopyError::Source(damaged(
             range.from,

@@ -73,7 +73,7 @@ impl Backups {
                 db.backup_to(self.path(number))?;
             }
             note(&mut list, &done)?;
-            // Checkpoints are made between backups only.
+            // So that backups begin at different moments of a checkpoint.
             thread::sleep(Duration::from_micros(mix(number as u64) % 8_000));
         }
         Ok(())

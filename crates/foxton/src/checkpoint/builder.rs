@@ -23,7 +23,8 @@
 //! 3. the directory is synced: both names are durable;
 //! 4. the manifest is renamed over the old one;
 //! 5. the directory is synced: from here on the new checkpoint is valid;
-//! 6. layers that it does not name, and segments of the log before `redo_from`, are removed.
+//! 6. layers that it does not name, and segments of the log before `redo_from`, are removed, under
+//!    the exclusive lock on [`REMOVAL_LOCK`], or by a later checkpoint if a backup shares the lock.
 //!
 //! A crash before 4 leaves the old manifest, whose layers and segments all exist, because they are
 //! removed only in 6. A crash between 4 and 5 leaves either manifest, and the files of both exist.
@@ -34,10 +35,11 @@
 use std::sync::Arc;
 
 use foxton_log::Lsn;
-use foxton_log::device::Device;
+use foxton_log::device::{Device, FileLockMode};
 use foxton_log::format::segment;
 use foxton_log::read::durable_reader::DurableReader;
 
+use super::REMOVAL_LOCK;
 use super::change_buffer::ChangeBuffer;
 use super::error::{CheckpointError, failed};
 use super::layer::{self, Layer, LayerReader, LayerWriter};
@@ -343,8 +345,15 @@ impl CheckpointBuilder {
     }
 
     /// Removes files that the manifest does not need. The next checkpoint retries what cannot be
-    /// removed.
+    /// removed, or may not, because a backup is opening files.
     fn clear_away(&self) -> (usize, usize) {
+        // Where files cannot be locked, a backup sees that the manifest has changed.
+        let lock = self
+            .device
+            .try_lock_file(REMOVAL_LOCK, FileLockMode::Exclusive);
+        if matches!(lock, Ok(None)) {
+            return (0, 0);
+        }
         let needed = |number| {
             let mut layers = self.manifest.layers.iter();
             layers.any(|layer| layer.number == number)

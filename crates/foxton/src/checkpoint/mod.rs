@@ -102,6 +102,7 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use foxton_log::format::superblock;
 use foxton_log::{Log, Lsn};
 use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
@@ -112,6 +113,10 @@ pub(crate) use error::CheckpointError;
 use pacing::{CheckpointProgress, Pacer, Rate, Writers};
 use throttle::{LogBudget, StallDecision, Throttle, ThrottleGuard};
 pub(crate) use throttle::{WriteCredit, WriteStall};
+
+/// The file whose exclusive lock a checkpoint holds while it removes files. Readers that open files
+/// of a database in use share the lock.
+pub(crate) const REMOVAL_LOCK: &str = superblock::FILE;
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
@@ -289,9 +294,8 @@ impl CheckpointControl {
         self.news.notify_all();
     }
 
-    /// Locks the builder. Until the guard is dropped, all files of the checkpoint and the log from
-    /// `redo_from` stay in place.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, CheckpointBuilder> {
+    /// Locks the builder.
+    fn hold(&self) -> MutexGuard<'_, CheckpointBuilder> {
         // `turn` is held while waiting for the builder. So back-to-back checkpoints cannot overtake
         // a caller that came between them.
         let _turn = shim::lock(&self.turn);

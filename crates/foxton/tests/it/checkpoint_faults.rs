@@ -14,7 +14,7 @@ use crate::common::gate::Gate;
 use foxton::{Database, Error, Options, Table};
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Recording, Times};
-use foxton_log::device::{Device, DeviceFile, LockError};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 
@@ -201,6 +201,9 @@ impl Liar {
 impl Device for Liar {
     fn lock(&self) -> Result<(), LockError> {
         self.device.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.device.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         Ok(self.wrap(name, self.device.create(name)?))

@@ -18,7 +18,7 @@ use foxton::options::DumpTo;
 use foxton::{AsyncTransaction, Database, Durability, LockManagerKind, Options, Table};
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::file::FileDevice;
-use foxton_log::device::{Device, DeviceFile, LockError};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
@@ -34,6 +34,10 @@ const SYNC_TAKES: Duration = Duration::from_millis(3);
 impl Device for Slow {
     fn lock(&self) -> Result<(), LockError> {
         self.0.lock()
+    }
+
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.0.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         Ok(Arc::new(SlowFile(self.0.create(name)?)))

@@ -12,6 +12,7 @@ mod admission;
 mod after_an_end;
 mod asynchronous;
 mod backup;
+mod backup_busy;
 mod basics;
 mod bounds;
 mod cancelled;

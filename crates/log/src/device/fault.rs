@@ -32,8 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::disk::{Damage, Disk, Event, FileNumber};
-use super::memory::{Contents, MemoryDevice};
-use super::{Device, DeviceFile, LockError, check_name};
+use super::memory::{Contents, MemoryDevice, MemoryLocks};
+use super::{Device, DeviceFile, FileLock, FileLockMode, LockError, check_name};
 
 /// A kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,6 +149,7 @@ impl FaultState {
 #[derive(Debug, Clone, Default)]
 pub struct FaultDevice {
     state: Arc<Mutex<FaultState>>,
+    locks: MemoryLocks,
 }
 
 impl FaultDevice {
@@ -169,6 +170,7 @@ impl FaultDevice {
         };
         FaultDevice {
             state: Arc::new(Mutex::new(state)),
+            locks: MemoryLocks::default(),
         }
     }
 
@@ -273,6 +275,11 @@ impl Device for FaultDevice {
     fn lock(&self) -> Result<(), LockError> {
         // No other device can name this directory.
         Ok(())
+    }
+
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.state().number(name)?;
+        Ok(self.locks.try_lock(name, mode))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {

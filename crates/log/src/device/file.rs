@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Device, DeviceFile, LockError, check_name, is_plain};
+use super::{Device, DeviceFile, FileLock, FileLockMode, LockError, check_name, is_plain};
 
 /// The file that carries the lock and names its holder.
 pub const LOCK_FILE: &str = "lock";
@@ -197,6 +197,21 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        check_name(name)?;
+        // Network file systems ask for a handle that may write if the lock is exclusive.
+        let (flags, operation) = match mode {
+            FileLockMode::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+            FileLockMode::Exclusive => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
+        };
+        let file = self.open_at(name, flags).and_then(plain).map_err(strange)?;
+        match rustix::fs::flock(&file, operation) {
+            Ok(()) => Ok(Some(Box::new(FlockGuard(file)))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
@@ -252,6 +267,17 @@ impl Device for FileDevice {
 
     fn sync_dir(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.directory)?)
+    }
+}
+
+/// A lock on a file.
+#[derive(Debug)]
+struct FlockGuard(OwnedFd);
+
+impl Drop for FlockGuard {
+    fn drop(&mut self) {
+        // As for the lock of the directory: a child may share the open file.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 

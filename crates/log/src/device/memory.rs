@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use super::{Device, DeviceFile, LockError, check_name};
+use super::{Device, DeviceFile, FileLock, FileLockMode, LockError, check_name};
 
 /// A directory in memory as a [`Device`].
 #[derive(Debug, Default)]
 pub struct MemoryDevice {
     files: Mutex<BTreeMap<String, Arc<MemoryFile>>>,
+    locks: MemoryLocks,
 }
 
 impl MemoryDevice {
@@ -38,6 +39,7 @@ impl MemoryDevice {
         });
         MemoryDevice {
             files: Mutex::new(files.collect()),
+            locks: MemoryLocks::default(),
         }
     }
 
@@ -59,6 +61,13 @@ impl Device for MemoryDevice {
     fn lock(&self) -> Result<(), LockError> {
         // No other device can name this directory: its users have this very instance.
         Ok(())
+    }
+
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        match self.table().contains_key(name) {
+            true => Ok(self.locks.try_lock(name, mode)),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
@@ -98,6 +107,51 @@ impl Device for MemoryDevice {
 
     fn sync_dir(&self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The locks of the files of a directory in memory. Clones are one set of locks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MemoryLocks {
+    /// For each locked file, the number of its shared locks; `None` for an exclusive lock.
+    held: Arc<Mutex<BTreeMap<String, Option<u64>>>>,
+}
+
+/// A lock in a [`MemoryLocks`].
+#[derive(Debug)]
+struct MemoryLock {
+    locks: MemoryLocks,
+    name: String,
+}
+
+impl MemoryLocks {
+    pub(super) fn try_lock(&self, name: &str, mode: FileLockMode) -> Option<FileLock> {
+        let held = &mut *self.held();
+        let now = match (held.get(name), mode) {
+            (None, FileLockMode::Exclusive) => None,
+            (None, FileLockMode::Shared) => Some(1),
+            (Some(Some(count)), FileLockMode::Shared) => Some(count + 1),
+            _ => return None,
+        };
+        held.insert(name.to_owned(), now);
+        Some(Box::new(MemoryLock {
+            locks: self.clone(),
+            name: name.to_owned(),
+        }))
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Option<u64>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        let held = &mut *self.locks.held();
+        match held.get_mut(&self.name) {
+            Some(Some(count)) if *count > 1 => *count -= 1,
+            _ => drop(held.remove(&self.name)),
+        }
     }
 }
 

@@ -16,6 +16,10 @@
 //! * D5 `create` fails if the name is taken.
 //! * D6 One device instance holds the lock of a directory alone, or any number share it. The lock
 //!   ends with the instance that acquired it, or with its process.
+//! * D7 A file that exists has at most one exclusive lock, or any number of shared ones, over all
+//!   instances and processes. `try_lock_file` never waits. A lock ends when its guard is dropped,
+//!   or with its process. It stops no other call.
+//! * D8 A file that is open can be read after its name was removed or given to another file.
 //!
 //! `tests/it/devices.rs` has one test per clause and runs it on every device.
 
@@ -38,6 +42,9 @@ pub mod disk;
 /// Directory in memory that fails, loses, tears and reorders on request.
 pub mod fault;
 
+/// Directory as it was when its files were opened.
+pub mod opened;
+
 /// A directory of files. See the [module](self) for the contract.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Locks the directory for this instance alone. Calling it again changes nothing.
@@ -48,6 +55,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn lock_shared(&self) -> Result<(), LockError> {
         self.lock()
     }
+    /// Locks a file that exists, or returns `None` if another lock conflicts.
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>>;
     /// Creates an empty file.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
     /// Opens a file that exists.
@@ -82,6 +91,18 @@ pub trait DeviceFile: Send + Sync + fmt::Debug {
     /// out of space shows here and not at a later write. A device that cannot reserve only extends.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 }
+
+/// How a file is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileLockMode {
+    /// Beside other shared locks.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A lock on a file, which ends when this is dropped.
+pub type FileLock = Box<dyn fmt::Debug + Send + Sync>;
 
 /// Reason why a directory could not be locked.
 #[derive(Debug)]

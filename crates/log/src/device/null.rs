@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
-use super::{Device, DeviceFile, LockError};
+use super::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 
 /// A directory in which every file is always empty.
 ///
@@ -35,6 +35,10 @@ impl NullDevice {
 impl Device for NullDevice {
     fn lock(&self) -> Result<(), LockError> {
         Ok(())
+    }
+
+    fn try_lock_file(&self, _name: &str, _mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        Err(io::ErrorKind::NotFound.into())
     }
 
     fn create(&self, _name: &str) -> io::Result<Arc<dyn DeviceFile>> {

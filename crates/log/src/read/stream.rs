@@ -78,10 +78,17 @@ fn in_order<E>(
                 let is_last = index + 1 == firsts.len();
                 let unfinished = is_last
                     && segment::holds_nothing(&*file).map_err(Failure::of("read", &name))?;
-                if !unfinished {
-                    return Err(damaged(first, CorruptionKind::Header));
+                if unfinished {
+                    leftovers.push(name);
+                    continue;
                 }
-                leftovers.push(name);
+                // A process that has the log open may have written the header since it was read.
+                // The bytes behind it came later (`segment`, I2), so now it is whole.
+                let again = SegmentExtent::of(&*file, identity, first);
+                match again.map_err(Failure::of("read", &name))? {
+                    Ok(segment) if is_last => segments.push(segment),
+                    _ => return Err(damaged(first, CorruptionKind::Header)),
+                }
             }
         }
     }
@@ -153,6 +160,8 @@ pub(crate) struct Stream<'d> {
     window_at: Lsn,
     /// Number of bytes read before the requested ones, if requests go backwards.
     before: u64,
+    /// True if the last file may be cut while it is read.
+    may_be_cut: bool,
 }
 
 impl<'d> Stream<'d> {
@@ -187,7 +196,14 @@ impl<'d> Stream<'d> {
             window: Vec::new(),
             window_at: Lsn::ZERO,
             before: 0,
+            may_be_cut: false,
         }
+    }
+
+    /// Prepares for a process that closes the log meanwhile, and cuts off what it had reserved
+    /// behind the end. The bytes that are gone are read as zeros, as they were before.
+    pub(crate) fn expect_cut(&mut self) {
+        self.may_be_cut = true;
     }
 
     /// Prepares for requests that go backwards: reads this many bytes before each requested record,
@@ -385,7 +401,10 @@ impl<'d> Stream<'d> {
                 .file
                 .read_at(target, extent.offset_of(lsn))
                 .map_err(Failure::of("read", &name))?;
-            if count < room {
+            let is_last = || Some(extent.first) == self.segments.last().map(|last| last.first);
+            if count < room && self.may_be_cut && is_last() {
+                target[count..].fill(0);
+            } else if count < room {
                 let shrunk = io::Error::from(io::ErrorKind::UnexpectedEof);
                 return Err(Failure::of("read", &name)(shrunk));
             }

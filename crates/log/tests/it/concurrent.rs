@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use foxton_log::device::fault::{Call, FaultDevice};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::device::{Device, DeviceFile, LockError};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 use foxton_log::{BufferKind, Log, LogError, LogOptions, LogWait, Lsn, MAX_PAYLOAD};
 use foxton_sync::latch::Kind;
 use foxton_sync::worker::Workers;
@@ -263,6 +263,9 @@ struct PanickingFile(Arc<dyn DeviceFile>, FaultDevice);
 impl Device for Panicking {
     fn lock(&self) -> Result<(), LockError> {
         self.0.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.0.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         Ok(Arc::new(PanickingFile(

@@ -14,7 +14,8 @@ use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::device::{Device, LockError};
+use foxton_log::device::opened::{MAX_OPEN, OpenedFiles};
+use foxton_log::device::{Device, FileLockMode, LockError};
 
 /// A directory that is removed when the test is over.
 struct Directory(PathBuf);
@@ -213,6 +214,80 @@ fn d6_another_process_is_refused_and_the_error_names_the_holder() {
         "{refused}"
     );
     drop(device);
+}
+
+#[test]
+fn d7_a_file_has_one_exclusive_lock_or_several_shared_ones() {
+    use FileLockMode::{Exclusive, Shared};
+    on_every_device(|device| {
+        let lock = |mode| device.try_lock_file("a", mode).unwrap();
+        let refused = device.try_lock_file("a", Shared).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotFound);
+        device.create("a").unwrap();
+        let (one, two) = (lock(Shared), lock(Shared));
+        assert!(one.is_some() && two.is_some() && lock(Exclusive).is_none());
+        drop(one);
+        assert!(lock(Exclusive).is_none(), "one is left");
+        drop(two);
+        let alone = lock(Exclusive);
+        assert!(alone.is_some() && lock(Exclusive).is_none() && lock(Shared).is_none());
+        device.open("a").unwrap().write_at(b"b", 0).unwrap();
+        drop(alone);
+        assert!(lock(Shared).is_some());
+    });
+    let directory = Directory::new();
+    let (one, other) = (directory.device(), directory.device());
+    one.create("a").unwrap();
+    let lock = one.try_lock_file("a", Exclusive).unwrap();
+    assert!(lock.is_some() && other.try_lock_file("a", Shared).unwrap().is_none());
+}
+
+#[test]
+fn d8_an_open_file_can_be_read_after_its_name_has_gone() {
+    on_every_device(|device| {
+        for number in 0..2 * MAX_OPEN {
+            let file = device.create(&format!("a{number}")).unwrap();
+            file.write_at(b"old", 0).unwrap();
+        }
+        let mut opened = OpenedFiles::new(device, None);
+        for number in 0..MAX_OPEN {
+            assert!(opened.keep(&format!("a{number}")).unwrap());
+        }
+        assert!(!opened.keep("b").unwrap());
+        for number in 0..MAX_OPEN {
+            device
+                .rename(&format!("a{}", number + MAX_OPEN), &format!("a{number}"))
+                .unwrap();
+            device.remove(&format!("a{number}")).unwrap();
+            assert_eq!(contents(&opened, &format!("a{number}")), b"old");
+        }
+        assert_eq!(opened.list().unwrap().len(), MAX_OPEN);
+    });
+}
+
+#[test]
+fn a_lock_is_held_as_long_as_a_file_is_not_open() {
+    on_every_device(|device| {
+        let name = |number| format!("a{number}");
+        for number in 0..=MAX_OPEN {
+            device.create(&name(number)).unwrap();
+        }
+        for (files, is_held) in [(MAX_OPEN, false), (MAX_OPEN + 1, true)] {
+            let lock = device
+                .try_lock_file(&name(0), FileLockMode::Shared)
+                .unwrap();
+            let mut opened = OpenedFiles::new(device, lock);
+            for number in 0..files {
+                assert!(opened.keep(&name(number)).unwrap());
+            }
+            opened.finish();
+            let alone = device
+                .try_lock_file(&name(0), FileLockMode::Exclusive)
+                .unwrap();
+            assert_eq!(alone.is_none(), is_held, "{files}");
+            assert_eq!(contents(&opened, &name(files - 1)), b"");
+        }
+    });
 }
 
 #[cfg(unix)]

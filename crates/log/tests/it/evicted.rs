@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::FaultDevice;
-use foxton_log::device::{Device, DeviceFile, LockError};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 use foxton_sync::worker::Workers;
 
 use crate::support::{Entry, open};
@@ -34,6 +34,9 @@ struct EvictedFile(Arc<dyn DeviceFile>, Evicted);
 impl Device for Evicted {
     fn lock(&self) -> Result<(), LockError> {
         self.inner.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.inner.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         self.inner.create(name)

@@ -7,7 +7,7 @@
 
 use foxton::{Database, Durability, Error, Table};
 use foxton_log::device::{
-    Device, DeviceFile, LockError,
+    Device, DeviceFile, FileLock, FileLockMode, LockError,
     disk::Damage,
     fault::{Call, FaultDevice, Times},
 };
@@ -233,6 +233,9 @@ struct ForgetfulFile(Arc<dyn DeviceFile>, FaultDevice);
 impl Device for Forgetful {
     fn lock(&self) -> Result<(), LockError> {
         self.0.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.0.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         Ok(Arc::new(ForgetfulFile(

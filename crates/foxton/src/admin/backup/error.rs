@@ -57,10 +57,6 @@ impl CopyFailure {
         CopyFailure::Damaged(file.to_owned(), format!("at byte {offset}: {what}"))
     }
 
-    pub(super) fn is_of_source(&self) -> bool {
-        matches!(self, CopyFailure::Source(_) | CopyFailure::Damaged(..))
-    }
-
     /// Converts it into an error of the public interface.
     pub(super) fn into_error(self, source: &Path, target: &Path) -> Error {
         let doing = |place: &Path, failure: &Failure| {

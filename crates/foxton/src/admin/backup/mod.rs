@@ -20,8 +20,9 @@
 //! # Invariants
 //!
 //! * I1  A directory with a label holds a complete, durable backup.
-//! * I2  A backup changes nothing in the database, and no writer waits for it. While
-//!   [`Database::backup_to`](crate::Database::backup_to) runs, no checkpoint is made.
+//! * I2  A backup changes nothing in the database, and neither a writer nor a checkpoint waits for
+//!   it. It always ends, because it opens all files that it needs before it copies the first byte
+//!   (`source`). At most a checkpoint leaves some files for the next one to remove.
 //! * I3  A restored database gets its superblock last. Before that it is not a database, and is
 //!   marked as such from the beginning (`target`).
 //!
@@ -37,6 +38,9 @@ mod error;
 /// Label: the file that makes a directory a backup.
 mod label;
 
+/// Source of a backup: files that are opened together.
+mod source;
+
 /// Target directory of a copy.
 mod target;
 
@@ -47,8 +51,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use foxton_log::Lsn;
 use foxton_log::device::Device;
@@ -64,10 +67,6 @@ use error::CopyFailure;
 pub(crate) use label::Label;
 use target::{CopyKind, size_of};
 use transfer::{Extent, transfer};
-
-/// Maximum number of times a database is read again because its files were removed meanwhile.
-const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Description of a backup, or of a database restored from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +85,7 @@ pub struct Backup {
     pub taken: SystemTime,
 }
 
-/// Callback for the progress of a copy: bytes done, and the approximate total. It must not request
-/// a checkpoint, which would wait for the copy.
+/// Callback for the progress of a copy: bytes done, and the approximate total.
 pub type CopyProgress<'t> = &'t mut dyn FnMut(u64, u64);
 
 impl Database {
@@ -169,8 +167,6 @@ impl Database {
             at_most: end,
         };
         let place = Path::new(&engine.location);
-        // No file of the checkpoint or the log is removed during the copy.
-        let _held = logged.map(|logged| logged.checkpoints.hold());
         let files = engine.persistence.files();
         make(&*files.device, &files.superblock, extent, target, progress)
             .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
@@ -199,20 +195,8 @@ pub fn of_directory(
         at_least: Lsn::ZERO,
         at_most: Lsn::MAX,
     };
-    let mut attempt = 1;
-    loop {
-        let failed = match make(&source, &superblock, extent, &target, progress) {
-            Ok(made) => return Ok(made),
-            Err(failed) => failed,
-        };
-        // A process that has it open may have made a checkpoint and removed files that were being
-        // read.
-        if attempt == ATTEMPTS || !failed.is_of_source() || !CopyKind::Backup.clear(&*target) {
-            return Err(CopyKind::Backup.ended(failed, &*target, (path, target_path)));
-        }
-        attempt += 1;
-        thread::sleep(PAUSE);
-    }
+    make(&source, &superblock, extent, &target, progress)
+        .map_err(|failed| CopyKind::Backup.ended(failed, &*target, (path, target_path)))
 }
 
 /// Returns the contents of the label of the backup in the directory `path`.
@@ -282,16 +266,17 @@ fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
     }
 }
 
-/// Copies a database and writes the label.
+/// Copies a database, which may be in use, and writes the label.
 fn make(
-    source: &dyn Device,
+    device: &dyn Device,
     superblock: &Superblock,
     extent: Extent,
     target: &Arc<dyn Device>,
     progress: CopyProgress<'_>,
 ) -> Result<Backup, CopyFailure> {
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let moved = transfer(source, &superblock.identity, extent, target, progress)?;
+    let source = source::open(device, &superblock.identity)?;
+    let moved = transfer(&source, &superblock.identity, extent, target, progress)?;
     let label = Label {
         identity: superblock.identity,
         compat: superblock.compat,

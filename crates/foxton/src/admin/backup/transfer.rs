@@ -2,6 +2,7 @@
 //! copy.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use foxton_log::copy::{CopyError, CopyRange, CopySummary, copy};
@@ -57,8 +58,6 @@ pub(super) fn transfer(
         copy_layer(source, &**target, layer, &mut advance)?;
     }
     if manifest != Manifest::default() {
-        // Write the manifest that was read: a process that has the database open may have written
-        // another by now.
         let whole = manifest.encode(identity);
         put_file(&**target, manifest::FILE, &whole)?;
     }
@@ -101,9 +100,13 @@ fn copy_layer(
     advance: &mut dyn FnMut(u64),
 ) -> Result<(), CopyFailure> {
     let name = &layer::name(layer.number);
-    let from = source
-        .open(name)
-        .map_err(CopyFailure::source("open", name))?;
+    let from = match source.open(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let what = "the manifest names it, but it does not exist";
+            return Err(CopyFailure::damaged(name, 0, what));
+        }
+        opened => opened.map_err(CopyFailure::source("open", name))?,
+    };
     let length = from.len().map_err(CopyFailure::source("read", name))?;
     if length != layer.bytes {
         // Checked before copying: the file may be longer than any device.

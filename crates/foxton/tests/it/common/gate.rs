@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::device::{Device, DeviceFile, LockError};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 
 /// Outcome of the blocked write.
 type Verdict = Result<(), io::ErrorKind>;
@@ -56,6 +56,9 @@ struct Layer {
 impl Device for Gate {
     fn lock(&self) -> Result<(), LockError> {
         self.device.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.device.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         let file = self.device.create(name)?;
