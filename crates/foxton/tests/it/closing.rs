@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -109,10 +109,14 @@ fn written(mut tx: AsyncTransaction, key: u64) -> AsyncTransaction {
     tx
 }
 
-/// Begins a commit and drops its future.
+/// Commits that were dropped before they were durable.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Begins a commit and drops its future. On a busy machine the commit may be durable by then.
 fn drop_commit(tx: AsyncTransaction) {
     let mut commit = Box::pin(tx.commit());
-    assert!(poll(commit.as_mut()).is_pending());
+    let dropped = poll(commit.as_mut()).is_pending();
+    DROPPED.fetch_add(usize::from(dropped), Ordering::Relaxed);
 }
 
 #[test]
@@ -170,6 +174,11 @@ fn a_dropped_commit_is_finished_before_the_last_drop_returns() {
         }
         is_free(&directory);
     }
+    assert_ne!(
+        DROPPED.load(Ordering::Relaxed),
+        0,
+        "no commit was dropped early"
+    );
 }
 
 #[test]
@@ -251,8 +260,12 @@ fn close_refuses_while_there_are_other_handles_and_they_stay_usable() {
     drop(session);
     is_free(&directory);
     let db = open();
-    let mut commit = Box::pin(written(db.begin_async().unwrap(), 3).commit());
-    assert!(poll(commit.as_mut()).is_pending());
+    let commit = loop {
+        let mut commit = Box::pin(written(db.begin_async().unwrap(), 3).commit());
+        if poll(commit.as_mut()).is_pending() {
+            break commit;
+        }
+    };
     refused(db);
     drop(commit);
     is_free(&directory);
@@ -318,8 +331,11 @@ fn leave_to_wakers(future: impl Future<Output = ()> + Send + 'static) -> Arc<Ato
     let waker = Waker::from(task.clone());
     let mut future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
-    *task.future.lock().unwrap() = Some(future);
+    match polled {
+        Poll::Pending => *task.future.lock().unwrap() = Some(future),
+        // On a busy machine the wait is over by now, and so is the task.
+        Poll::Ready(()) => woken.store(true, Ordering::SeqCst),
+    }
     woken
 }
 
