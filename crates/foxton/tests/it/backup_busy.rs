@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -126,8 +127,29 @@ fn files_that_checkpoints_remove_during_the_copy_are_in_the_backup() {
     }
 }
 
+/// Environment variable that makes the next test a process that only makes a backup: the path of
+/// the database. The second one is the path of the backup.
+const BACKED_UP: [&str; 2] = ["FOXTON_TEST_BACKUP_OF", "FOXTON_TEST_BACKUP_TO"];
+
+/// Makes a backup in another process, as `foxton backup` does.
+fn back_up_elsewhere(database: PathBuf, target: PathBuf) {
+    let name = "backup_busy::backups_end_beside_fast_writers_and_the_quickest_checkpoints";
+    let other = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(BACKED_UP[0], database)
+        .env(BACKED_UP[1], target)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(other.status.success(), "{said}");
+}
+
 #[test]
 fn backups_end_beside_fast_writers_and_the_quickest_checkpoints() {
+    if let [Some(database), Some(target)] = BACKED_UP.map(std::env::var_os) {
+        backup::of_directory(database, target, &mut |_, _| {}).unwrap();
+        return;
+    }
     let scratch = Scratch::new("quick");
     let mut options = unattended();
     options.checkpoint_log_bytes = OFTEN;
@@ -152,13 +174,16 @@ fn backups_end_beside_fast_writers_and_the_quickest_checkpoints() {
             while db.checkpoints().made < 10 {
                 thread::yield_now();
             }
-            for round in 0..8 {
+            for round in 0..9 {
                 let (before, name) = (done.load(SeqCst), round.to_string());
-                let made = match round % 2 {
-                    0 => db.backup_to(scratch.at(&name)),
-                    _ => backup::of_directory(scratch.at("db"), scratch.at(&name), &mut |_, _| {}),
-                };
-                made.unwrap_or_else(|error| panic!("backup {round}: {error}"));
+                match round % 3 {
+                    0 => drop(db.backup_to(scratch.at(&name)).unwrap()),
+                    1 => back_up_elsewhere(scratch.at("db"), scratch.at(&name)),
+                    _ => {
+                        let quiet = &mut |_, _| {};
+                        backup::of_directory(scratch.at("db"), scratch.at(&name), quiet).unwrap();
+                    }
+                }
                 let found = restored_steps(&scratch, &name);
                 assert!(found >= before, "{found} of {before} steps, round {round}");
             }

@@ -158,8 +158,7 @@ impl Database {
         let engine = self.engine();
         let worker = engine.workers.worker();
         let end = engine.persistence.end(&worker);
-        let logged = engine.logged();
-        if let Some(logged) = logged {
+        if let Some(logged) = engine.logged() {
             logged.log.wait_durable(&worker, end)?;
         }
         let extent = Extent {
