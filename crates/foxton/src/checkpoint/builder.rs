@@ -16,6 +16,13 @@
 //! size. So the bytes that a checkpoint writes depend on the changes, not on the size of the
 //! database. Other steps rewrite no layers, because their own layers are soon rewritten.
 //!
+//! # Large transactions
+//!
+//! A transaction that was written in parts may be larger than the memory of a step. Until it is
+//! committed, the builder keeps the positions of its parts. Then it reads them again and writes a
+//! layer each time the buffer is full. The manifest names all of these layers or none, because a
+//! checkpoint contains whole transactions.
+//!
 //! # Order of the calls
 //!
 //! 1. the layer is written and synced;
@@ -38,14 +45,16 @@ use foxton_log::Lsn;
 use foxton_log::device::{Device, FileLockMode};
 use foxton_log::format::segment;
 use foxton_log::read::durable_reader::DurableReader;
+use foxton_log::read::record_reader::RecordReader;
 
-use super::REMOVAL_LOCK;
 use super::change_buffer::ChangeBuffer;
 use super::error::{CheckpointError, failed};
 use super::layer::{self, Layer, LayerReader, LayerWriter};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
 use super::pacing::Pacer;
+use super::{REMOVAL_LOCK, STEP_BYTES, STEPS};
+use crate::redo::parts::PartCursor;
 use crate::redo::record::Effect;
 use crate::redo::replay::{Replay, ReplayEvent};
 
@@ -65,6 +74,23 @@ pub(crate) struct BuildSteps<'d> {
     buffer: ChangeBuffer,
     /// Number of layers written by the steps that still exist; they are the newest.
     layers: usize,
+    /// The committed transaction whose parts are being read.
+    parts: Option<PartCursor>,
+    /// Reader of parts, once there were any.
+    part_log: Option<RecordReader<'d>>,
+    /// Numbers of the layers that this step has written.
+    written: Vec<u64>,
+}
+
+/// How much of the log a step has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathered {
+    /// All of it.
+    All,
+    /// As much as fits into its memory.
+    Some,
+    /// As much as fits, and the last transaction is not complete.
+    Incomplete,
 }
 
 impl<'d> BuildSteps<'d> {
@@ -76,7 +102,16 @@ impl<'d> BuildSteps<'d> {
             log: None,
             buffer: ChangeBuffer::default(),
             layers: 0,
+            parts: None,
+            part_log: None,
+            written: Vec::new(),
         }
+    }
+
+    /// Returns the memory of the buffer, in bytes, which never shrinks.
+    #[cfg(test)]
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffer.memory_bytes()
     }
 }
 
@@ -145,7 +180,7 @@ impl CheckpointBuilder {
     /// older layers to rewrite, and all bytes to read and write.
     pub(super) fn expected(&self, left: u64, memory: u64) -> ExpectedBytes {
         let newest = self.manifest.layers.iter().rev();
-        let older = newest.take(self.layers_to_merge(left, 0));
+        let older = newest.take(layers_to_merge(&self.manifest.layers, left, 0));
         let older = older.map(|layer| layer.bytes).sum::<u64>();
         // The log and its remaining changes. If there is more than one step, the changes are read
         // again and written once more.
@@ -154,6 +189,12 @@ impl CheckpointBuilder {
             older,
             moved: left.saturating_mul(moved).saturating_add(2 * older),
         }
+    }
+
+    /// Returns the approximate memory, in bytes, that is kept between checkpoints.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.replay.held_bytes()
     }
 
     /// Returns the LSN up to which the log was read.
@@ -172,7 +213,7 @@ impl CheckpointBuilder {
         let done = self.try_step(memory, steps, pacer);
         if done.is_err() {
             // Discards what was read, because the step failed.
-            steps.log = None;
+            (steps.log, steps.parts, steps.part_log) = (None, None, None);
             self.replay = Replay::new(self.manifest.checkpoint_lsn);
             self.at = self.manifest.redo_from;
         }
@@ -186,44 +227,17 @@ impl CheckpointBuilder {
         pacer: &Pacer<'_>,
     ) -> Result<Option<StepOutcome>, CheckpointError> {
         let mut next = self.manifest.clone();
-        let is_last = self.gather(&mut next, memory, steps, pacer)?;
-        let buffer = &mut steps.buffer;
-        if next.checkpoint_lsn <= self.manifest.checkpoint_lsn {
-            return Ok(None);
-        }
-        let merged = match is_last {
-            true => self.layers_to_merge(buffer.left_bytes(), steps.layers),
-            false => 0,
-        };
-        let old = next.layers.split_off(next.layers.len() - merged);
-        let mut step = StepOutcome {
-            layers_merged: merged,
-            ..StepOutcome::default()
-        };
-        if is_last {
-            let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
-            pacer.set_last_merge(older, buffer.left_bytes());
-        }
-        // The last step may find no more changes, but still has to merge the layers of earlier
-        // steps.
-        if buffer.len() > 0 || merged > 1 {
-            let below = match next.layers.is_empty() {
-                true => Below::Nothing,
-                false => Below::Layers,
-            };
-            let new = self.write_layer(&mut next, &old, buffer, below, pacer)?;
-            step.written_bytes = new.bytes;
-            match new.entries {
-                // All rows were deleted.
-                0 => {}
-                _ => {
-                    next.layers.push(new);
-                    steps.layers += 1;
-                }
+        let mut step = StepOutcome::default();
+        steps.written.clear();
+        let written = self.write_layers(&mut next, &mut step, memory, steps, pacer);
+        if written.is_err() {
+            // No manifest names them.
+            for &number in &steps.written {
+                let _ = self.device.remove(&layer::name(number));
             }
-        } else {
-            next.layers.extend(old);
-            step.layers_merged = 0;
+        }
+        if !written? {
+            return Ok(None);
         }
         next.sequence += 1;
         next.write(&*self.device, &self.identity)?;
@@ -233,15 +247,76 @@ impl CheckpointBuilder {
         Ok(Some(step))
     }
 
-    /// Reads the log and stores in `next` how far; returns whether there is nothing more to read.
+    /// Reads the log and writes the layers of a step, most often one. Returns false if there was
+    /// nothing to do.
+    fn write_layers(
+        &mut self,
+        next: &mut Manifest,
+        step: &mut StepOutcome,
+        memory: u64,
+        steps: &mut BuildSteps<'_>,
+        pacer: &Pacer<'_>,
+    ) -> Result<bool, CheckpointError> {
+        loop {
+            let gathered = self.gather(next, memory, steps, pacer)?;
+            let buffer = &mut steps.buffer;
+            let is_last = gathered == Gathered::All;
+            if gathered != Gathered::Incomplete
+                && next.checkpoint_lsn <= self.manifest.checkpoint_lsn
+            {
+                return Ok(false);
+            }
+            let merged = match is_last {
+                true => layers_to_merge(&next.layers, buffer.left_bytes(), steps.layers),
+                false => 0,
+            };
+            let old = next.layers.split_off(next.layers.len() - merged);
+            if is_last {
+                let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
+                pacer.set_last_merge(older, buffer.left_bytes());
+            }
+            // The last step may find no more changes, but still has to merge the layers of earlier
+            // steps.
+            if buffer.len() > 0 || merged > 1 {
+                let below = match next.layers.is_empty() {
+                    true => Below::Nothing,
+                    false => Below::Layers,
+                };
+                let new = self.write_layer(next, &old, buffer, below, pacer)?;
+                steps.written.push(new.number);
+                step.written_bytes += new.bytes;
+                step.layers_merged = merged;
+                match new.entries {
+                    // All rows were deleted.
+                    0 => {}
+                    _ => {
+                        next.layers.push(new);
+                        steps.layers += 1;
+                    }
+                }
+            } else {
+                next.layers.extend(old);
+            }
+            if gathered != Gathered::Incomplete {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads the log and stores in `next` how far.
     fn gather(
         &mut self,
         next: &mut Manifest,
         memory: u64,
         steps: &mut BuildSteps<'_>,
         pacer: &Pacer<'_>,
-    ) -> Result<bool, CheckpointError> {
-        let buffer = &mut steps.buffer;
+    ) -> Result<Gathered, CheckpointError> {
+        let BuildSteps {
+            buffer,
+            parts,
+            part_log,
+            ..
+        } = steps;
         buffer.clear();
         let log = match &mut steps.log {
             Some(log) => log,
@@ -250,7 +325,22 @@ impl CheckpointBuilder {
                 none.insert(log.map_err(CheckpointError::Log)?)
             }
         };
-        while buffer.bytes() < memory {
+        loop {
+            if let Some(cursor) = parts {
+                let part_log = match &mut *part_log {
+                    Some(part_log) => part_log,
+                    none => none.insert(self.open_parts(steps.device, steps.until)?),
+                };
+                if !gather_parts(buffer, cursor, part_log, memory, pacer)? {
+                    buffer.sort()?;
+                    return Ok(Gathered::Incomplete);
+                }
+                self.at = cursor.end();
+                *parts = None;
+            }
+            if buffer.bytes() >= memory {
+                break;
+            }
             let Some(record) = log.next().map_err(CheckpointError::Log)? else {
                 break;
             };
@@ -261,15 +351,19 @@ impl CheckpointBuilder {
             let event = self.replay.take(record);
             match event.map_err(|invalid| CheckpointError::InvalidRecord(lsn, invalid))? {
                 ReplayEvent::Table(table) => next.tables.push(table),
-                ReplayEvent::Committed(parts, changes) => {
-                    let added = buffer.add(lsn, &parts);
-                    let added = added.and_then(|()| buffer.add(lsn, changes));
+                ReplayEvent::Committed(changes) => {
+                    let added = buffer.add(lsn, changes);
                     added.map_err(|error| CheckpointError::InvalidRecord(lsn, error.into()))?;
+                }
+                ReplayEvent::InParts(committed) => {
+                    *parts = Some(PartCursor::new(committed));
                 }
                 ReplayEvent::Nothing => {}
             }
             pacer.spend(end.since(lsn))?;
-            self.at = end;
+            if parts.is_none() {
+                self.at = end;
+            }
         }
         // Include the log's own records.
         self.at = log.at().max(self.at);
@@ -281,20 +375,23 @@ impl CheckpointBuilder {
         // The buffer may be full at the very end of the log.
         let is_all = buffer.bytes() < memory || self.at >= steps.until;
         buffer.sort()?;
-        Ok(is_all)
+        Ok(match is_all {
+            true => Gathered::All,
+            false => Gathered::Some,
+        })
     }
 
-    /// Returns how many of the newest layers go into a new one with `bytes` of changes; at least
-    /// `least`.
-    fn layers_to_merge(&self, bytes: u64, least: usize) -> usize {
-        let mut sum = bytes;
-        let goes_in = |(at, layer): &(usize, &Layer)| {
-            let goes_in = *at < least || layer.bytes <= sum.saturating_mul(RATIO);
-            sum = sum.saturating_add(layer.bytes);
-            goes_in
-        };
-        let layers = self.manifest.layers.iter().rev().enumerate();
-        layers.take_while(goes_in).count()
+    /// Opens a reader of the parts that were read or will be.
+    fn open_parts<'d>(
+        &self,
+        device: &'d dyn Device,
+        until: Lsn,
+    ) -> Result<RecordReader<'d>, CheckpointError> {
+        let from = self.manifest.redo_from;
+        let opened = RecordReader::open(device, &self.identity, from, until);
+        opened
+            .map(RecordReader::forwards)
+            .map_err(CheckpointError::Log)
     }
 
     fn write_layer(
@@ -367,4 +464,37 @@ impl CheckpointBuilder {
         let segments = segment::remove_before(&*self.device, self.manifest.redo_from);
         (layers, segments.unwrap_or(0))
     }
+}
+
+/// Adds parts to the buffer until it is full. Returns true if none are left.
+fn gather_parts(
+    buffer: &mut ChangeBuffer,
+    parts: &mut PartCursor,
+    log: &mut RecordReader<'_>,
+    memory: u64,
+    pacer: &Pacer<'_>,
+) -> Result<bool, CheckpointError> {
+    // A small step would make many layers of a large transaction.
+    let memory = memory.max((parts.bytes() / STEPS).min(STEP_BYTES));
+    while buffer.bytes() < memory {
+        let Some((lsn, changes)) = parts.next(log).map_err(CheckpointError::unread)? else {
+            return Ok(true);
+        };
+        let added = buffer.add(lsn, changes);
+        added.map_err(|error| CheckpointError::InvalidRecord(lsn, error.into()))?;
+        pacer.spend(0)?;
+    }
+    Ok(false)
+}
+
+/// Returns how many of the newest of `layers` go into a new one with `bytes` of changes; at least
+/// `least`.
+fn layers_to_merge(layers: &[Layer], bytes: u64, least: usize) -> usize {
+    let mut sum = bytes;
+    let goes_in = |(at, layer): &(usize, &Layer)| {
+        let goes_in = *at < least || layer.bytes <= sum.saturating_mul(RATIO);
+        sum = sum.saturating_add(layer.bytes);
+        goes_in
+    };
+    layers.iter().rev().enumerate().take_while(goes_in).count()
 }

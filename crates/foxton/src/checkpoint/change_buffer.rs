@@ -26,7 +26,7 @@ pub(crate) struct ChangeBuffer {
     /// Encoded changes, one after the other.
     bytes: Vec<u8>,
     entries: Vec<BufferedChange>,
-    /// For each record: offset of its first change in `bytes`, and its LSN. Ordered by both.
+    /// For each record: offset of its first change in `bytes`, and its LSN. Ordered by the offset.
     records: Vec<(usize, Lsn)>,
     /// For each joined change: its offset in `bytes`, and that of the last change it joins. Ordered
     /// by the first.
@@ -120,6 +120,12 @@ impl ChangeBuffer {
     pub(crate) fn bytes(&self) -> u64 {
         let places = (self.records.len() + self.made.len()) * 2 * size_of::<usize>();
         (self.bytes.len() + self.entries.len() * size_of::<BufferedChange>() + places) as u64
+    }
+
+    /// Returns the memory in bytes, whether it is in use or not.
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<BufferedChange>()
     }
 
     /// Returns the approximate bytes of the remaining changes after sorting, assuming that all

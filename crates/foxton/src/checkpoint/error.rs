@@ -8,6 +8,7 @@ use foxton_log::read::durable_reader::ReadError;
 use foxton_log::{Failure, LogError, Lsn, OpenError};
 
 use crate::error::{Error, Storage};
+use crate::redo::parts::PartError;
 use crate::redo::replay::InvalidRecord;
 
 /// Why a checkpoint was not made or could not be read.
@@ -50,6 +51,14 @@ impl CheckpointError {
             file: file.to_owned(),
             offset,
             what,
+        }
+    }
+
+    /// Returns the error that a part of a transaction could not be read again.
+    pub(super) fn unread(error: PartError) -> CheckpointError {
+        match error {
+            PartError::Log(error) => CheckpointError::Log(error),
+            PartError::Invalid(lsn, invalid) => CheckpointError::InvalidRecord(lsn, invalid),
         }
     }
 

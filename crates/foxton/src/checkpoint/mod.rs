@@ -430,12 +430,124 @@ impl CheckpointControl {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::thread;
+
+    use foxton_log::device::memory::MemoryDevice;
 
     use super::*;
     use crate::{Admission, Database, Durability, Options, Table};
 
     const ROWS: Table<u32, u32> = Table::new("rows");
+    const BULK: Table<u32, [u8]> = Table::new("bulk");
+
+    /// Makes a checkpoint in steps of `memory` bytes. Returns the memory, in bytes, of its buffer,
+    /// and what the builder keeps afterwards.
+    fn memory_of_checkpoint(db: &Database, memory: u64) -> (usize, u64) {
+        let engine = db.engine();
+        let logged = engine.logged().unwrap();
+        let (control, log) = (&logged.checkpoints, &logged.log);
+        let worker = engine.workers.background_worker();
+        let mut builder = control.hold();
+        let end = log.end(&worker);
+        log.wait_durable(&worker, end).unwrap();
+        let writers = Writers {
+            throttle: &control.throttle,
+            worker: &worker,
+            from: end,
+            budget: LogBudget::new(control.every, 0, 0),
+        };
+        let pacer = Pacer::new(&control.progress, Rate::Full, 0, 0, writers);
+        let device = builder.device();
+        let mut steps = BuildSteps::new(&*device, end);
+        while builder.step(memory, &mut steps, &pacer).unwrap().is_some() {}
+        (steps.buffer_bytes(), builder.held_bytes())
+    }
+
+    #[test]
+    fn a_large_transaction_costs_a_checkpoint_no_more_memory_than_a_step() {
+        const STEP: u64 = 64 << 10;
+        let device = Arc::new(MemoryDevice::new());
+        let mut options = Options::tiny();
+        (options.redo_part_bytes, options.checkpoint_log_bytes) = (8 << 10, u64::MAX);
+        let db = Database::open_on(device.clone(), options.clone()).unwrap();
+        let value = |key: u32| {
+            (0..1000)
+                .map(|at| (key * 7 + at * at) as u8)
+                .collect::<Vec<_>>()
+        };
+        db.run(|tx| (0..9).try_for_each(|key| tx.put(&BULK, &key, &[1; 1000])))
+            .unwrap();
+        memory_of_checkpoint(&db, STEP);
+        let mut large = db.begin().unwrap();
+        for key in (0..4_000).chain(0..9) {
+            large.put(&BULK, &key, &value(key)).unwrap();
+            if key % 500 == 0 {
+                db.run(|tx| tx.put(&ROWS, &key, &key)).unwrap();
+                let (buffer, kept) = memory_of_checkpoint(&db, STEP);
+                assert!(buffer < STEP as usize, "{buffer} bytes beside it");
+                assert!(kept < 16 << 10, "{kept} bytes kept for it");
+            }
+        }
+        large.delete(&BULK, &17).unwrap();
+        large.commit().unwrap();
+        db.run(|tx| tx.put(&BULK, &18, &[2; 10])).unwrap();
+        // A part is at most one row longer than its limit, and a buffer grows to twice its need.
+        let (buffer, kept) = memory_of_checkpoint(&db, STEP);
+        assert!(
+            buffer < 4 * STEP as usize,
+            "{buffer} bytes after its commit"
+        );
+        assert!(kept < 16 << 10, "{kept} bytes kept after its commit");
+        let check = |db: &Database, restored: bool| {
+            let rows = db.run(|tx| tx.range(&BULK, ..).collect()).unwrap();
+            assert_eq!(rows.len(), 3_999, "{restored}");
+            let expected = |key| if key == 18 { vec![2; 10] } else { value(key) };
+            assert!(
+                rows.iter().all(|(key, found)| *found == expected(*key)),
+                "{restored}"
+            );
+            assert_eq!(
+                db.run(|tx| tx.range(&ROWS, ..).count()).unwrap(),
+                8,
+                "{restored}"
+            );
+        };
+        check(&db, false);
+        drop(db);
+        let db = Database::open_on(device, options).unwrap();
+        assert_eq!(db.recovered().transactions, 0, "the checkpoint has it");
+        check(&db, true);
+    }
+
+    #[test]
+    fn a_restart_reads_the_parts_of_a_transaction_again() {
+        let device = Arc::new(MemoryDevice::new());
+        let mut options = Options::tiny();
+        options.checkpoint_log_bytes = u64::MAX;
+        let db = Database::open_on(device.clone(), options.clone()).unwrap();
+        let (mut one, mut other) = (db.begin().unwrap(), db.begin().unwrap());
+        for key in 0..300 {
+            one.put(&BULK, &key, &[1; 100]).unwrap();
+            other.put(&BULK, &(key + 1000), &[2; 100]).unwrap();
+            if key == 150 {
+                db.checkpoint().unwrap();
+            }
+        }
+        one.commit().unwrap();
+        db.run(|tx| tx.put(&BULK, &7, &[3; 10])).unwrap();
+        drop(other);
+        drop(db);
+        for threads in [1, 4] {
+            options.restart_threads = threads;
+            let db = Database::open_on(device.clone(), options.clone()).unwrap();
+            assert!(db.recovered().transactions >= 2);
+            let rows = db.run(|tx| tx.range(&BULK, ..).collect()).unwrap();
+            assert_eq!(rows.len(), 300);
+            let expected = |key| if key == 7 { vec![3; 10] } else { vec![1; 100] };
+            assert!(rows.iter().all(|(key, value)| *value == expected(*key)));
+        }
+    }
 
     #[test]
     fn a_waiting_commit_has_no_slot_and_a_reader_does_not_wait() {

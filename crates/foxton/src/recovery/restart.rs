@@ -10,6 +10,7 @@
 //! matter, because no transaction reads them before all changes are applied.
 
 use std::cell::RefCell;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -17,8 +18,10 @@ use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
 use foxton_log::format::segment;
+use foxton_log::read::durable_reader::ReadError;
 use foxton_log::read::reader;
-use foxton_log::{Log, LogOptions, LogSummary, Lsn, OpenError, RecordView, Start};
+use foxton_log::read::record_reader::RecordReader;
+use foxton_log::{Failure, Log, LogOptions, LogSummary, Lsn, OpenError, RecordView, Start};
 use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -27,6 +30,7 @@ use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{CheckpointError, load};
 use crate::options::Options;
 use crate::options::progress::{OpenPhase, ProgressMeter};
+use crate::redo::parts::{PartCursor, PartError};
 use crate::redo::patch;
 use crate::redo::record::{Effect, RowChange, next_change};
 use crate::redo::replay::{InvalidRecord, Replay, ReplayEvent};
@@ -158,7 +162,19 @@ fn restore<T>(
         durable: manifest.checkpoint_lsn,
     };
     let (log, summary, opened, counts) = thread::scope(|scope| {
-        let redo = Redo::new(scope, catalog, workers, threads, manifest.checkpoint_lsn);
+        let files = LogFiles {
+            device,
+            identity,
+            from: start.from,
+        };
+        let redo = Redo::new(
+            scope,
+            catalog,
+            workers,
+            threads,
+            files,
+            manifest.checkpoint_lsn,
+        );
         let redo = RefCell::new(redo);
         let mut visit = |record: RecordView<'_>| {
             meter.advance(record.end.since(record.lsn));
@@ -192,6 +208,26 @@ struct ReplayCounts {
     changes: u64,
 }
 
+/// The files of the log, to read parts of transactions again.
+#[derive(Clone, Copy)]
+struct LogFiles<'d> {
+    device: &'d dyn Device,
+    identity: &'d [u8; 16],
+    /// Where restart begins to read.
+    from: Lsn,
+}
+
+impl<'d> LogFiles<'d> {
+    fn open(self) -> Result<RecordReader<'d>, ReadError> {
+        let LogFiles {
+            device,
+            identity,
+            from,
+        } = self;
+        RecordReader::open_all(device, identity, from).map(RecordReader::forwards)
+    }
+}
+
 /// Replays the log.
 struct Redo<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
@@ -199,6 +235,11 @@ struct Redo<'scope, 'env> {
     workers: &'env Workers,
     replay_worker: ReplayWorker,
     threads: usize,
+    files: LogFiles<'env>,
+    /// Reader of parts, once there were any.
+    part_log: Option<RecordReader<'env>>,
+    /// Why parts could not be read again.
+    unread: Option<Unfit>,
     replay: Replay,
     tables: Vec<Arc<OpenTable>>,
     counts: ReplayCounts,
@@ -224,6 +265,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         catalog: &'env Catalog,
         workers: &'env Workers,
         threads: usize,
+        files: LogFiles<'env>,
         checkpoint_lsn: Lsn,
     ) -> Redo<'scope, 'env> {
         Redo {
@@ -232,6 +274,9 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             workers,
             replay_worker: ReplayWorker::new(workers),
             threads,
+            files,
+            part_log: None,
+            unread: None,
             replay: Replay::new(checkpoint_lsn),
             tables: catalog.tables(),
             counts: ReplayCounts::default(),
@@ -251,12 +296,48 @@ impl<'scope, 'env> Redo<'scope, 'env> {
                 self.tables = self.catalog.tables();
                 Ok(())
             }
-            ReplayEvent::Committed(parts, changes) => {
+            ReplayEvent::Committed(changes) => {
                 self.counts.transactions += 1;
-                self.apply(record.lsn, &parts)?;
                 self.apply(record.lsn, changes)
             }
+            ReplayEvent::InParts(parts) => {
+                self.counts.transactions += 1;
+                let mut log = match self.part_log.take() {
+                    Some(log) => log,
+                    None => {
+                        let log = self.files.open();
+                        log.map_err(|error| self.unread(PartError::Log(error)))?
+                    }
+                };
+                let mut parts = PartCursor::new(parts);
+                while let Some((lsn, changes)) =
+                    parts.next(&mut log).map_err(|error| self.unread(error))?
+                {
+                    self.apply(lsn, changes)?;
+                }
+                self.part_log = Some(log);
+                Ok(())
+            }
         }
+    }
+
+    /// Records why parts could not be read again; `finish` returns it.
+    fn unread(&mut self, error: PartError) -> InvalidRecord {
+        self.unread = Some(match error {
+            PartError::Log(OpenError::Device(failure)) => OpenError::Device(failure),
+            PartError::Log(other) => OpenError::Device(Failure {
+                operation: "read",
+                file: match other {
+                    OpenError::Corrupt(corruption) => corruption.file,
+                    _ => "the log".to_owned(),
+                },
+                source: io::Error::other(
+                    "two reads of it differ; open it again to see what it holds",
+                ),
+            }),
+            PartError::Invalid(lsn, error) => OpenError::Visit { lsn, error },
+        });
+        InvalidRecord("parts that can be read again")
     }
 
     fn apply(&mut self, lsn: Lsn, mut changes: &[u8]) -> Result<(), InvalidRecord> {
@@ -327,7 +408,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             let applied = applier.thread.join().expect("redo does not panic");
             outcome = outcome.and(applied);
         }
-        outcome
+        outcome.and(self.unread.take().map_or(Ok(()), Err))
     }
 }
 

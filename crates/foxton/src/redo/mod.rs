@@ -8,3 +8,6 @@ pub(crate) mod record;
 
 /// Replay of log records as committed transactions.
 pub(crate) mod replay;
+
+/// Reading the parts of a committed transaction.
+pub(crate) mod parts;

@@ -1,8 +1,8 @@
 //! Replay: turns log records into committed transactions, in commit order.
 //!
-//! Replay collects the parts of large transactions until it reads the record that commits them.
-//! Parts without such a record never happened. Restart and the checkpoint builder both read the log
-//! this way.
+//! Replay collects the positions of the parts of large transactions until it reads the record that
+//! commits them. Then its caller reads the parts again ([`parts`](super::parts)). Parts without such
+//! a record never happened. Restart and the checkpoint builder both read the log this way.
 //!
 //! # Invariants
 //!
@@ -52,18 +52,39 @@ impl InvalidRecord {
 pub(crate) enum ReplayEvent<'r> {
     /// A new table.
     Table(TableRecord),
-    /// A committed transaction: the changes of its earlier parts, then those of this record.
-    Committed(Vec<u8>, &'r [u8]),
+    /// A committed transaction: its changes.
+    Committed(&'r [u8]),
+    /// A committed transaction that was written in parts.
+    InParts(CommittedParts),
     /// No effect yet, or none at all.
     Nothing,
 }
 
-/// The parts of one transaction that has not ended.
+/// The parts of one transaction.
 #[derive(Debug)]
 struct Parts {
-    /// LSN at which the first of them begins.
-    begin: Lsn,
-    changes: Vec<u8>,
+    /// LSNs at which they begin; there is at least one.
+    at: Vec<Lsn>,
+    /// Bytes of their records.
+    bytes: u64,
+}
+
+impl Parts {
+    fn add(&mut self, record: RecordView<'_>) {
+        self.at.push(record.lsn);
+        self.bytes += record.end.since(record.lsn);
+    }
+}
+
+/// The parts of one committed transaction.
+#[derive(Debug)]
+pub(crate) struct CommittedParts {
+    /// LSNs at which they begin, the last one included.
+    pub(super) at: Vec<Lsn>,
+    /// Bytes of their records.
+    pub(super) bytes: u64,
+    /// LSN at which the last one ends.
+    pub(super) end: Lsn,
 }
 
 /// The transactions that have been read and are not committed yet.
@@ -92,17 +113,22 @@ impl Replay {
         let is_new = record.lsn >= self.checkpoint_lsn; // I1
         Ok(match record.kind {
             record::TABLE if is_new => ReplayEvent::Table(TableRecord::decode(payload)?),
-            record::COMMIT if is_new => ReplayEvent::Committed(Vec::new(), payload),
+            record::COMMIT if is_new => ReplayEvent::Committed(payload),
             record::TABLE | record::COMMIT => ReplayEvent::Nothing,
             record::PART => {
                 let first = u64::decode_part(&mut payload)?;
-                self.put_aside(record, first, payload, is_new)?;
+                self.put_aside(record, first, is_new)?;
                 ReplayEvent::Nothing
             }
             record::LAST => {
                 let first = u64::decode_part(&mut payload)?;
                 match self.parts.remove(&first) {
-                    Some(parts) if is_new => ReplayEvent::Committed(parts.changes, payload),
+                    Some(mut parts) if is_new => {
+                        parts.add(record);
+                        let Parts { at, bytes } = parts;
+                        let end = record.end;
+                        ReplayEvent::InParts(CommittedParts { at, bytes, end })
+                    }
                     None if is_new => {
                         return Err(InvalidRecord(
                             "the last part of a transaction whose first is known",
@@ -123,17 +149,19 @@ impl Replay {
         &mut self,
         record: RecordView<'_>,
         first: u64,
-        changes: &[u8],
         is_new: bool,
     ) -> Result<(), InvalidRecord> {
         if first == 0 {
-            let (begin, changes) = (record.lsn, changes.to_vec());
-            self.parts
-                .insert(record.end.bytes(), Parts { begin, changes });
+            let (at, bytes) = (Vec::new(), 0);
+            let parts = self.parts.entry(record.end.bytes());
+            parts
+                .insert_entry(Parts { at, bytes })
+                .get_mut()
+                .add(record);
             return Ok(());
         }
         match self.parts.get_mut(&first) {
-            Some(parts) => parts.changes.extend_from_slice(changes),
+            Some(parts) => parts.add(record),
             // Its first part is before the position where reading began, so it ended before
             // `checkpoint_lsn`.
             None if !is_new => {}
@@ -148,7 +176,14 @@ impl Replay {
 
     /// Returns the smallest LSN at which an unfinished transaction's first part begins.
     pub(crate) fn earliest_part(&self) -> Option<Lsn> {
-        self.parts.values().map(|parts| parts.begin).min()
+        self.parts.values().map(|parts| parts.at[0]).min()
+    }
+
+    /// Returns the approximate memory in bytes.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let each = self.parts.values().map(|parts| parts.at.capacity());
+        (each.sum::<usize>() * size_of::<Lsn>() + self.parts.capacity() * size_of::<Parts>()) as u64
     }
 
     /// Discards unfinished transactions, because the process that wrote them is gone and will not

@@ -1,7 +1,8 @@
 //! Reader of single records by LSN, in any order; undo reads the changes of a transaction with it.
 //!
 //! Undo goes backwards through the log, from record to record. So each read begins well before the
-//! wanted record and ends a little behind it.
+//! wanted record and ends a little behind it, unless the reader [goes
+//! forwards](RecordReader::forwards).
 //!
 //! # Invariants
 //!
@@ -69,6 +70,31 @@ impl<'d> RecordReader<'d> {
             stream,
             codec: HeaderCodec::new(identity),
         })
+    }
+
+    /// Opens a reader of all records from `from` on, of a log that is not written meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn open_all(
+        device: &'d dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+    ) -> Result<RecordReader<'d>, ReadError> {
+        let mut stream = Stream::open(device, identity, from)?;
+        stream.read_backwards(BEFORE);
+        Ok(RecordReader {
+            stream,
+            codec: HeaderCodec::new(identity),
+        })
+    }
+
+    /// Prepares for records that are read in the order of the log.
+    #[must_use]
+    pub fn forwards(mut self) -> RecordReader<'d> {
+        self.stream.read_backwards(0);
+        self
     }
 
     /// Returns the record that begins at `lsn`.
