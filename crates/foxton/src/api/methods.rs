@@ -140,6 +140,10 @@ operations! {
 
     /// Sets the value of `key`, whether or not the key is there.
     ///
+    /// An update logs only the bytes that differ if both values have at most 64 KiB and little
+    /// differs. A longer value is logged whole, so split it into several rows if parts of it change
+    /// often.
+    ///
     /// # Errors
     /// A conflict, if the lock was not granted. A request error, if the key or the value is too
     /// long or the table has other types. A storage error, if the log has failed.
