@@ -158,7 +158,14 @@ pub(crate) fn checkpoint(state: &Checkpoints) -> String {
         "" => String::new(),
         why => format!("; {} failed: {}", state.failed, plain(why)),
     };
-    progress + &waiting + &failed
+    let kept = state
+        .log_holder
+        .as_ref()
+        .map_or_else(String::new, |holder| {
+            let who = who(&holder.owner, &holder.label);
+            format!("; {who} keeps {} of log", bytes(holder.log_bytes))
+        });
+    progress + &waiting + &failed + &kept
 }
 
 /// A name that may be missing.
@@ -202,6 +209,9 @@ mod tests {
             words(made),
             "checkpoint 50 % of 1 KiB, 3 MiB of log; 1 commit waits for it"
         );
+        let kept = r#"{"log_holder":{"owner":"12.7","label":"load","log_bytes":3145728}}"#;
+        let expected = "0 B of log since the last checkpoint; load (owner 12.7) keeps 3 MiB of log";
+        assert_eq!(words(kept), expected);
         let failed = r#"{"log_bytes":1,"waiting":1200,"failed":2,"last_failure":"full\n"}"#;
         assert_eq!(
             words(failed),

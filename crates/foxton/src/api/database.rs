@@ -34,6 +34,7 @@ use crate::engine::checkpoint_thread::CheckpointThread;
 use crate::engine::context_pool::ContextPool;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
+use crate::engine::large_transactions::LargeTransactions;
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
 use crate::engine::persistence::{DatabaseFiles, Logged, Persistence, ReadOnly};
@@ -426,8 +427,9 @@ impl Database {
     /// that is being made.
     pub fn checkpoints(&self) -> CheckpointStats {
         let logged = self.engine().logged();
-        logged.map_or_else(CheckpointStats::default, |logged| {
-            logged.checkpoints.stats()
+        logged.map_or_else(CheckpointStats::default, |logged| CheckpointStats {
+            log_holder: logged.log_holder(),
+            ..logged.checkpoints.stats()
         })
     }
 
@@ -573,6 +575,7 @@ fn restore(
     let logged = Logged {
         log,
         checkpoints,
+        large: LargeTransactions::default(),
         files,
     };
     Ok((Persistence::Logged(logged), recovered))

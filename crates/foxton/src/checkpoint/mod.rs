@@ -114,6 +114,8 @@ use pacing::{CheckpointProgress, Pacer, Rate, Writers};
 use throttle::{LogBudget, StallDecision, Throttle, ThrottleGuard};
 pub(crate) use throttle::{WriteCredit, WriteStall};
 
+use crate::status::LogHolder;
+
 /// The file whose exclusive lock a checkpoint holds while it removes files. Readers that open files
 /// of a database in use share the lock.
 pub(crate) const REMOVAL_LOCK: &str = superblock::FILE;
@@ -177,6 +179,8 @@ pub struct CheckpointStats {
     pub throttled: u64,
     /// Total time of completed waits.
     pub throttled_for: Duration,
+    /// The open transaction that keeps the most log from being removed, if there is one.
+    pub log_holder: Option<LogHolder>,
 }
 
 /// Checkpoints of one open database.
@@ -518,6 +522,47 @@ mod tests {
         let db = Database::open_on(device, options).unwrap();
         assert_eq!(db.recovered().transactions, 0, "the checkpoint has it");
         check(&db, true);
+    }
+
+    #[test]
+    fn the_transaction_that_keeps_the_most_log_is_named() {
+        let mut options = Options::tiny();
+        options.checkpoint_log_bytes = u64::MAX;
+        let db = Database::in_memory(options).unwrap();
+        let keeps = || {
+            let holder = db.checkpoints().log_holder;
+            assert_eq!(
+                holder.as_ref().map(|holder| &holder.owner),
+                db.status()
+                    .checkpoints
+                    .log_holder
+                    .map(|holder| holder.owner)
+                    .as_ref()
+            );
+            holder.map(|holder| (holder.label, holder.log_bytes))
+        };
+        let mut small = db.begin().unwrap();
+        small.put(&BULK, &1_000, &[1; 10]).unwrap();
+        assert_eq!(keeps(), None);
+        let (mut load, mut other) = (db.begin().unwrap(), db.begin().unwrap());
+        load.set_label("load");
+        for key in 0..100 {
+            load.put(&BULK, &key, &[1; 1_000]).unwrap();
+            other.put(&BULK, &(key + 100), &[1; 100]).unwrap();
+        }
+        db.sync().unwrap();
+        let (label, bytes) = keeps().unwrap();
+        assert!(
+            label == "load" && (110_000..150_000).contains(&bytes),
+            "{label} {bytes}"
+        );
+        db.checkpoint().unwrap();
+        load.commit().unwrap();
+        let (label, bytes) = keeps().unwrap();
+        assert!(label.is_empty() && bytes > 100_000, "{label} {bytes}");
+        drop(other);
+        assert_eq!(keeps(), None);
+        small.commit().unwrap();
     }
 
     #[test]

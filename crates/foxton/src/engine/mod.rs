@@ -29,6 +29,9 @@ pub(crate) mod early_release;
 /// Share in an open database; the last one closes it.
 pub(crate) mod open_handle;
 
+/// Registry of large transactions.
+pub(crate) mod large_transactions;
+
 /// Persistence: what becomes of the changes that transactions commit.
 pub(crate) mod persistence;
 

@@ -18,7 +18,9 @@ use foxton_log::format::superblock::Superblock;
 use foxton_log::{Log, Lsn};
 use foxton_sync::worker::Worker;
 
+use super::large_transactions::LargeTransactions;
 use crate::checkpoint::CheckpointControl;
+use crate::status::LogHolder;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Logged {
     pub(crate) log: Log,
     /// Shared with the checkpoint thread.
     pub(crate) checkpoints: Arc<CheckpointControl>,
+    /// Transactions that keep the log from being removed.
+    pub(crate) large: LargeTransactions,
     pub(crate) files: DatabaseFiles,
 }
 
@@ -51,6 +55,13 @@ pub(crate) struct ReadOnly {
 pub(crate) struct DatabaseFiles {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
+}
+
+impl Logged {
+    /// Returns the open transaction that keeps the most log from being removed.
+    pub(crate) fn log_holder(&self) -> Option<LogHolder> {
+        self.large.oldest(self.log.written())
+    }
 }
 
 impl Persistence {

@@ -132,6 +132,7 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
         waiting: stats.waiting,
         waits: stats.throttled,
         waited: stats.throttled_for,
+        log_holder: logged.log_holder(),
     }
 }
 

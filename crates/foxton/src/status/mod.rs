@@ -77,6 +77,25 @@ pub struct Checkpoints {
     /// Total time of completed waits.
     #[serde(with = "micros", rename = "waited_micros")]
     pub waited: Duration,
+    /// The open transaction that keeps the most log from being removed, if there is one.
+    pub log_holder: Option<LogHolder>,
+}
+
+/// An open transaction that has written parts of its changes to the log. The log is kept from its
+/// first part on, until it ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct LogHolder {
+    /// Id of the transaction.
+    pub owner: String,
+    /// Label that the transaction had when it wrote its first part.
+    pub label: String,
+    /// Time since it wrote its first part.
+    #[serde(with = "micros", rename = "since_micros")]
+    pub since: Duration,
+    /// Bytes of log from its first part on, those of other transactions included.
+    pub log_bytes: u64,
 }
 
 /// Counts of transactions since the database was opened.
@@ -318,7 +337,8 @@ pub struct WaitDump {
 }
 
 impl fmt::Display for WaitDump {
-    /// Writes a line for each waiter, one for each owner it waits for, and a blank line at the end.
+    /// Writes a line for each waiter, one for each owner it waits for, one for the transaction that
+    /// keeps the most log, and a blank line at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiters = self.status.waiters();
         let Status {
@@ -352,6 +372,15 @@ impl fmt::Display for WaitDump {
                 let who = called(&other.owner, &other.label);
                 writeln!(f, "    {who}, {verb} {}, {:.1?} old", other.mode, other.age)?;
             }
+        }
+        if let Some(holder) = &self.status.checkpoints.log_holder {
+            writeln!(
+                f,
+                "  {} has kept the log for {:.1?}, {} bytes",
+                called(&holder.owner, &holder.label),
+                holder.since,
+                holder.log_bytes
+            )?;
         }
         writeln!(f)
     }
@@ -409,6 +438,24 @@ mod tests {
         let json = serde_json::to_string(&status).unwrap();
         assert!(json.contains("\"open_micros\":1500000"), "{json}");
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
+    }
+
+    #[test]
+    fn a_dump_names_the_transaction_that_keeps_the_log() {
+        let mut dump = WaitDump {
+            bound: Duration::from_secs(1),
+            longest: Duration::from_secs(2),
+            status: Status::default(),
+        };
+        assert!(!dump.to_string().contains("kept"), "{dump}");
+        dump.status.checkpoints.log_holder = Some(LogHolder {
+            owner: "12.7".into(),
+            label: "load".into(),
+            since: Duration::from_secs(60),
+            log_bytes: 4096,
+        });
+        let line = "  load (owner 12.7) has kept the log for 60.0s, 4096 bytes\n\n";
+        assert!(dump.to_string().ends_with(line), "{dump}");
     }
 
     #[test]

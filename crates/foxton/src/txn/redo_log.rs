@@ -9,6 +9,7 @@ use foxton_log::{LogError, Lsn};
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::txn::Txn;
+use crate::engine::persistence::Logged;
 use crate::error::Result;
 use crate::redo::record;
 
@@ -21,13 +22,16 @@ impl BoundTxn {
             return Ok(());
         }
         let WorkerContext { engine, worker, .. } = ctx;
-        let Some(log) = engine.log() else {
+        let Some(Logged { log, large, .. }) = engine.logged() else {
             return Ok(());
         };
         let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
         let end = log.insert(worker, record::PART, &[&first, &changes.redo]);
         let end = end.map_err(|error| engine.log_failed(error))?;
-        changes.first_part.get_or_insert(end);
+        if changes.first_part.is_none() {
+            changes.first_part = Some(end);
+            large.insert(end, changes.redo.len(), &ctx.owner);
+        }
         changes.parts += 1;
         changes.redo.clear();
         Ok(())
@@ -53,6 +57,9 @@ impl BoundTxn {
                 log.insert(worker, record::LAST, &[&first, &changes.redo])
             }
         }?;
+        if let Some(first) = changes.first_part {
+            logged.large.remove(first);
+        }
         *commit_lsn = end;
         let parts = changes.parts as usize * engine.options.redo_part_bytes;
         let bytes = (parts + changes.redo.len()) as u64;
@@ -66,8 +73,9 @@ impl BoundTxn {
         let WorkerContext { engine, worker, .. } = &self.ctx;
         // Taken, because a rollback may begin twice.
         if let Some(first) = self.txn.changes.first_part.take()
-            && let Some(log) = engine.log()
+            && let Some(Logged { log, large, .. }) = engine.logged()
         {
+            large.remove(first);
             let first = first.bytes().to_le_bytes();
             let _ = log.insert(worker, record::ABANDONED, &[&first]);
         }

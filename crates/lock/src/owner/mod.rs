@@ -265,6 +265,11 @@ impl Owner {
         self.record().set_label(self.id, label.into());
     }
 
+    /// Returns the transaction's label; empty if it has none.
+    pub fn label(&self) -> OwnerLabel {
+        self.record().label_of(self.id)
+    }
+
     /// Sets how often this transaction was the victim of a deadlock before. The more often, the
     /// later it is chosen again ([`VictimPolicy`](crate::deadlock::VictimPolicy)).
     pub fn set_defeats(&mut self, defeats: u32) {
