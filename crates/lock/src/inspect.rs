@@ -11,6 +11,7 @@ use crate::{
 use foxton_sync::shim::{Ordering, lock};
 
 use std::{
+    collections::{HashMap, VecDeque},
     fmt,
     time::{Duration, SystemTime},
 };
@@ -91,19 +92,22 @@ impl LockSnapshot {
     }
 
     /// Keeps the queues with waiters, the longest wait first, and as many others as have `most`
-    /// holders and waiters together.
+    /// holders and waiters together. The last of them is cut short if it has more.
     pub(crate) fn shortened(mut self, most: usize) -> Self {
         let longest = |queue: &NameQueue| queue.waiters.iter().map(|waiter| waiter.waited).max();
         self.queues
             .sort_by_key(|queue| (std::cmp::Reverse(longest(queue)), queue.name));
-        let mut room = most;
-        let fits = self.queues.iter().take_while(|queue| {
+        let (mut room, mut count) = (most, 0);
+        for queue in &mut self.queues {
+            if room == 0 {
+                break;
+            }
             let size = queue.holders.len() + queue.waiters.len();
-            let fits = size <= room;
+            self.truncated |= size > room;
+            queue.shorten(room);
             room = room.saturating_sub(size);
-            fits
-        });
-        let count = fits.count();
+            count += 1;
+        }
         self.truncated |= count < self.queues.len();
         self.queues.truncate(count);
         Self {
@@ -133,9 +137,10 @@ impl LockSnapshot {
     }
 
     /// Returns the edges of the wait-for graph: from each waiter to the holders of an incompatible
-    /// mode, and to the earlier waiters of one.
-    pub fn edges(&self) -> Vec<WaitForEdge> {
-        self.queues.iter().flat_map(NameQueue::edges).collect()
+    /// mode, and to the earlier waiters of one. Their number is of the order of the square of the
+    /// longest queue's length; [`NameQueue::blocked`] returns fewer.
+    pub fn edges(&self) -> impl Iterator<Item = WaitForEdge> {
+        self.queues.iter().flat_map(NameQueue::edges)
     }
 
     /// Returns the waiters of all queues, with the names they wait for, the longest wait first.
@@ -160,26 +165,167 @@ impl NameQueue {
         }
     }
 
-    fn edges(&self) -> Vec<WaitForEdge> {
-        let mut edges = Vec::new();
-        for (at, waiter) in self.waiters.iter().enumerate() {
+    /// Keeps `most` requests, half of them holders if there are so many.
+    pub(crate) fn shorten(&mut self, most: usize) {
+        self.holders.truncate(
+            most.div_ceil(2)
+                .max(most.saturating_sub(self.waiters.len())),
+        );
+        self.waiters.truncate(most - self.holders.len());
+    }
+
+    fn edges(&self) -> impl Iterator<Item = WaitForEdge> {
+        let waiters = self.waiters.iter().enumerate();
+        waiters.flat_map(|(at, waiter)| {
             let ahead = self.waiters[..at].iter().map(|earlier| (earlier, false));
-            let all = self
-                .holders
-                .iter()
-                .map(|holder| (holder, true))
-                .chain(ahead);
-            let blocking = all.filter(|(other, _)| {
+            let holders = self.holders.iter().map(|holder| (holder, true));
+            let blocking = holders.chain(ahead).filter(|(other, _)| {
                 other.owner != waiter.owner && !other.mode.compatible(waiter.mode)
             });
-            edges.extend(blocking.map(|(other, holds)| WaitForEdge {
+            blocking.map(|(other, holds)| WaitForEdge {
                 waiter: waiter.owner,
                 blocker: other.owner,
                 name: self.name,
                 holds,
-            }));
+            })
+        })
+    }
+
+    /// Returns the waiters, first come first, each with up to `most` of the requests that block it,
+    /// and the number of all others. Holders come first, and then the nearest of the waiters ahead.
+    /// Visits each request of the queue a few times, however many there are.
+    ///
+    /// ```
+    /// use foxton_lock::{any::{AnyManager, Options}, manager::LockManager, mode::Mode, name::Name};
+    /// use foxton_lock::request::WaitMode;
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let locks = AnyManager::new(&Options::default());
+    /// let worker = Workers::new().worker();
+    /// let mut owners: Vec<_> = (0..4).map(|_| locks.owner()).collect();
+    /// let job = Name::advisory(42);
+    /// for owner in &mut owners {
+    ///     let _ = locks.request(&worker, owner, job, Mode::X, WaitMode::Wait);
+    /// }
+    /// let snapshot = locks.inspect(&worker);
+    /// let queue = snapshot.queue(job).expect("it is held");
+    /// let last = queue.blocked(1).last().expect("it has waiters");
+    /// assert_eq!((last.blockers.len(), last.more), (1, 2));
+    /// assert_eq!(last.blockers[0].request.owner, queue.holders[0].owner);
+    /// # for owner in &mut owners {
+    /// #     locks.cancel(&worker, owner);
+    /// #     locks.release_all(&worker, owner);
+    /// # }
+    /// ```
+    pub fn blocked(&self, most: usize) -> impl Iterator<Item = BlockedRequest<'_>> {
+        let mut modes: Vec<BlockingRequests> = Vec::new();
+        let held = self
+            .holders
+            .iter()
+            .map(|holder| (holder.owner, holder.mode));
+        let held: HashMap<OwnerId, Mode> = held.collect();
+        self.waiters.iter().enumerate().map(move |(at, waiter)| {
+            let known = modes.iter().position(|known| known.mode == waiter.mode);
+            let known = known.unwrap_or_else(|| {
+                modes.push(BlockingRequests::new(self, waiter.mode, most));
+                modes.len() - 1
+            });
+            let own = held.get(&waiter.owner);
+            let own = own.is_some_and(|own| !own.compatible(waiter.mode));
+            let blocked = modes[known].blocked(self, waiter, (most, usize::from(own)), &modes);
+            modes[known].push(at, most);
+            blocked
+        })
+    }
+}
+
+/// Waiter, and the requests that block it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BlockedRequest<'q> {
+    /// The waiter.
+    pub waiter: &'q QueueRequest,
+    /// Some of the requests that block it: holders, and then waiters ahead, the nearest first.
+    pub blockers: Vec<BlockingRequest<'q>>,
+    /// Number of the others.
+    pub more: usize,
+}
+
+/// Request that blocks a waiter.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct BlockingRequest<'q> {
+    /// The request.
+    pub request: &'q QueueRequest,
+    /// True if it holds the name; false if it waits for it ahead.
+    pub holds: bool,
+}
+
+/// Waiters of one mode seen so far, and holders that conflict with the mode.
+struct BlockingRequests {
+    mode: Mode,
+    /// Indexes of the first holders that conflict: one more than are to be listed, because one of
+    /// them may be the waiter itself.
+    holders: Vec<usize>,
+    /// Number of all of them.
+    holder_count: usize,
+    /// Indexes of the latest waiters, the last ones behind.
+    latest: VecDeque<usize>,
+    /// Number of all of them.
+    count: usize,
+}
+
+impl BlockingRequests {
+    fn new(queue: &NameQueue, mode: Mode, most: usize) -> Self {
+        let holders = queue.holders.iter().enumerate();
+        let conflicting = holders.filter(|(_, holder)| !holder.mode.compatible(mode));
+        let conflicting = conflicting.map(|(at, _)| at);
+        Self {
+            mode,
+            holders: conflicting.clone().take(most + 1).collect(),
+            holder_count: conflicting.count(),
+            latest: VecDeque::new(),
+            count: 0,
         }
-        edges
+    }
+
+    fn push(&mut self, at: usize, most: usize) {
+        self.count += 1;
+        self.latest.push_back(at);
+        if self.latest.len() > most {
+            self.latest.pop_front();
+        }
+    }
+
+    /// Describes a waiter of this mode behind the waiters in `modes`. `own` of the holders is the
+    /// waiter itself.
+    fn blocked<'q>(
+        &self,
+        queue: &'q NameQueue,
+        waiter: &'q QueueRequest,
+        (most, own): (usize, usize),
+        modes: &[Self],
+    ) -> BlockedRequest<'q> {
+        let holders = self.holders.iter().map(|&at| &queue.holders[at]);
+        let holders = holders.filter(|holder| holder.owner != waiter.owner);
+        let blocking = |request, holds| BlockingRequest { request, holds };
+        let mut blockers: Vec<BlockingRequest<'_>> = holders
+            .take(most)
+            .map(|holder| blocking(holder, true))
+            .collect();
+        let ahead = modes
+            .iter()
+            .filter(|other| !other.mode.compatible(self.mode));
+        let all = self.holder_count - own + ahead.clone().map(|other| other.count).sum::<usize>();
+        let mut nearest: Vec<usize> = ahead.flat_map(|other| &other.latest).copied().collect();
+        nearest.sort_unstable_by_key(|&at| std::cmp::Reverse(at));
+        let nearest = nearest.iter().take(most - blockers.len());
+        blockers.extend(nearest.map(|&at| blocking(&queue.waiters[at], false)));
+        BlockedRequest {
+            waiter,
+            more: all - blockers.len(),
+            blockers,
+        }
     }
 }
 

@@ -156,6 +156,9 @@ pub mod owner;
 /// Snapshots, statistics and deadlock reports, for people and monitors.
 pub mod inspect;
 
+/// Waiters of one name, in their order.
+mod wait_list;
+
 /// Deadlock detection: the search for cycles and the choice of the victim.
 pub mod deadlock;
 

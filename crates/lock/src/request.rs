@@ -151,6 +151,22 @@ impl fmt::Display for RefusalReason {
     }
 }
 
+/// Maximum number of blockers that a refusal lists, and of members of a cycle in its text.
+pub const MAX_BLOCKERS: usize = 16;
+
+/// Transactions that blocked a request: up to [`MAX_BLOCKERS`], and the number of all others.
+#[derive(Debug, Default)]
+pub(crate) struct Blockers {
+    pub(crate) listed: Vec<Blocker>,
+    pub(crate) more: usize,
+}
+
+impl From<Vec<Blocker>> for Blockers {
+    fn from(listed: Vec<Blocker>) -> Self {
+        Self { listed, more: 0 }
+    }
+}
+
 /// Request that was not granted, and the transactions that blocked it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -163,8 +179,11 @@ pub struct Refusal {
     pub mode: Mode,
     /// Time that the request had waited.
     pub waited: Duration,
-    /// Blocking requests at that moment: holders in an incompatible mode, then earlier waiters.
+    /// Blocking requests at that moment: holders in an incompatible mode, then earlier waiters. The
+    /// first [`MAX_BLOCKERS`] of them.
     pub blockers: Vec<Blocker>,
+    /// Number of further blocking requests. After a wait in a long queue it is an upper bound.
+    pub more_blockers: usize,
     /// The cycle, if this was a deadlock: each member waits for the next, the last for the first.
     pub cycle: Vec<DeadlockMember>,
 }
@@ -178,7 +197,17 @@ impl Refusal {
             mode,
             waited,
             blockers: Vec::new(),
+            more_blockers: 0,
             cycle: Vec::new(),
+        }
+    }
+
+    /// Returns the refusal with these blockers.
+    pub(crate) fn blocked_by(self, blockers: Blockers) -> Self {
+        Self {
+            blockers: blockers.listed,
+            more_blockers: blockers.more,
+            ..self
         }
     }
 }
@@ -212,11 +241,17 @@ impl Refusal {
                 if at == 0 { "; in the way: " } else { ", " }
             )?;
         }
-        for (at, member) in self.cycle.iter().enumerate() {
+        if self.more_blockers > 0 {
+            write!(f, " and {} more", self.more_blockers)?;
+        }
+        for (at, member) in self.cycle.iter().take(MAX_BLOCKERS).enumerate() {
             f.write_str(if at == 0 { "; the cycle: " } else { ", " })?;
             member.write(f, call)?;
         }
-        Ok(())
+        match self.cycle.len().saturating_sub(MAX_BLOCKERS) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 

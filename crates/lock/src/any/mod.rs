@@ -31,7 +31,7 @@ pub use crate::managers::{direct::Fences, inherit::Inheritance};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ManagerKind {
-    /// One mutex, one map: the oracle of the tests. Slow.
+    /// One mutex, one map: the oracle of the tests. Slow, and slower the more requests wait.
     Reference,
     /// One latch over a hash table.
     Global,
@@ -52,7 +52,8 @@ pub enum ManagerKind {
     DirectFifo,
     /// No latch unless a request waits.
     Staged,
-    /// As `staged`, in the form of Jung et al. 2013.
+    /// As `staged`, in the form of Jung et al. 2013: a request visits all requests for its name,
+    /// also those that wait.
     StagedPaper,
     /// As `staged:paper`, with the older rule of memory reuse: memory waits for the oldest running
     /// transaction.

@@ -2,8 +2,9 @@
 //! waiters.
 
 use crate::{
-    mode::{COMPONENTS, Mode, Set},
+    mode::{Mode, Set},
     owner::owner_table::{OwnerTable, WaitTicket},
+    wait_list::{WaitClass, WaitList, WaitOrder, Waiter},
 };
 use smallvec::SmallVec;
 
@@ -27,45 +28,112 @@ impl WaitEdges {
         self.target.is_some() || self.holders.iter().any(waits)
     }
 
-    /// Returns the edges of the waiter `owner_index`, which requests `mode`. `ahead` are the
-    /// waiters before it, the nearest first, and `holders` have no modes but `granted`. Records
-    /// whether `target` is among the waiters.
+    /// Returns the edges of the waiter `start` of `list`. `holders` have no modes but `granted`.
+    /// Records whether `target` is among the waiters that it waits for.
     ///
-    /// Stores, for each component, up to two reached waiters that request it. A request that
-    /// conflicts with a component blocks one of the two that is not its own. So one pass is enough
-    /// however long the queue is, and the steps are the few that a path needs.
-    pub(crate) fn collect(
-        (owner_index, mode): (u32, Mode),
-        ahead: impl Iterator<Item = (WaitTicket, Mode)>,
+    /// Of each class it finds the last waiter on a path from `start`, because an earlier one of the
+    /// class leads nowhere else. The waiters ahead of the earlier one are also ahead of the last
+    /// one, and conflict with both or neither. The holders that block the earlier one block the
+    /// last one, too, except the last one itself. If that one's own lock blocks the earlier one,
+    /// then it is a conversion. The earlier one holds the same mode, so it is among the holders
+    /// that block the last one.
+    pub(crate) fn collect<W: Waiter>(
+        list: &WaitList<W>,
+        start: (WaitOrder, W),
         granted: Set,
         holders: impl Iterator<Item = (u32, Mode)>,
         target: u32,
     ) -> Self {
         let mut wait_edges = Self::default();
-        let mut waiters = ComponentWaiters::default();
-        waiters.add(mode.set(), owner_index, Via::Start);
-        for (wait, mode) in ahead {
-            let Some(via) = waiters.blocked_by(mode.set(), wait.owner_index) else {
-                continue;
+        let (order, waiter) = start;
+        let mut reached: SmallVec<[ReachedWaiter; 4]> = SmallVec::new();
+        reached.push(ReachedWaiter::new(order, &waiter, Via::Start));
+        let others = list
+            .classes()
+            .filter(|class| *class != WaitClass::of(&waiter));
+        let mut open: SmallVec<[OpenClass; 4]> = others.map(OpenClass::new).collect();
+        loop {
+            // Each is before all that were reached earlier, so the last of its class is final.
+            let foremost = reached[reached.len() - 1];
+            for open in &mut open {
+                open.extend(list, &foremost);
+            }
+            let next = (0..open.len()).filter(|&at| open[at].last.is_some());
+            let Some(next) = next.max_by_key(|&at| open[at].last.map(|last| last.0)) else {
+                break;
             };
-            if wait.owner_index == target {
-                wait_edges.target = Some(via);
-            }
-            if waiters.has_space_for(mode.set()) {
-                wait_edges.steps.push(PathStep { wait, via });
-                let step = Via::Step(wait_edges.steps.len() - 1);
-                waiters.add(mode.set(), wait.owner_index, step);
-            }
+            let (order, owner_index, via) = open.swap_remove(next).last.expect("it was found");
+            let (_, waiter) = list.get_owner(owner_index).expect("it is in the list");
+            let wait = waiter.wait_ticket();
+            wait_edges.steps.push(PathStep { wait, via });
+            let step = Via::Step(wait_edges.steps.len() - 1);
+            reached.push(ReachedWaiter::new(order, &waiter, step));
         }
-        if waiters.all.conflicts().intersects(granted) {
+        if let Some((order, waiter)) = list.get_owner(target) {
+            let behind = reached
+                .iter()
+                .find(|reached| order < reached.order && !waiter.mode().compatible(reached.mode));
+            wait_edges.target = behind.map(|reached| reached.via);
+        }
+        let wanted = reached.iter().fold(Set::NONE, |all, reached| {
+            all.union(reached.mode.conflicts())
+        });
+        if wanted.intersects(granted) {
             let blocking = holders.filter_map(|(owner_index, mode)| {
-                waiters
-                    .blocked_by(mode.set(), owner_index)
-                    .map(|via| (owner_index, via))
+                let blocked = reached.iter().find(|reached| {
+                    reached.owner_index != owner_index && !reached.mode.compatible(mode)
+                });
+                blocked.map(|reached| (owner_index, reached.via))
             });
             wait_edges.holders.extend(blocking);
         }
         wait_edges
+    }
+}
+
+/// Waiter on a path from the start of a search.
+#[derive(Debug, Clone, Copy)]
+struct ReachedWaiter {
+    order: WaitOrder,
+    owner_index: u32,
+    mode: Mode,
+    via: Via,
+}
+
+impl ReachedWaiter {
+    fn new(order: WaitOrder, waiter: &impl Waiter, via: Via) -> Self {
+        Self {
+            order,
+            owner_index: waiter.wait_ticket().owner_index,
+            mode: waiter.mode(),
+            via,
+        }
+    }
+}
+
+/// Class that was not reached yet.
+struct OpenClass {
+    class: WaitClass,
+    /// The last waiter of the class that blocks a reached one: order, owner, and that one.
+    last: Option<(WaitOrder, u32, Via)>,
+}
+
+impl OpenClass {
+    fn new(class: WaitClass) -> Self {
+        Self { class, last: None }
+    }
+
+    /// Looks for a later waiter of the class that blocks `reached`.
+    fn extend<W: Waiter>(&mut self, list: &WaitList<W>, reached: &ReachedWaiter) {
+        if self.class.mode().compatible(reached.mode) {
+            return;
+        }
+        let found = list.last_before(self.class, reached.order);
+        if let Some((order, owner_index)) = found
+            && self.last.is_none_or(|last| last.0 < order)
+        {
+            self.last = Some((order, owner_index, reached.via));
+        }
     }
 }
 
@@ -83,39 +151,4 @@ pub(crate) enum Via {
 pub(crate) struct PathStep {
     pub(crate) wait: WaitTicket,
     pub(crate) via: Via,
-}
-
-/// For each component, up to two waiters that request it.
-#[derive(Default)]
-struct ComponentWaiters {
-    all: Set,
-    by_component: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
-}
-
-impl ComponentWaiters {
-    fn add(&mut self, mode: Set, owner_index: u32, via: Via) {
-        self.all = self.all.union(mode);
-        for component in mode.indices() {
-            if self.by_component[component].len() < 2 {
-                self.by_component[component].push((owner_index, via));
-            }
-        }
-    }
-
-    fn has_space_for(&self, mode: Set) -> bool {
-        mode.indices()
-            .any(|component| self.by_component[component].len() < 2)
-    }
-
-    /// Returns a waiter other than `owner_index` that is blocked by a request of `owner_index` in
-    /// `mode`.
-    fn blocked_by(&self, mode: Set, owner_index: u32) -> Option<Via> {
-        let components =
-            (0..COMPONENTS).filter(|&component| mode.conflicts().intersects(Set::one(component)));
-        let by_component = components.flat_map(|component| &self.by_component[component]);
-        by_component
-            .filter(|(other, _)| *other != owner_index)
-            .map(|&(_, via)| via)
-            .next()
-    }
 }

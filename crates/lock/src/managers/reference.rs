@@ -14,7 +14,7 @@ use crate::{
         LockSavepoint, Owner, PendingWait,
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Blocker, DeadlockMember, RefusalReason, Reply, WaitMode},
+    request::{Blockers, DeadlockMember, MAX_BLOCKERS, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     park::Ticket,
@@ -144,12 +144,15 @@ impl Reference {
         body(&mut map)
     }
 
-    fn blockers(&self, conflicts: &[ReferenceConflict]) -> Vec<Blocker> {
+    fn blockers(&self, conflicts: &[ReferenceConflict]) -> Blockers {
         let blocker = |&(owner_index, mode, waiting): &ReferenceConflict| {
             let owner = self.owners.record(owner_index).id();
             self.owners.blocker(owner, mode, waiting)
         };
-        conflicts.iter().map(blocker).collect()
+        Blockers {
+            listed: conflicts.iter().take(MAX_BLOCKERS).map(blocker).collect(),
+            more: conflicts.len().saturating_sub(MAX_BLOCKERS),
+        }
     }
 
     /// Grants all waiters that can be granted after `name` changed, and removes the name if it has
@@ -333,7 +336,7 @@ impl LockManager for Reference {
             owner.pending = Some(PendingWait {
                 name,
                 hash,
-                slot: 0,
+                slot: Some(0),
                 ticket,
                 mode,
                 converts,

@@ -46,7 +46,7 @@ use crate::{
         remembered::{BlockPosition, RememberedLocks},
         remembered_index::RememberedIndex,
     },
-    request::{Blocker, Outcome, OwnerLabel, Refusal, RefusalReason, Reply},
+    request::{Blocker, Blockers, Outcome, OwnerLabel, Refusal, RefusalReason, Reply},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -66,7 +66,8 @@ pub use crate::request::OwnerId;
 pub(crate) struct PendingWait {
     pub(crate) name: Name,
     pub(crate) hash: u32,
-    pub(crate) slot: u32,
+    /// Slot of its request; `None` if the record has it once the request is granted.
+    pub(crate) slot: Option<u32>,
     pub(crate) ticket: Ticket,
     pub(crate) mode: Mode,
     /// For a conversion, the lock's position in the list of held locks.
@@ -451,25 +452,24 @@ impl Owner {
 
     /// Adds a granted lock to the list, and returns its position.
     fn insert_granted(&mut self, pending: &PendingWait) -> usize {
+        let slot = pending.slot.unwrap_or_else(|| self.record().granted_slot());
         match pending.converts {
             Some(at) => {
                 self.locks.set_mode(at, pending.mode);
-                self.locks.set_slot(at, pending.slot);
+                self.locks.set_slot(at, slot);
                 at
             }
             None => {
                 self.locks
-                    .push(pending.name, pending.hash, pending.slot, pending.mode);
+                    .push(pending.name, pending.hash, slot, pending.mode);
                 self.locks.last()
             }
         }
     }
 
     /// Refuses a request that is not to wait, and counts it.
-    pub(crate) fn refuse_busy(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
-        let mut refusal = Refusal::new(RefusalReason::Busy, name, mode);
-        refusal.blockers = blockers;
-        self.refuse(refusal)
+    pub(crate) fn refuse_busy(&self, name: Name, mode: Mode, blockers: Blockers) -> Reply {
+        self.refuse(Refusal::new(RefusalReason::Busy, name, mode).blocked_by(blockers))
     }
 
     /// Skips a blocked request, and counts it.
@@ -482,9 +482,7 @@ impl Owner {
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_full(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
-        let mut refusal = Refusal::new(RefusalReason::Full, name, mode);
-        refusal.blockers = blockers;
-        self.refuse(refusal)
+        self.refuse(Refusal::new(RefusalReason::Full, name, mode).blocked_by(blockers.into()))
     }
 
     /// Refuses a request because this owner has used up all orders.

@@ -7,8 +7,9 @@
 //! # Invariants
 //!
 //! * I1  A record is written by its owner, with two exceptions. The verdict and the refusal of a
-//!   wait are written by the thread that removed the waiter from its queue, under that queue's
-//!   latch. Inherited locks are removed, under their mutex, by any thread that needs them released.
+//!   wait, and the slot of a request that had waited, are written by the thread that removed the
+//!   waiter from its queue, under that queue's latch. Inherited locks are removed, under their
+//!   mutex, by any thread that needs them released.
 //! * I2  An owner's id changes only while the owner holds and waits for nothing but its inherited
 //!   locks. So a thread that finds a request in a queue, under its latch, finds that request's
 //!   owner in the record.
@@ -25,13 +26,13 @@ use crate::{
         remembered::RememberedLocks,
         wait_stats::WaitStats,
     },
-    request::{Blocker, DeadlockMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
+    request::{Blocker, Blockers, DeadlockMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
 };
 use foxton_sync::{
     cache_line::CachePadded,
     clock::{CoarseInstant, coarse_now},
     park::{Parker, Ticket, Verdict, Wake},
-    shim::{Arc, AtomicU64, Mutex, Ordering, lock},
+    shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, lock},
 };
 use smallvec::SmallVec;
 use std::{
@@ -83,12 +84,11 @@ impl WaitInfo {
     pub(crate) fn refusal(
         &self,
         reason: RefusalReason,
-        blockers: Vec<Blocker>,
+        blockers: Blockers,
         cycle: Vec<DeadlockMember>,
     ) -> Box<Refusal> {
-        let mut refusal = Refusal::new(reason, self.name, self.mode);
+        let mut refusal = Refusal::new(reason, self.name, self.mode).blocked_by(blockers);
         refusal.waited = self.since.elapsed();
-        refusal.blockers = blockers;
         refusal.cycle = cycle;
         Box::new(refusal)
     }
@@ -163,6 +163,8 @@ pub(crate) struct OwnerRecord {
     begun_nanos: AtomicU64,
     /// Number of owners that wait for this one, about, if the manager tracks that.
     waiter_count: AtomicU64,
+    /// Slot of the latest granted request that had waited, if the manager chose it at the grant.
+    granted_slot: AtomicU32,
     pub(crate) parker: Parker,
     wait: Mutex<WaitState>,
     label: Mutex<(OwnerId, OwnerLabel)>,
@@ -183,6 +185,7 @@ impl OwnerRecord {
             active_since: AtomicU64::new(u64::MAX),
             begun_nanos: AtomicU64::new(0),
             waiter_count: AtomicU64::new(0),
+            granted_slot: AtomicU32::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
             label: Mutex::new((id, OwnerLabel::default())),
@@ -323,6 +326,20 @@ impl OwnerRecord {
 
     pub(crate) fn waiting(&self) -> Option<WaitInfo> {
         lock(&self.wait).waiting.clone()
+    }
+
+    /// Stores the slot of a request that is about to be granted to a waiter, under the latch of its
+    /// queue.
+    pub(crate) fn store_granted_slot(&self, slot: u32) {
+        // Relaxed, here and below: the verdict that follows makes it visible (O1 of `park`), and a
+        // thread that revokes the grant and gives another has the latch in between.
+        self.granted_slot.store(slot, Ordering::Relaxed);
+    }
+
+    /// Returns the slot of the request that was granted to the waiter, for the owner that has seen
+    /// the final verdict, or under the latch of the queue.
+    pub(crate) fn granted_slot(&self) -> u32 {
+        self.granted_slot.load(Ordering::Relaxed)
     }
 
     /// Ends the wait with a refusal. Called under the latch of the queue that the waiter was

@@ -323,7 +323,7 @@ impl Direct {
         if strong
             && wait_mode == WaitMode::Skip
             && granule.is_real()
-            && self.real.is_blocked(worker, owner, (&name, hash), mode)
+            && self.real.is_blocked(worker, (&name, hash), mode)
         {
             return owner.skip();
         }

@@ -348,8 +348,8 @@ impl BucketEntries {
         self.overflow_count -= u32::from(gone);
     }
 
-    /// True if a new request of the owner at `owner_index`, which does not hold `name`, is blocked.
-    pub(crate) fn blocks(&self, name: &Name, owner_index: u32, mode: Mode) -> bool {
+    /// True if a new request of an owner that does not hold `name` is blocked.
+    pub(crate) fn blocks(&self, name: &Name, mode: Mode) -> bool {
         let by = |sole: &SoleHolder| sole.granted.intersects(mode.conflicts());
         if self.is_first(name) {
             return by(&self.first);
@@ -358,13 +358,7 @@ impl BucketEntries {
             return false;
         };
         match overflow.position(name) {
-            Some(at) => {
-                let head = &overflow.heads[at];
-                let position = head.position_of_next(false);
-                head.conflicting(owner_index, mode, position)
-                    .next()
-                    .is_some()
-            }
+            Some(at) => overflow.heads[at].blocks(mode),
             None => overflow
                 .find_sole(name)
                 .is_some_and(|at| by(&overflow.sole[at])),

@@ -1,6 +1,6 @@
 //! End of a wait by another thread, and the wait-for graph that shows which waits to end.
 
-use super::{Buckets, LatchedQueues, OwnedConflict, WAIT};
+use super::{Buckets, LatchedQueues, WAIT};
 use crate::{
     deadlock::{BlockingMode, Graph, WaitEdges},
     managers::latched::{bucket_entries::BucketEntries, head::LockHead},
@@ -45,15 +45,15 @@ impl<B: Buckets> LatchedQueues<B> {
         let Some(head) = entries.get(&waiting.name) else {
             return false;
         };
-        let Some(position) = head.position(wait) else {
+        let Some((order, _)) = head.find(wait) else {
             // Granted. If that grant were revoked later, the wait would go on, and the thread that
             // wanted to end it would not try again.
             head.make_final(wait);
             return false;
         };
         entries.change(&waiting.name, |head| {
-            let conflicting = head.conflicting(wait.owner_index, waiting.mode, position);
-            let conflicting: Vec<OwnedConflict> = self.identify(conflicting);
+            let conflicting = head.conflicting(wait.owner_index, waiting.mode, order);
+            let conflicting = self.identify(conflicting);
             head.withdraw(wait);
             let refusal = waiting.refusal(reason, self.blockers(conflicting), cycle);
             let record = self.owners.record(wait.owner_index);
@@ -75,9 +75,9 @@ impl<B: Buckets> Graph for LatchedQueues<B> {
             &waiting.name,
             waiting.name.hash() as u32,
             |entries| {
-                let head = entries.get(&waiting.name)?;
-                let position = head.position(waiting.wait_ticket())?;
-                Some(head.wait_edges(position, target))
+                entries
+                    .get(&waiting.name)?
+                    .wait_edges(waiting.wait_ticket(), target)
             },
         )
     }

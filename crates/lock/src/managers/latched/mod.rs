@@ -47,7 +47,7 @@ pub mod elidable;
 
 use super::latched::{
     bucket_entries::BucketEntries,
-    head::{ConflictingRequest, HeadWaiter, LockHead, Millis},
+    head::{ConflictingRequests, LockHead, Millis},
 };
 use crate::{
     deadlock::{Detector, VictimPolicy, WaitEdges},
@@ -60,7 +60,7 @@ use crate::{
         lock_list::LockEntry,
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Blocker, OwnerId, RefusalReason, Reply, WaitMode},
+    request::{Blockers, OwnerId, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::Arc,
@@ -147,15 +147,18 @@ impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
     }
 }
 
-/// Conflicting request, with the id of its owner.
-type OwnedConflict = (OwnerId, ConflictingRequest);
+/// Conflicting requests, and the ids of their owners.
+struct OwnedConflicts {
+    owners: SmallVec<[OwnerId; 4]>,
+    requests: ConflictingRequests,
+}
 
 /// Outcome of a request that could not be granted at once.
 enum BlockedOutcome {
     /// Granted ahead of a sleeping waiter, in this slot.
     Barged(u32),
     /// Blocked, with the conflicting requests, if they are to be reported.
-    Busy(Option<Box<SmallVec<[OwnedConflict; 4]>>>),
+    Busy(Option<Box<OwnedConflicts>>),
     Waiting(Box<(WaitInfo, PendingWait, WaitEdges)>),
 }
 
@@ -239,7 +242,7 @@ impl<B: Buckets> LatchedQueues<B> {
         let outcome = self.with(worker, &name, hash, |entries| {
             let owner_index = owner.id().index();
             // A skipped request needs no head, because it is not enqueued.
-            if wait_mode == WaitMode::Skip && entries.blocks(&name, owner_index, mode) {
+            if wait_mode == WaitMode::Skip && entries.blocks(&name, mode) {
                 return Err(BlockedOutcome::Busy(None));
             }
             let granted = entries.acquire(&name, owner_index, mode);
@@ -269,18 +272,14 @@ impl<B: Buckets> LatchedQueues<B> {
         }
     }
 
-    /// True if a request for `name`, which `owner` does not hold, is blocked.
+    /// True if a request for `name`, of an owner that does not hold it, is blocked.
     pub(super) fn is_blocked(
         &self,
         worker: &Worker,
-        owner: &Owner,
         (name, hash): (&Name, u32),
         mode: Mode,
     ) -> bool {
-        let owner_index = owner.id().index();
-        self.with(worker, name, hash, |entries| {
-            entries.blocks(name, owner_index, mode)
-        })
+        self.with(worker, name, hash, |entries| entries.blocks(name, mode))
     }
 
     /// Grants `name` to `owner_index`, which does not hold it, if no request conflicts. The owner
@@ -363,26 +362,25 @@ impl<B: Buckets> LatchedQueues<B> {
             WaitMode::Wait => {}
             WaitMode::Skip => return BlockedOutcome::Busy(None),
             WaitMode::Refuse => {
-                let position = head.position_of_next(converts.is_some());
-                let conflicting = self.identify(head.conflicting(owner_index, mode, position));
+                let order = head.order_of_next(converts.is_some());
+                let conflicting = self.identify(head.conflicting(owner_index, mode, order));
                 return BlockedOutcome::Busy(Some(Box::new(conflicting)));
             }
         }
         let waiting = owner.prepare_wait(name, mode);
         let held_slot = converts.map(|at| owner.locks.at(at).slot);
-        let waiter = head.enqueue(owner_index, waiting.ticket, mode, held_slot);
+        head.enqueue(owner_index, waiting.ticket, mode, held_slot);
         if self.uses_weights {
             self.add_weight(head, request);
         }
-        let position = head
-            .position(waiting.wait_ticket())
+        let wait_edges = head
+            .wait_edges(waiting.wait_ticket(), owner_index)
             .expect("it has just been put there");
-        let wait_edges = head.wait_edges(position, owner_index);
         let WaitInfo { ticket, since, .. } = waiting;
         let pending = PendingWait {
             name,
             hash,
-            slot: waiter.slot,
+            slot: held_slot,
             ticket,
             mode,
             converts,
@@ -420,18 +418,23 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     /// Adds the owners' ids, which are exact while the latch is held.
-    fn identify<C: FromIterator<OwnedConflict>>(
-        &self,
-        conflicting: impl Iterator<Item = ConflictingRequest>,
-    ) -> C {
-        conflicting
-            .map(|conflict| (self.owners.record(conflict.0).id(), conflict))
-            .collect()
+    fn identify(&self, requests: ConflictingRequests) -> OwnedConflicts {
+        let ids = requests.listed.iter();
+        let ids = ids.map(|&(owner_index, ..)| self.owners.record(owner_index).id());
+        OwnedConflicts {
+            owners: ids.collect(),
+            requests,
+        }
     }
 
-    fn blockers(&self, found: impl IntoIterator<Item = OwnedConflict>) -> Vec<Blocker> {
-        let blocker = |(owner, (_, mode, waiting))| self.owners.blocker(owner, mode, waiting);
-        found.into_iter().map(blocker).collect()
+    fn blockers(&self, found: OwnedConflicts) -> Blockers {
+        let listed = found.owners.into_iter().zip(found.requests.listed);
+        let listed =
+            listed.map(|(owner, (_, mode, waits))| self.owners.blocker(owner, mode, waits));
+        Blockers {
+            listed: listed.collect(),
+            more: found.requests.more,
+        }
     }
 
     /// Grants all waiters that can be granted now. Under the latch; `wakes` is for after it.
@@ -455,25 +458,21 @@ impl<B: Buckets> LatchedQueues<B> {
         wakes: &mut Wakes<'m>,
     ) {
         let mut granted: SmallVec<[u32; 4]> = SmallVec::new();
-        head.grant_waiters(
-            |HeadWaiter {
-                 owner_index,
-                 ticket,
-                 ..
-             }| {
-                if self.uses_weights {
-                    granted.push(owner_index);
-                }
-                worker.account().passed(&WAIT);
-                let parker = &self.owners.record(owner_index).parker;
-                let wake = match self.allows_barging() {
-                    true => parker.grant_revocable(ticket, GRANTED),
-                    false => parker.resolve(ticket, GRANTED),
-                };
-                debug_assert!(wake.is_some(), "I1: the wait had ended before");
-                wakes.extend(wake);
-            },
-        );
+        head.grant_waiters(|waiter, slot| {
+            let owner_index = waiter.owner_index;
+            if self.uses_weights {
+                granted.push(owner_index);
+            }
+            worker.account().passed(&WAIT);
+            let record = self.owners.record(owner_index);
+            record.store_granted_slot(slot);
+            let wake = match self.allows_barging() {
+                true => record.parker.grant_revocable(waiter.ticket, GRANTED),
+                false => record.parker.resolve(waiter.ticket, GRANTED),
+            };
+            debug_assert!(wake.is_some(), "I1: the wait had ended before");
+            wakes.extend(wake);
+        });
         for owner_index in granted {
             self.owners
                 .record(owner_index)
@@ -558,10 +557,11 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
                 return;
             }
             entries.change(&pending.name, |head| {
+                let slot = || owner.record().granted_slot();
                 match (verdict, former) {
                     (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the queue"),
-                    (Some(_), None) => head.release(pending.slot),
-                    (Some(_), Some(former)) => head.revert(pending.slot, former),
+                    (Some(_), None) => head.release(slot()),
+                    (Some(_), Some(former)) => head.revert(slot(), former),
                 }
                 self.grant_waiters(worker, head, &mut wakes);
             });
@@ -584,7 +584,10 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         let mut blocked_count = 0;
         self.with(worker, &entry.name, entry.hash, |entries| {
             entries.release(&entry.name, entry.slot, |head| {
-                blocked_count = self.blocked_waiters(head, entry.mode);
+                blocked_count = match self.uses_weights {
+                    true => head.blocked_waiters(entry.mode),
+                    false => 0,
+                };
                 self.grant_waiters(worker, head, &mut wakes);
             });
         });

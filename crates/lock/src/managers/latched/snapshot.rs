@@ -3,9 +3,11 @@
 use super::{Buckets, LatchedQueues};
 use crate::{
     inspect::{LockSnapshot, NameQueue, QueueRequest},
-    managers::latched::head::{ConflictingRequest, LockHead},
+    managers::latched::head::LockHead,
+    mode::Mode,
     name::Name,
     request::OwnerId,
+    wait_list::{WaitList, WaitOrder},
 };
 use foxton_sync::worker::Worker;
 use std::{collections::HashSet, time::Duration};
@@ -13,8 +15,9 @@ use std::{collections::HashSet, time::Duration};
 /// One queue, in numbers.
 struct RawQueue {
     name: Name,
-    holders: Vec<(OwnerId, ConflictingRequest)>,
-    queue: Vec<(OwnerId, ConflictingRequest)>,
+    holders: Vec<(OwnerId, Mode)>,
+    /// Waiters, with their orders.
+    queue: Vec<(WaitOrder, OwnerId, Mode)>,
 }
 
 #[expect(private_bounds, reason = "as for the rest of it")]
@@ -38,11 +41,11 @@ impl<B: Buckets> LatchedQueues<B> {
             if entries >= most {
                 break;
             }
-            queues.extend(self.snapshot_name(worker, name));
-            let shown = queues
-                .last()
-                .map(|queue| queue.holders.len() + queue.waiters.len());
-            entries += shown.unwrap_or(0);
+            if let Some(mut queue) = self.snapshot_name(worker, name) {
+                queue.shorten(most - entries);
+                entries += queue.holders.len() + queue.waiters.len();
+                queues.push(queue);
+            }
         }
         let mut bucket = 0;
         while entries < most && bucket < self.buckets.count() {
@@ -94,30 +97,36 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     fn copy_queue(&self, head: &LockHead) -> RawQueue {
-        let holders = head
-            .holders()
-            .map(|(owner_index, mode)| (owner_index, mode, false));
-        let queue = head
-            .queue()
-            .map(|waiter| (waiter.owner_index, waiter.mode, true));
+        let id = |owner_index| self.owners.record(owner_index).id();
+        let holders = head.holders();
+        let waiters = head.waiters().into_iter().flat_map(WaitList::unsorted);
         RawQueue {
             name: head.name(),
-            holders: self.identify(holders),
-            queue: self.identify(queue),
+            holders: holders.map(|(owner, mode)| (id(owner), mode)).collect(),
+            queue: waiters
+                .map(|(order, waiter)| (order, id(waiter.owner_index), waiter.mode))
+                .collect(),
         }
     }
 
-    fn describe_queue(&self, raw: RawQueue) -> NameQueue {
-        let entry = |(owner, (owner_index, mode, waits)): (OwnerId, ConflictingRequest)| {
-            let waiting = self.owners.record(owner_index).waiting().filter(|_| waits);
-            let waited = waiting.filter(|waiting| waiting.id == owner);
-            let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-            QueueRequest::new(&self.owners, owner, mode, waited)
+    fn describe_queue(&self, mut raw: RawQueue) -> NameQueue {
+        raw.queue.sort_unstable_by_key(|&(order, ..)| order);
+        let waited = |owner: OwnerId| {
+            let waiting = self.owners.record(owner.index()).waiting();
+            let waiting = waiting.filter(|waiting| waiting.id == owner);
+            waiting.map_or(Duration::ZERO, |waiting| waiting.since.elapsed())
         };
+        let entry = |owner, mode, waited| QueueRequest::new(&self.owners, owner, mode, waited);
+        let holders = raw.holders.into_iter();
+        let waiters = raw.queue.into_iter();
         NameQueue {
             name: raw.name,
-            holders: raw.holders.into_iter().map(entry).collect(),
-            waiters: raw.queue.into_iter().map(entry).collect(),
+            holders: holders
+                .map(|(owner, mode)| entry(owner, mode, Duration::ZERO))
+                .collect(),
+            waiters: waiters
+                .map(|(_, owner, mode)| entry(owner, mode, waited(owner)))
+                .collect(),
         }
     }
 }

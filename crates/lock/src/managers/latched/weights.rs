@@ -9,7 +9,6 @@
 use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
     managers::latched::head::LockHead,
-    mode::Mode,
     owner::{
         Owner,
         owner_table::{WaitInfo, Wakes},
@@ -51,7 +50,7 @@ impl<B: Buckets> LatchedQueues<B> {
         self.with(worker, name, hash, |entries| {
             let is_there = entries
                 .get(name)
-                .is_some_and(|head| head.position(wait).is_some());
+                .is_some_and(|head| head.find(wait).is_some());
             is_there
                 && entries.change(name, |head| {
                     let moved = head.move_forward(wait, weight);
@@ -61,17 +60,6 @@ impl<B: Buckets> LatchedQueues<B> {
                     moved
                 })
         })
-    }
-
-    /// Returns the number of waiters that are blocked by a lock held in `mode`.
-    pub(super) fn blocked_waiters(&self, head: &LockHead, mode: Mode) -> usize {
-        match self.uses_weights {
-            true => head
-                .queue()
-                .filter(|waiter| !waiter.mode.compatible(mode))
-                .count(),
-            false => 0,
-        }
     }
 
     /// Resets the weight after the transaction has ended or gone back to a savepoint.

@@ -27,11 +27,10 @@ const OWNERS: usize = 4;
 enum OwnerState {
     /// Neither holds nor waits.
     Away,
-    /// Waits in the queue; a conversion holds the first mode.
+    /// Waits in the queue; a conversion holds the first mode, in a slot.
     Waits {
-        held: Option<Mode>,
+        held: Option<(Mode, u32)>,
         wanted: Mode,
-        slot: u32,
         overtaken: u8,
     },
     /// Holds the name.
@@ -68,9 +67,12 @@ impl HeadState {
 
     fn key(&self) -> StateKey {
         let waits = |waiter: HeadWaiter| match self.owners[waiter.owner_index as usize] {
-            OwnerState::Waits { held, wanted, .. } => {
-                (held, wanted, waiter.overtaken, waiter.weight)
-            }
+            OwnerState::Waits { held, wanted, .. } => (
+                held.map(|held| held.0),
+                wanted,
+                waiter.overtaken,
+                waiter.weight,
+            ),
             other => panic!("an owner that does not wait is in the queue: {other:?}"),
         };
         let holds = |state: &OwnerState| match state {
@@ -85,7 +87,7 @@ impl HeadState {
     /// Takes over the grants of the head.
     fn grant(&mut self) {
         let owners = &mut self.owners;
-        self.head.grant_waiters(|waiter: HeadWaiter| {
+        self.head.grant_waiters(|waiter: HeadWaiter, slot| {
             let state = &mut owners[waiter.owner_index as usize];
             assert!(
                 matches!(state, OwnerState::Waits { wanted, .. } if *wanted == waiter.mode),
@@ -93,7 +95,7 @@ impl HeadState {
             );
             *state = OwnerState::Holds {
                 mode: waiter.mode,
-                slot: waiter.slot,
+                slot,
             };
         });
     }
@@ -104,9 +106,8 @@ impl HeadState {
             .head
             .enqueue(owner_index, ticket(owner_index), wanted, slot);
         self.owners[owner_index as usize] = OwnerState::Waits {
-            held: held.map(|held| held.0),
+            held,
             wanted,
-            slot: waiter.slot,
             overtaken: 0,
         };
         if held.is_none() {
@@ -173,14 +174,14 @@ impl HeadState {
                 next.head.release(slot);
                 next.owners[owner_index as usize] = OwnerState::Away;
             }
-            OwnerState::Waits { held, slot, .. } => {
+            OwnerState::Waits { held, .. } => {
                 let ticket = ticket(owner_index);
                 assert!(next.head.withdraw(WaitTicket {
                     owner_index,
                     ticket
                 }));
                 next.owners[owner_index as usize] = match held {
-                    Some(mode) => OwnerState::Holds { mode, slot },
+                    Some((mode, slot)) => OwnerState::Holds { mode, slot },
                     None => OwnerState::Away,
                 };
             }
@@ -285,14 +286,14 @@ fn a_waiter_is_overtaken_only_up_to_its_maximum() {
         head.reorder(|waiter| waiter.owner_index);
         head.release(holder);
         let mut granted = None;
-        head.grant_waiters(|waiter| granted = Some(waiter));
+        head.grant_waiters(|waiter, slot| granted = Some((waiter, slot)));
         head.verify();
-        let granted = granted.expect("a waiter");
+        let (granted, slot) = granted.expect("a waiter");
         if granted.owner_index == 1 {
             assert_eq!(overtaken, usize::from(MAX_OVERTAKEN));
             return;
         }
-        holder = granted.slot;
+        holder = slot;
     }
     panic!("it waited for ever");
 }

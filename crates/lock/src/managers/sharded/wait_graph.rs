@@ -18,6 +18,7 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::owner_table::{WaitInfo, WaitTicket},
+    wait_list::{WaitList, WaitOrder},
 };
 use foxton_sync::worker::Worker;
 
@@ -31,6 +32,19 @@ struct GraphQueue {
     holders: Vec<(usize, Mode)>,
     waiters: Vec<HeadWaiter>,
     conversions: usize,
+}
+
+impl GraphQueue {
+    fn new(holders: Vec<(usize, Mode)>, mut waiters: Vec<(WaitOrder, HeadWaiter)>) -> Self {
+        waiters.sort_unstable_by_key(|&(order, _)| order);
+        let waiters: Vec<HeadWaiter> = waiters.into_iter().map(|(_, waiter)| waiter).collect();
+        let conversions = waiters.iter().filter(|waiter| waiter.converts()).count();
+        Self {
+            holders,
+            waiters,
+            conversions,
+        }
+    }
 }
 
 /// Waiting owner.
@@ -76,13 +90,13 @@ impl WaitGraphCopy {
                     let node = snapshot.node_at.get(owner_index as usize).copied()?;
                     (node != NONE).then_some((node, mode))
                 };
-                Some(GraphQueue {
-                    holders: head.holders().filter_map(waits).collect(),
-                    waiters: head.queue().collect(),
-                    conversions: head.conversions(),
-                })
+                let waiters = head.waiters().into_iter().flat_map(WaitList::unsorted);
+                let waiters = waiters.map(|(order, waiter)| (order, *waiter));
+                let holders = head.holders().filter_map(waits);
+                Some((holders.collect(), waiters.collect()))
             });
-            let mut queue = queue.unwrap_or_default();
+            let (holders, waiters): (_, Vec<(WaitOrder, HeadWaiter)>) = queue.unwrap_or_default();
+            let mut queue = GraphQueue::new(holders, waiters);
             // An inherited lock does not block for long. After the latch (I3 of `owner_table`).
             queue.holders.retain(|&(node, _)| {
                 let owner_index = snapshot.nodes[node].waiting.id.index();

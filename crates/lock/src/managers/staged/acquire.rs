@@ -6,8 +6,8 @@
 
 use super::{
     chain::{Chains, NewRequest, NotGranted},
-    manager::{Staged, WAIT, any_conflict},
-    wait_queue::{ChainConflict, WaitQueues, conflicting},
+    manager::{Staged, WAIT},
+    wait_queue::{ChainConflicts, HolderModes, WaitQueues, conflicting},
 };
 use crate::{
     deadlock::WaitEdges,
@@ -23,7 +23,7 @@ use foxton_sync::worker::Worker;
 /// Outcome of a request that could not be granted at once.
 enum Decision {
     Granted,
-    Busy(Vec<ChainConflict>),
+    Busy(ChainConflicts),
     Waiting(Box<(WaitInfo, WaitEdges)>),
 }
 
@@ -125,7 +125,7 @@ impl<C: Chains> Staged<C> {
                 owner.pending = Some(PendingWait {
                     name,
                     hash,
-                    slot: request,
+                    slot: Some(request),
                     ticket: waiting.ticket,
                     mode,
                     converts,
@@ -155,10 +155,15 @@ impl<C: Chains> Staged<C> {
         } = *new;
         let converts = new.replaces.is_some();
         self.chains.announce(hash, mode.set());
+        let held = new
+            .replaces
+            .map(|held| self.index.request(held).mode().set());
+        let held = held.unwrap_or(Set::NONE);
         let holders = self.chains.holders(&self.index, hash, &name);
         let queue = queues.get(&name);
-        let ahead = queue.map_or(Set::NONE, |queue| queue.ahead_of_next(converts));
-        if !ahead.intersects(mode.conflicts()) && !any_conflict(&holders, new.owner, mode) {
+        let ahead = queue.map_or(Set::NONE, |queue| queue.waiters().modes_ahead(converts));
+        let blocking = HolderModes::of(&holders).besides(held).union(ahead);
+        if !blocking.intersects(mode.conflicts()) {
             let waiting_modes = self.waiting_modes(queues, hash);
             self.chains.grant(&self.index, new, request, waiting_modes);
             return Decision::Granted;
@@ -167,8 +172,8 @@ impl<C: Chains> Staged<C> {
             let conflicting = match queue {
                 _ if wait_mode == WaitMode::Skip => Default::default(),
                 Some(queue) => {
-                    let position = queue.position_of_next(converts);
-                    queue.conflicting(&holders, new.owner, mode, position)
+                    let order = queue.waiters().order_of_next(converts);
+                    queue.conflicting(&holders, new.owner, mode, order)
                 }
                 None => conflicting(&holders, new.owner, mode),
             };
@@ -180,10 +185,9 @@ impl<C: Chains> Staged<C> {
             return Decision::Busy(conflicting);
         }
         let waiting = owner.prepare_wait(name, mode);
-        let queue = queues.enqueue(new, request, waiting.ticket);
-        let position = queue.position(waiting.wait_ticket());
-        let position = position.expect("it has just been put there");
-        let wait_edges = queue.wait_edges(&holders, position, new.owner.index());
+        let queue = queues.enqueue(new, held, request, waiting.ticket);
+        let wait_edges = queue.wait_edges(&holders, waiting.wait_ticket(), new.owner.index());
+        let wait_edges = wait_edges.expect("it has just been put there");
         // A thread that saw this request, and not yet that it would wait, may be queued behind it.
         self.grant_waiters(worker, queues, &name, wakes);
         Decision::Waiting(Box::new((waiting, wait_edges)))

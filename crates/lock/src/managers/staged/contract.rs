@@ -89,7 +89,7 @@ impl<C: Chains> LockManager for Staged<C> {
             let verdict = owner.record().parker.disarm(pending.ticket);
             if verdict.is_none() {
                 let queue = queues.get_mut(&pending.name);
-                let found = queue.and_then(|queue| Some(queue.dequeue(queue.position(wait)?)));
+                let found = queue.and_then(|queue| queue.dequeue(wait));
                 let waiter = found.expect("I1: an open wait is in the queue");
                 self.clean_up_waiter(
                     worker,
@@ -107,9 +107,10 @@ impl<C: Chains> LockManager for Staged<C> {
             match pending.converts {
                 Some(at) => self.revert(worker, owner, &pending, at),
                 None => {
+                    let request = pending.slot.expect("it waited with a request");
                     let released = ReleasedRequest {
                         hash: pending.hash,
-                        request: pending.slot,
+                        request,
                         mode: pending.mode,
                     };
                     if self
@@ -221,9 +222,8 @@ impl<C: Chains> Graph for Staged<C> {
         let hash = waiting.name.hash() as u32;
         self.with(worker, hash, |queues| {
             let queue = queues.get(&waiting.name)?;
-            let position = queue.position(waiting.wait_ticket())?;
             let holders = self.chains.holders(&self.index, hash, &waiting.name);
-            Some(queue.wait_edges(&holders, position, target))
+            queue.wait_edges(&holders, waiting.wait_ticket(), target)
         })
     }
 

@@ -30,9 +30,9 @@
 //! waiter that leaves the queue is under its latch (L4).
 
 use super::{
-    chain::{Chains, Holder},
+    chain::Chains,
     lock_index::{LockIndex, ReuseRule},
-    wait_queue::{ChainConflict, WaitQueues},
+    wait_queue::{ChainConflicts, WaitQueues},
 };
 use crate::{
     deadlock::{Detector, VictimPolicy},
@@ -40,7 +40,7 @@ use crate::{
     mode::{Mode, Set},
     name::Name,
     owner::{Owner, owner_table::OwnerTable},
-    request::{Blocker, OwnerId, Reply},
+    request::{Blockers, OwnerId, Reply},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -153,19 +153,14 @@ impl<C: Chains> Staged<C> {
         self.owners.record(owner.index()).id()
     }
 
-    pub(super) fn blockers(&self, found: Vec<ChainConflict>) -> Vec<Blocker> {
+    pub(super) fn blockers(&self, found: ChainConflicts) -> Blockers {
         let blocker = |(owner, mode, waiting)| {
             let owner = self.current_owner(owner);
             self.owners.blocker(owner, mode, waiting)
         };
-        found.into_iter().map(blocker).collect()
+        Blockers {
+            listed: found.listed.into_iter().map(blocker).collect(),
+            more: found.more,
+        }
     }
-}
-
-/// True if one of `holders` blocks `owner` from `mode`.
-pub(super) fn any_conflict(holders: &[Holder], owner: OwnerId, mode: Mode) -> bool {
-    let conflicts = mode.conflicts();
-    holders.iter().any(|holder| {
-        holder.mode.set().intersects(conflicts) && holder.owner.index() != owner.index()
-    })
 }

@@ -71,7 +71,8 @@ impl<C: Chains> Staged<C> {
                 .iter()
                 .filter(|queue| queue.hash() as usize & mask == at)
             {
-                let waiters = queue.iter().map(|waiter| (waiter.owner, waiter.mode, true));
+                let waiters = queue.waiters().sorted().into_iter();
+                let waiters = waiters.map(|waiter| (waiter.owner, waiter.mode, true));
                 queues.entry(queue.name()).or_default().1.extend(waiters);
             }
         });

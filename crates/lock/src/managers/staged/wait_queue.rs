@@ -6,9 +6,7 @@
 //! # Invariants
 //!
 //! * I1  A name has a queue exactly while it has waiters.
-//! * I2  The first `conversions` of a queue are conversions, in the order they came; the others are
-//!   new requests, in the order they came.
-//! * I3  `counts` has for each component the number of waiters that want it.
+//! * I2  The waiters are in the order they came, but conversions before new requests.
 
 use super::chain::{Holder, NewRequest};
 use crate::{
@@ -16,10 +14,10 @@ use crate::{
     mode::{COMPONENTS, Mode, Set},
     name::Name,
     owner::owner_table::WaitTicket,
-    request::OwnerId,
+    request::{MAX_BLOCKERS, OwnerId},
+    wait_list::{WaitList, WaitOrder, Waiter},
 };
 use foxton_sync::park::Ticket;
-use std::collections::VecDeque;
 
 /// Waiter in a queue.
 #[derive(Debug, Clone, Copy)]
@@ -32,29 +30,77 @@ pub(crate) struct ChainWaiter {
     pub(crate) request: u32,
     /// For a conversion, the request that holds the weaker mode.
     pub(crate) replaces: Option<u32>,
+    /// The weaker mode; empty for a new request.
+    pub(crate) held: Set,
 }
 
-impl ChainWaiter {
-    pub(crate) fn wait_ticket(&self) -> WaitTicket {
+impl Waiter for ChainWaiter {
+    fn wait_ticket(&self) -> WaitTicket {
         WaitTicket {
             owner_index: self.owner.index(),
             ticket: self.ticket,
         }
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn held(&self) -> Set {
+        self.held
     }
 }
 
 /// Conflicting request: owner, mode, and whether it only waits.
 pub(crate) type ChainConflict = (OwnerId, Mode, bool);
 
+/// Conflicting requests: some of them, and how many more there are.
+#[derive(Debug, Default)]
+pub(crate) struct ChainConflicts {
+    pub(crate) listed: Vec<ChainConflict>,
+    pub(crate) more: usize,
+}
+
+/// Modes of the holders of a name, counted, so that a thread which grants hundreds of waiters need
+/// not visit all holders for each of them.
+#[derive(Debug)]
+pub(crate) struct HolderModes([u32; COMPONENTS]);
+
+impl HolderModes {
+    pub(crate) fn of(holders: &[Holder]) -> Self {
+        let mut modes = Self([0; COMPONENTS]);
+        holders
+            .iter()
+            .for_each(|holder| modes.add(holder.mode.set()));
+        modes
+    }
+
+    fn add(&mut self, mode: Set) {
+        mode.indices().for_each(|component| self.0[component] += 1);
+    }
+
+    /// Counts a grant to a waiter that held `held`.
+    pub(crate) fn grant(&mut self, mode: Mode, held: Set) {
+        held.indices().for_each(|component| self.0[component] -= 1);
+        self.add(mode.set());
+    }
+
+    /// Returns the modes of the holders besides one that holds `held`.
+    pub(crate) fn besides(&self, held: Set) -> Set {
+        let counted = (0..COMPONENTS).filter(|&component| {
+            let own = u32::from(held.intersects(Set::one(component)));
+            self.0[component] > own
+        });
+        counted.fold(Set::NONE, |all, component| all.union(Set::one(component)))
+    }
+}
+
 /// Waiters of one name.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     name: Name,
     hash: u32,
-    waiters: VecDeque<ChainWaiter>,
-    conversions: usize,
-    counts: [u32; COMPONENTS],
-    waiting_modes: Set,
+    waiters: WaitList<ChainWaiter>,
 }
 
 /// Queues of all chains that share a latch.
@@ -70,34 +116,44 @@ impl WaitQueues {
         self.0.iter_mut().find(|queue| queue.name == *name)
     }
 
-    /// Adds a waiter at the end of its queue, or behind the last conversion if it is one.
-    pub(crate) fn enqueue(&mut self, new: &NewRequest, request: u32, ticket: Ticket) -> &WaitQueue {
+    /// Adds a waiter at the end of its queue, or behind the last conversion if it is one, which
+    /// holds `held`.
+    pub(crate) fn enqueue(
+        &mut self,
+        new: &NewRequest,
+        held: Set,
+        request: u32,
+        ticket: Ticket,
+    ) -> &WaitQueue {
         let at = self.0.iter().position(|queue| queue.name == new.name);
         let at = at.unwrap_or_else(|| {
             self.0.push(WaitQueue::new(new.name, new.hash));
             self.0.len() - 1
         });
         let queue = &mut self.0[at];
-        queue.enqueue(ChainWaiter {
+        queue.waiters.push(ChainWaiter {
             owner: new.owner,
             ticket,
             mode: new.mode,
             request,
             replaces: new.replaces,
+            held,
         });
         queue
     }
 
     /// Removes the queue of `name` if it is empty (I1).
     pub(crate) fn remove_empty(&mut self, name: &Name) {
-        self.0
-            .retain(|queue| queue.name != *name || !queue.waiters.is_empty());
+        let at = self.0.iter().position(|queue| queue.name == *name);
+        if let Some(at) = at.filter(|&at| self.0[at].waiters.is_empty()) {
+            self.0.swap_remove(at);
+        }
     }
 
     /// Returns the modes waited for in front of the chains that `is_chain` accepts.
     pub(crate) fn waiting_modes(&self, is_chain: impl Fn(u32) -> bool) -> Set {
         let queues = self.0.iter().filter(|queue| is_chain(queue.hash));
-        queues.fold(Set::NONE, |all, queue| all.union(queue.waiting_modes))
+        queues.fold(Set::NONE, |all, queue| all.union(queue.waiters.modes()))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitQueue> {
@@ -105,8 +161,8 @@ impl WaitQueues {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let waiters: usize = self.0.iter().map(|queue| queue.waiters.capacity()).sum();
-        self.0.capacity() * size_of::<WaitQueue>() + waiters * size_of::<ChainWaiter>()
+        let waiters = self.0.iter().map(|queue| queue.waiters.memory_bytes());
+        self.0.capacity() * size_of::<WaitQueue>() + waiters.sum::<usize>()
     }
 }
 
@@ -115,10 +171,7 @@ impl WaitQueue {
         Self {
             name,
             hash,
-            waiters: VecDeque::new(),
-            conversions: 0,
-            counts: [0; COMPONENTS],
-            waiting_modes: Set::NONE,
+            waiters: WaitList::default(),
         }
     }
 
@@ -130,96 +183,35 @@ impl WaitQueue {
         self.hash
     }
 
-    fn enqueue(&mut self, waiter: ChainWaiter) {
-        if waiter.replaces.is_some() {
-            self.waiters.insert(self.conversions, waiter);
-            self.conversions += 1;
-        } else {
-            self.waiters.push_back(waiter);
-        }
-        for component in waiter.mode.set().indices() {
-            self.counts[component] += 1;
-        }
-        self.waiting_modes = self.waiting_modes.union(waiter.mode.set());
+    /// Returns the waiters.
+    pub(crate) fn waiters(&self) -> &WaitList<ChainWaiter> {
+        &self.waiters
     }
 
-    pub(crate) fn dequeue(&mut self, position: usize) -> ChainWaiter {
-        let waiter = self
-            .waiters
-            .remove(position)
-            .expect("a waiter is at the position");
-        if position < self.conversions {
-            self.conversions -= 1;
-        }
-        for component in waiter.mode.set().indices() {
-            self.counts[component] -= 1;
-            if self.counts[component] == 0 {
-                self.waiting_modes = self.waiting_modes.minus(Set::one(component));
-            }
-        }
-        waiter
+    pub(crate) fn dequeue(&mut self, wait: WaitTicket) -> Option<ChainWaiter> {
+        self.waiters.remove(wait)
     }
 
-    pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
-        self.waiters
-            .iter()
-            .position(|waiter| waiter.wait_ticket() == wait)
-    }
-
-    pub(crate) fn at(&self, position: usize) -> Option<ChainWaiter> {
-        self.waiters.get(position).copied()
-    }
-
-    /// Returns the waiters, first come first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChainWaiter> {
-        self.waiters.iter()
-    }
-
-    /// Returns the position of a request that comes now.
-    pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
-        if is_conversion {
-            self.conversions
-        } else {
-            self.waiters.len()
-        }
-    }
-
-    /// Returns the modes of the waiters ahead of a request that comes now.
-    pub(crate) fn ahead_of_next(&self, is_conversion: bool) -> Set {
-        let ahead = self
-            .waiters
-            .iter()
-            .take(self.position_of_next(is_conversion));
-        if is_conversion {
-            ahead.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
-        } else {
-            self.waiting_modes
-        }
-    }
-
-    /// True if all waiters from `position` on are new requests and conflict with a granted or
-    /// earlier waiting mode, whatever their own mode is. Then hundreds of waiting writers need not
-    /// be visited.
-    pub(crate) fn rest_is_blocked(&self, position: usize, granted: Set, ahead: Set) -> bool {
-        let blocked = granted.union(ahead).conflicts();
-        position >= self.conversions && self.waiting_modes.minus(blocked).is_empty()
-    }
-
-    /// Returns the requests that block a request of `owner` for `mode` at `position`: see
-    /// [`conflicting`].
+    /// Returns the requests that block a request of `owner` for `mode` at `order`: holders, and
+    /// then waiters, first come first.
     pub(crate) fn conflicting(
         &self,
         holders: &[Holder],
         owner: OwnerId,
         mode: Mode,
-        position: usize,
-    ) -> Vec<ChainConflict> {
+        order: WaitOrder,
+    ) -> ChainConflicts {
         let mut found = conflicting(holders, owner, mode);
-        let ahead = self.waiters.iter().take(position);
-        let conflicting = ahead
-            .filter(|waiter| waiter.owner != owner && !waiter.mode.compatible(mode))
-            .map(|waiter| (waiter.owner, waiter.mode, true));
-        found.extend(conflicting);
+        let most = MAX_BLOCKERS - found.listed.len();
+        let ahead = self.waiters.conflicting_before(order, mode, most);
+        found.more += self
+            .waiters
+            .count_conflicting(order, mode)
+            .saturating_sub(ahead.len());
+        let ahead = ahead.iter();
+        found
+            .listed
+            .extend(ahead.map(|waiter| (waiter.owner, waiter.mode, true)));
         found
     }
 
@@ -230,68 +222,65 @@ impl WaitQueue {
         wait: WaitTicket,
         blocker: u32,
     ) -> Option<BlockingMode> {
-        let position = self.position(wait)?;
-        let waiter = self.waiters[position];
-        let conflicting = self.conflicting(holders, waiter.owner, waiter.mode, position);
-        let found = conflicting
-            .into_iter()
-            .find(|(owner, ..)| owner.index() == blocker);
-        found.map(|(_, mode, waits)| BlockingMode {
-            mode,
-            holds: !waits,
+        let (order, waiter) = self.waiters.get(wait)?;
+        let blocks = |mode: Mode| blocker != waiter.owner.index() && !mode.compatible(waiter.mode);
+        let holds = |holder: &&Holder| holder.owner.index() == blocker && blocks(holder.mode);
+        if let Some(&Holder { mode, .. }) = holders.iter().find(holds) {
+            return Some(BlockingMode { mode, holds: true });
+        }
+        let (before, other) = self.waiters.get_owner(blocker)?;
+        (before < order && blocks(other.mode)).then_some(BlockingMode {
+            mode: other.mode,
+            holds: false,
         })
     }
 
-    /// Returns the owners that the waiter at `position` waits for, directly or through other
-    /// waiters of this queue.
-    pub(crate) fn wait_edges(&self, holders: &[Holder], position: usize, target: u32) -> WaitEdges {
-        let start = self.waiters[position];
-        let ahead = self.waiters.iter().take(position).rev();
-        let granted = holders
-            .iter()
-            .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
-        WaitEdges::collect(
-            (start.owner.index(), start.mode),
-            ahead.map(|waiter| (waiter.wait_ticket(), waiter.mode)),
+    /// Returns the owners that a waiter waits for, directly or through other waiters of this queue;
+    /// `None` if it has left the queue.
+    pub(crate) fn wait_edges(
+        &self,
+        holders: &[Holder],
+        wait: WaitTicket,
+        target: u32,
+    ) -> Option<WaitEdges> {
+        let start = self.waiters.get(wait)?;
+        let granted = HolderModes::of(holders).besides(Set::NONE);
+        let holders = holders.iter();
+        Some(WaitEdges::collect(
+            &self.waiters,
+            start,
             granted,
-            holders
-                .iter()
-                .map(|holder| (holder.owner.index(), holder.mode)),
+            holders.map(|holder| (holder.owner.index(), holder.mode)),
             target,
-        )
+        ))
     }
 
     /// Panics if an invariant is broken.
     pub(crate) fn verify(&self) {
         assert!(!self.waiters.is_empty(), "I1 of {}", self.name);
-        let mut counts = [0; COMPONENTS];
-        for waiter in &self.waiters {
-            waiter
-                .mode
-                .set()
-                .indices()
-                .for_each(|component| counts[component] += 1);
-        }
-        assert_eq!(counts, self.counts, "I3 of {}", self.name);
-        for (component, &count) in counts.iter().enumerate() {
-            let set = self.waiting_modes.intersects(Set::one(component));
-            assert_eq!(set, count > 0, "I3 of {}", self.name);
-        }
-        for (position, waiter) in self.waiters.iter().enumerate() {
+        self.waiters.verify();
+        for (_, waiter) in self.waiters.unsorted() {
             let converts = waiter.replaces.is_some();
-            assert_eq!(converts, position < self.conversions, "I2 of {}", self.name);
+            assert_eq!(converts, !waiter.held.is_empty(), "I2 of {}", self.name);
         }
     }
 }
 
 /// Returns the holders that block a request of `owner` for `mode`, each owner once.
-pub(crate) fn conflicting(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<ChainConflict> {
-    let mut found: Vec<ChainConflict> = Vec::new();
+pub(crate) fn conflicting(holders: &[Holder], owner: OwnerId, mode: Mode) -> ChainConflicts {
+    let mut found = ChainConflicts::default();
     for holder in holders {
         let owner_index = holder.owner.index();
         let conflicts = owner_index != owner.index() && !holder.mode.compatible(mode);
-        if conflicts && found.iter().all(|(other, ..)| other.index() != owner_index) {
-            found.push((holder.owner, holder.mode, false));
+        if conflicts && found.listed.len() == MAX_BLOCKERS {
+            found.more += 1;
+        } else if conflicts
+            && found
+                .listed
+                .iter()
+                .all(|(other, ..)| other.index() != owner_index)
+        {
+            found.listed.push((holder.owner, holder.mode, false));
         }
     }
     found

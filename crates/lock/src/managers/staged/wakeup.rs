@@ -4,10 +4,10 @@
 //! grants all waiters that can be granted, in the order in which they came (I4 of `manager`).
 
 use super::{
-    chain::{Chains, Holder, Holders, NewRequest, ReleasedRequest},
+    chain::{Chains, NewRequest, ReleasedRequest},
     lock_index::RetiredRequests,
-    manager::{Staged, WAIT, any_conflict},
-    wait_queue::{ChainWaiter, WaitQueues},
+    manager::{Staged, WAIT},
+    wait_queue::{ChainWaiter, HolderModes, WaitQueues},
 };
 use crate::{
     mode::Set,
@@ -18,6 +18,7 @@ use crate::{
         owner_table::{GRANTED, WaitTicket, Wakes},
     },
     request::{DeadlockMember, RefusalReason},
+    wait_list::Waiter,
 };
 use foxton_sync::worker::Worker;
 
@@ -39,43 +40,37 @@ impl<C: Chains> Staged<C> {
             return;
         };
         let hash = queue.hash();
-        let mut holders = self.chains.holders(&self.index, hash, name);
+        let holders = self.chains.holders(&self.index, hash, name);
+        let mut held = HolderModes::of(&holders);
+        let mut scan = queue.waiters().scan();
         let mut ahead = Set::NONE;
-        let mut position = 0;
-        while let Some(waiter) = queues.get(name).and_then(|queue| queue.at(position)) {
-            let queue = queues.get_mut(name).expect("the queue has a waiter");
-            if ahead.intersects(waiter.mode.conflicts())
-                || any_conflict(&holders, waiter.owner, waiter.mode)
-            {
+        while let Some(queue) = queues.get_mut(name)
+            && let Some((order, waiter)) = scan.next(queue.waiters())
+        {
+            let blocking = held.besides(waiter.held).union(ahead);
+            if waiter.mode.conflicts().intersects(blocking) {
                 ahead = ahead.union(waiter.mode.set());
-                position += 1;
-                let granted = holders
-                    .iter()
-                    .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
-                if queue.rest_is_blocked(position, granted, ahead) {
-                    break;
-                }
-            } else {
-                queue.dequeue(position);
-                self.grant(worker, queues, name, hash, &waiter, &mut holders, wakes);
+                scan.pass_class(&waiter);
+                continue;
             }
+            queue.dequeue(waiter.wait_ticket());
+            scan.pass(queue.waiters(), order, &waiter);
+            held.grant(waiter.mode, waiter.held);
+            self.grant(worker, queues, (*name, hash), &waiter, wakes);
         }
         queues.remove_empty(name);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of one story")]
-    pub(super) fn grant<'m>(
+    fn grant<'m>(
         &'m self,
         worker: &Worker,
         queues: &WaitQueues,
-        name: &Name,
-        hash: u32,
+        (name, hash): (Name, u32),
         waiter: &ChainWaiter,
-        holders: &mut Holders,
         wakes: &mut Wakes<'m>,
     ) {
         let new = NewRequest {
-            name: *name,
+            name,
             hash,
             owner: waiter.owner,
             mode: waiter.mode,
@@ -84,12 +79,6 @@ impl<C: Chains> Staged<C> {
         let waiting_modes = self.waiting_modes(queues, hash);
         self.chains
             .grant(&self.index, &new, waiter.request, waiting_modes);
-        holders.retain(|holder| Some(holder.request) != waiter.replaces);
-        holders.push(Holder {
-            owner: waiter.owner,
-            mode: waiter.mode,
-            request: waiter.request,
-        });
         worker.account().passed(&WAIT);
         let record = self.owners.record(waiter.owner.index());
         let wake = record.parker.resolve(waiter.ticket, GRANTED);
@@ -147,12 +136,12 @@ impl<C: Chains> Staged<C> {
             let Some(queue) = queues.get_mut(&waiting.name) else {
                 return false;
             };
-            let Some(position) = queue.position(wait) else {
+            let Some((order, waiter)) = queue.waiters().get(wait) else {
                 return false;
             };
             let holders = self.chains.holders(&self.index, hash, &waiting.name);
-            let conflicting = queue.conflicting(&holders, waiting.id, waiting.mode, position);
-            let waiter = queue.dequeue(position);
+            let conflicting = queue.conflicting(&holders, waiting.id, waiting.mode, order);
+            queue.dequeue(wait);
             self.clean_up_waiter(
                 worker,
                 queues,
@@ -200,7 +189,7 @@ impl<C: Chains> Staged<C> {
             hash: pending.hash,
             owner: owner.id(),
             mode: former,
-            replaces: Some(pending.slot),
+            replaces: pending.slot,
         };
         let request = self.index.take(worker, &mut owner.reserved);
         let request = request.expect("reserved when the conversion was asked for");

@@ -1,10 +1,7 @@
 //! Revocable grants: a request barges past a waiter that has not seen its grant.
 
-use super::{HeadWaiter, LockHead};
-use crate::{
-    mode::{Mode, Set},
-    owner::owner_table::WaitTicket,
-};
+use super::{HeadWaiter, LatestGrant, LockHead};
+use crate::{mode::Mode, owner::owner_table::WaitTicket};
 
 /// Maximum number of requests that barge past the first waiter while it sleeps.
 pub(crate) const MAX_BARGES: u8 = 100;
@@ -40,24 +37,36 @@ impl LockHead {
         passing: BargingAttempt,
         take_back: impl FnOnce(&HeadWaiter) -> bool,
     ) -> Option<u32> {
-        let queue = self.queue.as_ref().filter(|queue| queue.conversions == 0)?;
-        let sleeper = queue
+        let queue = self.queue.as_ref()?;
+        let LatestGrant {
+            waiter: sleeper,
+            slot,
+            ..
+        } = queue
             .last_grant
-            .filter(|last_grant| passing.may_barge(last_grant) && !last_grant.mode.compatible(mode))
+            .filter(|_| queue.waiters.conversions() == 0)
+            .filter(|last_grant| {
+                queue
+                    .barging_after
+                    .is_none_or(|last| last < last_grant.order)
+            })
+            .filter(|LatestGrant { waiter, .. }| {
+                passing.may_barge(waiter) && !waiter.mode.compatible(mode)
+            })
             // A request that would share does not barge past one that would not, so an endless
             // stream of readers does not keep out a writer.
-            .filter(|last_grant| mode.covers(last_grant.mode))?;
+            .filter(|LatestGrant { waiter, .. }| mode.covers(waiter.mode))?;
         let own = sleeper.mode.set();
         // If the slot has another owner by now, or another mode, the grant was seen and the lock
         // released long ago (I6).
-        let held = self.requests.get(sleeper.slot as usize)?;
+        let held = self.requests.get(slot as usize)?;
         if held.owner_index != sleeper.owner_index || held.granted != own {
             return None;
         }
         if mode.conflicts().intersects(self.granted_by_others(own)) || !take_back(&sleeper) {
             return None;
         }
-        self.set_granted(sleeper.slot, Set::NONE);
+        self.release(slot);
         let queue = self.queue.as_mut()?;
         queue.last_grant = None;
         queue.waiters.push_front(HeadWaiter {
@@ -68,7 +77,7 @@ impl LockHead {
             },
             ..sleeper
         });
-        self.count_waiting(own);
+        self.waiting_modes = self.waiting_modes.union(own);
         self.count_granted(mode.set());
         Some(self.take_slot(owner_index, mode.set()))
     }
@@ -76,9 +85,9 @@ impl LockHead {
     /// Injected fault: as `grant_ahead`, although the last granted owner has seen its grant and
     /// goes on.
     pub(crate) fn grant_despite_seen(&mut self, owner_index: u32, mode: Mode) -> Option<u32> {
-        let seen = self.queue.as_ref()?.last_grant?;
-        let held = self.requests.get(seen.slot as usize)?;
-        let (own, is_held) = (seen.mode.set(), held.owner_index == seen.owner_index);
+        let LatestGrant { waiter, slot, .. } = self.queue.as_ref()?.last_grant?;
+        let held = self.requests.get(slot as usize)?;
+        let (own, is_held) = (waiter.mode.set(), held.owner_index == waiter.owner_index);
         if !is_held
             || held.granted != own
             || mode.conflicts().intersects(self.granted_by_others(own))
@@ -94,19 +103,18 @@ impl LockHead {
         if let Some(queue) = self.queue.as_mut() {
             queue
                 .last_grant
-                .take_if(|last_grant| last_grant.wait() == wait);
+                .take_if(|last_grant| last_grant.waiter.wait() == wait);
         }
     }
 
     /// Forbids barging past a waiter, if it is in the queue, and past all before it, because a
     /// request that barges past the first barges past them all.
     pub(crate) fn forbid_barging(&mut self, wait: WaitTicket) {
-        let Some(position) = self.position(wait) else {
+        let Some((order, _)) = self.find(wait) else {
             return;
         };
         let queue = self.queue.as_mut().expect("the queue has a waiter");
         queue.last_grant = None;
-        let ahead = queue.waiters.range_mut(..=position);
-        ahead.for_each(|waiter| waiter.overtaken = MAX_BARGES);
+        queue.barging_after = queue.barging_after.max(Some(order));
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! # State
 //!
-//! Requests are in slots that do not move, so an owner finds its request by the slot in a name held
-//! by hundreds at once. A request is *granted* (its mode is not empty) or *new* (it waits for its
-//! first mode). A waiting request is also in the queue, with the mode that it will hold. A
-//! conversion is a granted request that is in the queue as well.
+//! Granted requests are in slots that do not move, so an owner finds its request by the slot in a
+//! name held by hundreds at once. A waiter is in the queue, with the mode that it will hold, and
+//! gets a slot when it is granted. A conversion is a granted request that is in the queue as well.
+//! So nothing here visits all waiters to find the holders.
 //!
 //! ```text
-//! requests   0: t1 S    1: free    2: t2 S    3: t5 -
+//! requests   0: t1 S    1: free    2: t2 S
 //! queue      t1 -> X (conversion)  |  t5 -> S
 //! granted    S, counted 2          waiting    X and S
 //! ```
@@ -20,28 +20,32 @@
 //!   the set of components with a count above zero.
 //! * I2  `waiting_modes` is the union of the modes in the queue; empty exactly if there is no
 //!   waiter.
-//! * I3  The first `conversions` in the queue are conversions, in the order they came. The others
-//!   are new requests, in the order they came except for `reorder` and `move_forward`.
+//! * I3  The conversions of the queue are in the order they came. So are the new requests behind
+//!   them, except for `reorder` and `move_forward`.
 //! * I4  Between two calls no waiter can be granted: each conflicts with an earlier one in the
 //!   queue, or with the granted mode of another owner.
-//! * I5  Free slots are chained from `free`.
-//! * I6  `last_grant` is a waiter that `grant_waiters` granted a new request. No waiter was granted
-//!   after it, and no thread has tried to end its wait since. If that grant can still be revoked,
-//!   its request is in its slot and holds the mode that it waited for.
+//! * I5  Slots without a granted mode are free, and chained from `free`.
+//! * I6  `last_grant` is a waiter that `grant_waiters` granted a new request, and its slot. No
+//!   waiter was granted after it, and no thread has tried to end its wait since. If that grant can
+//!   still be revoked, its request is in its slot and holds the mode that it waited for.
 
 mod barging;
 mod conflicts;
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
 pub(crate) use barging::{BargingAttempt, MAX_BARGES, Millis};
+pub(crate) use conflicts::ConflictingRequests;
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
     name::Name,
     owner::owner_table::WaitTicket,
+    wait_list::{WaitList, WaitOrder, Waiter},
 };
 use foxton_sync::park::Ticket;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 
 /// No slot: the end of the chain of free slots.
 const NO_SLOT: u32 = u32::MAX;
@@ -56,9 +60,8 @@ const MAX_KEPT_SLOTS: usize = 1024;
 struct RequestSlot {
     /// The owner; for a free slot, the next free one.
     owner_index: u32,
-    /// Mode that is held; empty for a new request and for a free slot.
+    /// Mode that is held; empty for a free slot.
     granted: Set,
-    used: bool,
 }
 
 impl RequestSlot {
@@ -66,7 +69,6 @@ impl RequestSlot {
         Self {
             owner_index: next,
             granted: Set::NONE,
-            used: false,
         }
     }
 }
@@ -78,10 +80,13 @@ const _: () = assert!(size_of::<RequestSlot>() == 8);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadWaiter {
     pub(crate) owner_index: u32,
-    pub(crate) slot: u32,
     pub(crate) ticket: Ticket,
     /// Mode that it will hold once granted.
     pub(crate) mode: Mode,
+    /// For a conversion, the mode that it holds; otherwise empty.
+    held: Set,
+    /// For a conversion, the slot of its granted request.
+    held_slot: u32,
     /// Number of later requests that were put before it, or barged past it.
     pub(crate) overtaken: u8,
     /// Maximum number of later requests put before it.
@@ -90,6 +95,20 @@ pub(crate) struct HeadWaiter {
     pub(crate) weight: u32,
     /// Time of the first barging past it, if there was one.
     barged_since: Millis,
+}
+
+impl Waiter for HeadWaiter {
+    fn wait_ticket(&self) -> WaitTicket {
+        self.wait()
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn held(&self) -> Set {
+        self.held
+    }
 }
 
 impl HeadWaiter {
@@ -105,41 +124,39 @@ impl HeadWaiter {
         }
     }
 
+    /// True if it is a conversion.
+    pub(crate) fn converts(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// True if a later request may be put before it.
     pub(crate) fn may_be_overtaken(&self) -> bool {
         self.overtaken < self.max_overtaken
     }
+
+    /// True if a later request of this weight may be put before it.
+    fn gives_way_to(&self, weight: u32) -> bool {
+        self.may_be_overtaken() && self.weight < weight
+    }
 }
 
-/// Waiters, first come first.
+/// Grant to a waiter: the waiter, its slot, and the order that it had in the queue.
+#[derive(Debug, Clone, Copy)]
+struct LatestGrant {
+    waiter: HeadWaiter,
+    slot: u32,
+    order: WaitOrder,
+}
+
+/// Waiters, and the latest grant to one of them.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 struct HeadQueue {
-    waiters: VecDeque<HeadWaiter>,
-    conversions: usize,
-    counts: [u32; COMPONENTS],
+    waiters: WaitList<HeadWaiter>,
     /// The latest grant, whose owner may not have seen it (I6).
-    last_grant: Option<HeadWaiter>,
-}
-
-impl HeadQueue {
-    /// Moves the new request at `from` before those with less weight that may be overtaken, and
-    /// returns true if it moved.
-    fn move_forward(&mut self, from: usize) -> bool {
-        let waiter = self.waiters[from];
-        let ahead = self.waiters.range(self.conversions..from).rev();
-        let passed = ahead
-            .take_while(|other| other.may_be_overtaken() && other.weight < waiter.weight)
-            .count();
-        if passed == 0 {
-            return false;
-        }
-        self.waiters.remove(from);
-        self.waiters.insert(from - passed, waiter);
-        let overtaken = self.waiters.range_mut(from - passed + 1..=from);
-        overtaken.for_each(|other| other.overtaken += 1);
-        true
-    }
+    last_grant: Option<LatestGrant>,
+    /// No request barges past a waiter of this order or a lower one.
+    barging_after: Option<WaitOrder>,
 }
 
 /// One name with its requests.
@@ -248,27 +265,22 @@ impl LockHead {
         mode: Mode,
         converts: Option<u32>,
     ) -> HeadWaiter {
-        let slot = converts.unwrap_or_else(|| self.take_slot(owner_index, Set::NONE));
         let ahead = u8::try_from(self.queue_length()).unwrap_or(u8::MAX);
         let max_overtaken = MAX_OVERTAKEN.max(ahead);
+        let held = converts.map(|slot| self.requests[slot as usize].granted);
         let waiter = HeadWaiter {
             owner_index,
-            slot,
             ticket,
             mode,
+            held: held.unwrap_or(Set::NONE),
+            held_slot: converts.unwrap_or(NO_SLOT),
             overtaken: 0,
             max_overtaken,
             weight: 0,
             barged_since: 0,
         };
-        let queue = self.queue.get_or_insert_default();
-        if converts.is_some() {
-            queue.waiters.insert(queue.conversions, waiter);
-            queue.conversions += 1;
-        } else {
-            queue.waiters.push_back(waiter);
-        }
-        self.count_waiting(mode.set());
+        self.queue.get_or_insert_default().waiters.push(waiter);
+        self.waiting_modes = self.waiting_modes.union(mode.set());
         waiter
     }
 
@@ -289,15 +301,7 @@ impl LockHead {
     /// Removes a waiter from the queue. Returns false if it is not there, because its wait has
     /// ended. `grant_waiters` grants those behind it.
     pub(crate) fn withdraw(&mut self, wait: WaitTicket) -> bool {
-        let Some(position) = self.position(wait) else {
-            return false;
-        };
-        let waiter = self.waiter_at(position).expect("it is in the queue");
-        self.dequeue(position);
-        if self.requests[waiter.slot as usize].granted.is_empty() {
-            self.free_slot(waiter.slot);
-        }
-        true
+        self.dequeue(wait).is_some()
     }
 
     /// True if there are waiters, which a release may unblock.
@@ -306,27 +310,42 @@ impl LockHead {
         !self.waiting_modes.is_empty()
     }
 
-    /// Grants all waiters that can be granted now, first come first (I4).
-    pub(crate) fn grant_waiters(&mut self, mut granted: impl FnMut(HeadWaiter)) {
+    /// Grants all waiters that can be granted now, first come first (I4). Shows each to `granted`,
+    /// with the slot of its request.
+    pub(crate) fn grant_waiters(&mut self, mut granted: impl FnMut(HeadWaiter, u32)) {
+        let Some(waiters) = self.waiters() else {
+            return;
+        };
+        let mut scan = waiters.scan();
         let mut ahead = Set::NONE;
-        let mut position = 0;
-        while let Some(waiter) = self.waiter_at(position) {
-            let own = self.requests[waiter.slot as usize].granted;
-            if waiter
-                .mode
-                .conflicts()
-                .intersects(self.granted_by_others(own).union(ahead))
-            {
+        while let Some(waiters) = self.waiters()
+            && let Some((order, waiter)) = scan.next(waiters)
+        {
+            let blocking = self.granted_by_others(waiter.held).union(ahead);
+            if waiter.mode.conflicts().intersects(blocking) {
                 ahead = ahead.union(waiter.mode.set());
-                position += 1;
-                if self.rest_is_blocked(position, ahead) {
-                    break;
-                }
-            } else {
-                self.dequeue(position).last_grant = own.is_empty().then_some(waiter);
-                self.set_granted(waiter.slot, waiter.mode.set());
-                granted(waiter);
+                scan.pass_class(&waiter);
+                continue;
             }
+            self.dequeue(waiter.wait());
+            let slot = match waiter.held.is_empty() {
+                true => {
+                    self.count_granted(waiter.mode.set());
+                    self.take_slot(waiter.owner_index, waiter.mode.set())
+                }
+                false => {
+                    self.set_granted(waiter.held_slot, waiter.mode.set());
+                    waiter.held_slot
+                }
+            };
+            let queue = self.queue.as_mut().expect("the queue had a waiter");
+            queue.last_grant = waiter.held.is_empty().then_some(LatestGrant {
+                waiter,
+                slot,
+                order,
+            });
+            scan.pass(&queue.waiters, order, &waiter);
+            granted(waiter, slot);
         }
     }
 
@@ -345,90 +364,66 @@ impl LockHead {
         let Some(queue) = self.queue.as_mut() else {
             return moved;
         };
-        for waiter in queue.waiters.range_mut(queue.conversions..) {
-            waiter.weight = weight(waiter);
-        }
-        for from in queue.conversions + 1..queue.waiters.len() {
-            let waiter = queue.waiters[from];
-            if queue.move_forward(from) {
-                moved.push(waiter.wait());
+        queue.waiters.rearrange(|waiters| {
+            for waiter in &mut *waiters {
+                waiter.weight = weight(waiter);
             }
-        }
+            for from in 1..waiters.len() {
+                let waiter = waiters[from];
+                let ahead = waiters[..from].iter().rev();
+                let passed = ahead.take_while(|other| other.gives_way_to(waiter.weight));
+                let to = from - passed.count();
+                if to < from {
+                    waiters[to..from]
+                        .iter_mut()
+                        .for_each(|other| other.overtaken += 1);
+                    waiters[to..=from].rotate_right(1);
+                    moved.push(waiter.wait());
+                }
+            }
+            !moved.is_empty()
+        });
         moved
     }
 
     /// Sets a waiter's weight, and moves it before those with less, in the same way, unless it
     /// converts. If it moved, call `grant_waiters`.
     pub(crate) fn move_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
-        let Some(position) = self.position(wait) else {
+        let Some(queue) = self.queue.as_mut() else {
             return false;
         };
-        let queue = self.queue.as_mut().expect("the queue has a waiter");
-        queue.waiters[position].weight = weight;
-        position >= queue.conversions && queue.move_forward(position)
+        let waiters = &mut queue.waiters;
+        let is_new = |(_, waiter): (WaitOrder, HeadWaiter)| waiter.held.is_empty();
+        waiters.update(wait, |waiter| waiter.weight = weight);
+        waiters.get(wait).is_some_and(is_new)
+            && waiters.move_forward(
+                wait,
+                |other| other.gives_way_to(weight),
+                |other| other.overtaken += 1,
+            )
     }
 
-    /// True if all waiters from `position` on are new requests and conflict with a granted or
-    /// earlier waiting mode, whatever their own mode is. Then hundreds of waiting writers need not
-    /// be visited.
-    fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
-        let past_conversions = self
-            .queue
-            .as_ref()
-            .is_none_or(|queue| position >= queue.conversions);
-        let blocked = self.granted.union(ahead).conflicts();
-        past_conversions && self.waiting_modes.minus(blocked).is_empty()
+    /// Returns the queue, if there ever was one.
+    pub(crate) fn waiters(&self) -> Option<&WaitList<HeadWaiter>> {
+        self.queue.as_ref().map(|queue| &queue.waiters)
     }
 
-    fn waiter_at(&self, position: usize) -> Option<HeadWaiter> {
-        self.queue.as_ref()?.waiters.get(position).copied()
+    /// Returns a waiter and its order, if it is in the queue.
+    pub(crate) fn find(&self, wait: WaitTicket) -> Option<(WaitOrder, HeadWaiter)> {
+        self.waiters()?.get(wait)
     }
 
-    fn waiters(&self) -> impl DoubleEndedIterator<Item = &HeadWaiter> + ExactSizeIterator {
-        const NONE: &VecDeque<HeadWaiter> = &VecDeque::new();
-        self.queue
-            .as_ref()
-            .map_or(NONE, |queue| &queue.waiters)
-            .iter()
-    }
-
-    pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
-        self.waiters().position(|waiter| waiter.wait() == wait)
-    }
-
-    fn dequeue(&mut self, position: usize) -> &mut HeadQueue {
-        let queue = self.queue.as_mut().expect("the queue has a waiter");
-        let waiter = queue
-            .waiters
-            .remove(position)
-            .expect("a waiter is at the position");
-        if position < queue.conversions {
-            queue.conversions -= 1;
-        }
-        for component in waiter.mode.set().indices() {
-            queue.counts[component] -= 1;
-            if queue.counts[component] == 0 {
-                self.waiting_modes = self.waiting_modes.minus(Set::one(component));
-            }
-        }
-        queue
-    }
-
-    /// Counts a new request that was just added to the queue.
-    fn count_waiting(&mut self, mode: Set) {
-        let queue = self.queue.as_mut().expect("the queue has a waiter");
-        mode.indices()
-            .for_each(|component| queue.counts[component] += 1);
-        self.waiting_modes = self.waiting_modes.union(mode);
+    fn dequeue(&mut self, wait: WaitTicket) -> Option<HeadWaiter> {
+        let waiters = &mut self.queue.as_mut()?.waiters;
+        let waiter = waiters.remove(wait)?;
+        self.waiting_modes = waiters.modes();
+        Some(waiter)
     }
 
     /// Returns the modes of waiting conversions.
     fn conversion_modes(&self) -> Set {
-        let Some(queue) = self.queue.as_ref().filter(|_| self.has_waiters()) else {
-            return Set::NONE;
-        };
-        let conversions = queue.waiters.iter().take(queue.conversions);
-        conversions.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
+        self.waiters()
+            .map_or(Set::NONE, |waiters| waiters.modes_ahead(true))
     }
 
     /// Returns the modes granted to owners other than a holder of `own`.
@@ -471,7 +466,6 @@ impl LockHead {
         let request = RequestSlot {
             owner_index,
             granted,
-            used: true,
         };
         let slot = self.free;
         if slot == NO_SLOT {
@@ -488,11 +482,6 @@ impl LockHead {
         self.requests.len() as u32 - 1
     }
 
-    fn free_slot(&mut self, slot: u32) {
-        self.requests[slot as usize] = RequestSlot::free(self.free);
-        self.free = slot;
-    }
-
     /// Returns the holders: owner index and mode.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u32, Mode)> {
         let granted = self
@@ -502,19 +491,17 @@ impl LockHead {
         granted.map(|request| (request.owner_index, Mode::of(request.granted)))
     }
 
-    /// Returns the waiters, first come first.
-    pub(crate) fn queue(&self) -> impl Iterator<Item = HeadWaiter> {
-        self.waiters().copied()
+    /// Returns the waiters, first come first. Not for a hot path.
+    #[cfg(test)]
+    pub(crate) fn queue(&self) -> std::vec::IntoIter<HeadWaiter> {
+        self.waiters()
+            .map_or(Vec::new(), WaitList::sorted)
+            .into_iter()
     }
 
     /// Returns the number of waiters.
     pub(crate) fn queue_length(&self) -> usize {
-        self.waiters().len()
-    }
-
-    /// Returns the number of waiting conversions.
-    pub(crate) fn conversions(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.conversions)
+        self.waiters().map_or(0, WaitList::len)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -524,7 +511,7 @@ impl LockHead {
             0
         };
         let queue = self.queue.as_ref().map_or(0, |queue| {
-            size_of::<HeadQueue>() + queue.waiters.capacity() * size_of::<HeadWaiter>()
+            size_of::<HeadQueue>() + queue.waiters.memory_bytes()
         });
         slots * size_of::<RequestSlot>() + queue
     }
@@ -542,30 +529,36 @@ impl LockHead {
             let set = self.granted.intersects(Set::one(component));
             assert_eq!(set, count > 0, "I1 of {}", self.name);
         }
-        let waiting_modes = self
-            .waiters()
-            .fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()));
+        if let Some(waiters) = self.waiters() {
+            waiters.verify();
+        }
+        let waiting_modes = self.waiters().map_or(Set::NONE, WaitList::modes);
         assert_eq!(waiting_modes, self.waiting_modes, "I2 of {}", self.name);
-        let conversions = self.queue.as_ref().map_or(0, |queue| queue.conversions);
-        for (position, waiter) in self.waiters().enumerate() {
-            let request = self.requests[waiter.slot as usize];
-            assert_eq!(request.owner_index, waiter.owner_index, "{}", self.name);
-            let converts = !request.granted.is_empty();
-            assert_eq!(converts, position < conversions, "I3 of {}", self.name);
-            let conflicting = self.conflicting(waiter.owner_index, waiter.mode, position);
+        let mut ahead = Set::NONE;
+        for waiter in self.waiters().map_or(Vec::new(), WaitList::sorted) {
+            if let Some(request) = self.requests.get(waiter.held_slot as usize) {
+                assert_eq!(request.owner_index, waiter.owner_index, "{}", self.name);
+                assert_eq!(request.granted, waiter.held, "{}", self.name);
+            }
+            let blocking = self.granted_by_others(waiter.held).union(ahead);
             assert!(
-                conflicting.count() > 0,
+                waiter.mode.conflicts().intersects(blocking),
                 "I4: a waiter could be granted {}",
                 self.name
             );
+            ahead = ahead.union(waiter.mode.set());
         }
         let free = std::iter::successors(Some(self.free), |&slot| {
             Some(self.requests.get(slot as usize)?.owner_index)
         });
         let free = free.take_while(|&slot| slot != NO_SLOT).count();
-        let used = self.requests.iter().filter(|request| request.used).count();
-        assert_eq!(free + used, self.requests.len(), "I5 of {}", self.name);
         let holders: Vec<(u32, Mode)> = self.holders().collect();
+        assert_eq!(
+            free + holders.len(),
+            self.requests.len(),
+            "I5 of {}",
+            self.name
+        );
         for (at, &(owner_index, mode)) in holders.iter().enumerate() {
             for &(other, held) in &holders[..at] {
                 assert!(
