@@ -18,6 +18,7 @@ mod memory;
 #[cfg(not(foxton_tsan))]
 mod model;
 mod played;
+mod queue_length;
 mod scripts;
 mod seeing;
 mod stalled;

@@ -318,7 +318,7 @@ impl Script {
             .iter()
             .map(|(who, session)| (session.owner.id(), who))
             .collect();
-        let edge = |edge: &foxton_lock::inspect::WaitForEdge| {
+        let edge = |edge: foxton_lock::inspect::WaitForEdge| {
             let how = if edge.holds {
                 "who holds"
             } else {
@@ -334,7 +334,6 @@ impl Script {
             .locks()
             .inspect(&self.worker)
             .edges()
-            .iter()
             .map(edge)
             .collect();
         edges.sort();

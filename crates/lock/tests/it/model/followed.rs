@@ -81,7 +81,7 @@ impl Followed {
         };
         assert_eq!(held(&self.world), held(&self.reference), "what each holds");
         let snapshot = self.world.locks.inspect(worker);
-        let behind: BTreeSet<OwnerId> = snapshot.edges().iter().map(|edge| edge.waiter).collect();
+        let behind: BTreeSet<OwnerId> = snapshot.edges().map(|edge| edge.waiter).collect();
         for (name, waiter) in snapshot.waits() {
             assert!(
                 behind.contains(&waiter.owner),

@@ -4,8 +4,6 @@
 //! the fastest round of each counts. A step that visits each waiter takes fifty times as long there
 //! or more, so a factor of twelve leaves space for caches and for other work on the machine.
 
-#![cfg(not(any(loom, shuttle, miri)))]
-
 use foxton_lock::{
     any::{AnyManager, Inheritance, ManagerKind, Options},
     inspect::NameQueue,
