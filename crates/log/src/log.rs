@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use foxton_sync::park::{Parker, Ticket, WAKING};
+use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim;
 use foxton_sync::worker::{Worker, Workers};
 
@@ -71,6 +72,9 @@ pub struct LogStats {
 ///
 /// Dropping the log closes it, but cannot report an error; [`close`](Self::close) can.
 ///
+/// A child made by `fork` gets [`LogError::Forked`] for each call, and dropping the log there does
+/// nothing.
+///
 /// ```
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
@@ -103,6 +107,7 @@ pub struct Log {
     flusher: shim::Mutex<Option<JoinHandle<()>>>,
     /// For the flusher, and for closing when dropped.
     workers: Workers,
+    process: ProcessStamp,
 }
 
 impl fmt::Debug for Log {
@@ -161,6 +166,7 @@ impl Log {
             core,
             flusher: shim::Mutex::new(Some(flusher)),
             workers,
+            process: ProcessStamp::new(),
         };
         Ok((
             log,
@@ -178,6 +184,7 @@ impl Log {
     /// record that takes more than a quarter of the buffer is written at once, without being
     /// copied.
     pub fn insert(&self, worker: &Worker, kind: u8, parts: &[&[u8]]) -> Result<Lsn, LogError> {
+        self.check_process()?;
         if kind == 0 || kind >= FIRST_OWN_KIND {
             return Err(LogError::Kind(kind));
         }
@@ -202,7 +209,7 @@ impl Log {
     /// Requests that the log is made durable up to `lsn`, or up to its present end if that is less.
     /// Does not wait.
     pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {
-        if self.durable() < lsn {
+        if self.durable() < lsn && !self.process.is_inherited() {
             // A request stays: one for more than the end would make the flusher sync all later
             // records at once.
             let lsn = lsn.min(self.end(worker));
@@ -239,6 +246,7 @@ impl Log {
     /// if that is less. It will be synced within the interval of the options. This thread writes,
     /// unless another thread is writing; then it waits for that thread.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
+        self.check_process()?;
         self.core.write_to(worker, lsn)?;
         if self.durable() < lsn {
             self.core.sync_soon(worker);
@@ -273,6 +281,7 @@ impl Log {
         worker: &Worker,
         lsn: Lsn,
     ) -> Result<Option<PendingWakeups>, LogError> {
+        self.check_process()?;
         let wakeups = self.core.try_write_to(worker, lsn)?;
         if wakeups.is_some() && self.durable() < lsn {
             self.core.sync_soon(worker);
@@ -282,7 +291,9 @@ impl Log {
 
     /// Wakes the threads that wait for what [`try_written`](Self::try_written) has written.
     pub fn wake_waiters(&self, worker: &Worker, wakeups: PendingWakeups) {
-        self.core.wake_waiters(worker, wakeups);
+        if !self.process.is_inherited() {
+            self.core.wake_waiters(worker, wakeups);
+        }
     }
 
     /// As [`wait_written`](Self::wait_written), for an async task; the flusher writes.
@@ -311,13 +322,20 @@ impl Log {
         self.core.written()
     }
 
-    /// Returns where the last record ends.
+    /// Returns where the last record ends; 0 in a forked child.
     pub fn end(&self, worker: &Worker) -> Lsn {
+        if self.process.is_inherited() {
+            return Lsn::ZERO;
+        }
         self.core.buffer.end(worker).0
     }
 
-    /// Returns counts since the log was opened. Each is exact, but they are not of one moment.
+    /// Returns counts since the log was opened. Each is exact, but they are not of one moment. A
+    /// forked child gets zeros.
     pub fn stats(&self, worker: &Worker) -> LogStats {
+        if self.process.is_inherited() {
+            return LogStats::default();
+        }
         let (end, records) = self.core.buffer.end(worker);
         let (writes, syncs) = self.core.calls(worker);
         LogStats {
@@ -330,19 +348,34 @@ impl Log {
 
     /// Returns the error that all further commits get, if something has failed.
     pub fn check(&self) -> Result<(), LogError> {
+        self.check_process()?;
         self.core.writer.waiters.failure()
+    }
+
+    /// Refuses a call in a forked child, before it touches anything that other threads may have
+    /// left locked.
+    #[inline]
+    fn check_process(&self) -> Result<(), LogError> {
+        match self.process.is_inherited() {
+            false => Ok(()),
+            true => Err(LogError::Forked),
+        }
     }
 
     /// Ends the log as a failed write does: it accepts nothing more and returns the reason. For a
     /// program that keeps other files in the log's directory and no longer knows what the directory
     /// holds.
     pub fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
-        self.core.fail(worker, failure)
+        match self.check_process() {
+            Ok(()) => self.core.fail(worker, failure),
+            Err(forked) => forked,
+        }
     }
 
     /// Refuses further records, makes everything durable, and marks the log as closed. Calling it
     /// again does nothing.
     pub fn close(&self, worker: &Worker) -> Result<(), LogError> {
+        self.check_process()?;
         let mut flusher = shim::lock(&self.flusher);
         let Some(thread) = flusher.take() else {
             return self.core.writer.waiters.failure();
@@ -361,7 +394,7 @@ impl Log {
         lsn: Lsn,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), LogError>> {
-        let Some((parker, ticket)) = self.begin(worker, milestone, lsn, pending)? else {
+        let Some((parker, ticket, _)) = self.begin(worker, milestone, lsn, pending)? else {
             return Poll::Ready(Ok(()));
         };
         let verdict = std::task::ready!(parker.poll(*ticket, context));
@@ -378,19 +411,20 @@ impl Log {
         milestone: Milestone,
         lsn: Lsn,
         pending: &'p mut LogWait,
-    ) -> Result<Option<&'p (shim::Arc<Parker>, Ticket)>, LogError> {
+    ) -> Result<Option<&'p PendingWait>, LogError> {
+        self.check_process()?;
         if pending.0.is_none() {
             let waiters = &self.core.writer.waiters;
             if waiters.position(milestone) >= lsn {
                 return Ok(None);
             }
-            let Some(wait) = waiters.enqueue(worker, milestone, lsn) else {
+            let Some((parker, ticket)) = waiters.enqueue(worker, milestone, lsn) else {
                 let reached = waiters.position(milestone) >= lsn;
                 return waiters.wait_result(worker, reached).map(|()| None);
             };
             self.core.request(worker, milestone, lsn);
             worker.account().passed(&WAKING);
-            pending.0 = Some(wait);
+            pending.0 = Some((parker, ticket, self.process));
         }
         Ok(pending.0.as_ref())
     }
@@ -398,6 +432,11 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
+        if self.process.is_inherited() {
+            // There is no such thread, and its handle must not be used either.
+            std::mem::forget(shim::get_mut(&mut self.flusher).take());
+            return;
+        }
         if shim::lock(&self.flusher).is_some() {
             // An error is dropped: a program that wants it closes the log first.
             let _ = self.close(&self.workers.worker());
@@ -405,13 +444,18 @@ impl Drop for Log {
     }
 }
 
-/// A wait of an async task for the log. Dropping it cancels the wait.
+/// A wait of an async task for the log. Dropping it cancels the wait, but not in a forked child.
 #[derive(Debug, Default)]
-pub struct LogWait(Option<(shim::Arc<Parker>, Ticket)>);
+pub struct LogWait(Option<PendingWait>);
+
+/// The parker of a wait, its ticket, and the process that waits.
+type PendingWait = (shim::Arc<Parker>, Ticket, ProcessStamp);
 
 impl Drop for LogWait {
     fn drop(&mut self) {
-        if let Some((parker, ticket)) = self.0.take() {
+        if let Some((parker, ticket, process)) = self.0.take()
+            && !process.is_inherited()
+        {
             parker.disarm(ticket);
         }
     }

@@ -1,7 +1,7 @@
 //! Concurrency primitives: latches, parking, epochs, and the account of critical sections.
 //!
-//! Floor 0 of Foxton, and the only door to atomics. Nothing here is global: two databases in one
-//! process share no state, and each thread gets all that it needs as a [`Worker`](worker::Worker).
+//! Floor 0 of Foxton, and the only door to atomics. Two databases in one process share no state,
+//! and each thread gets all that it needs as a [`Worker`](worker::Worker).
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 //!
@@ -21,6 +21,9 @@
 
 /// Atomics, cells, mutexes and threads: std's, or the model checker's.
 pub mod shim;
+
+/// Process stamp: tells a forked child what belongs to its parent.
+pub mod process;
 
 /// Enums whose members have names.
 pub mod named_enum;

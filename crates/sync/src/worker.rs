@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::failpoint::Failpoints;
 use crate::htm::{AttemptTimer, ElisionStats, ElisionTrials, Elisions, WorkerTurns};
+use crate::process::ProcessStamp;
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, AccountSummary, Component, Pattern, Site};
 use std::cell::Cell;
@@ -50,6 +51,7 @@ struct WorkersInner {
     failpoints: Failpoints,
     clock: Clock,
     elision_trials: ElisionTrials,
+    process: ProcessStamp,
     seed: u64,
 }
 
@@ -98,6 +100,7 @@ impl Workers {
             failpoints: Failpoints::default(),
             clock: Clock::default(),
             elision_trials: ElisionTrials::default(),
+            process: ProcessStamp::new(),
             seed,
         }))
     }
@@ -278,6 +281,11 @@ impl Worker {
         self.participant.failpoints()
     }
 
+    /// True in a forked child, if the set was made before the fork.
+    pub fn is_inherited(&self) -> bool {
+        self.workers.0.process.is_inherited()
+    }
+
     /// The set that it belongs to.
     pub fn workers(&self) -> &Workers {
         &self.workers
@@ -399,6 +407,9 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return; // A thread of the parent may have locked the registry.
+        }
         self.account().passed(&REGISTRY);
         // Last: once the id is free, the account may have another writer.
         lock(&self.workers.0.registry).free.push(Reverse(self.id));

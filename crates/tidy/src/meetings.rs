@@ -63,6 +63,10 @@ const APART: &[(&str, &str)] = &[
         "crates/sync/src/clock.rs",
         "a clock that only tests set forward",
     ),
+    (
+        "crates/sync/src/process.rs",
+        "the first databases that a process opens, once",
+    ),
     ("crates/lock/src/inspect.rs", "who looks in"),
     ("crates/foxton/src/observe/", "who looks in"),
     (

@@ -118,6 +118,9 @@ impl Database {
     /// Returns all existing indexes, by name.
     pub fn indexes(&self) -> Vec<IndexStats> {
         let engine = self.engine();
+        if engine.is_inherited() {
+            return Vec::new();
+        }
         let worker = engine.workers.background_worker();
         let guard = worker.pin();
         let stats = |known: crate::catalog::KnownIndex| IndexStats {
@@ -142,6 +145,7 @@ impl Database {
     /// A conflict if a lock was not granted; a request error if a row does not match the table's
     /// types. A defect of an index is a finding, not an error.
     pub fn check_indexes(&self) -> Result<Vec<Finding>> {
+        self.engine().check_process()?;
         let mut findings = Vec::new();
         for known in self.engine().catalog.indexes() {
             let Some(index) = known.open else { continue };

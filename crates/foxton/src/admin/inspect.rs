@@ -173,7 +173,7 @@ impl DeadlockReport {
 }
 
 /// Statistics since the database was opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Transactions committed with changes.
@@ -301,6 +301,9 @@ impl Database {
         let snapshot = self.snapshot();
         let engine = self.engine();
         let mut open: HashMap<OwnerId, OpenTransaction> = HashMap::new();
+        if engine.is_inherited() {
+            return Vec::new();
+        }
         for queue in &snapshot.queues {
             for holder in &queue.holders {
                 let new = || OpenTransaction::new(holder);
@@ -340,7 +343,10 @@ impl Database {
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn status(&self) -> Status {
-        capture::status(self.engine())
+        match self.engine().is_inherited() {
+            false => capture::status(self.engine()),
+            true => Status::default(),
+        }
     }
 
     /// Returns the wait-for graph.
@@ -385,6 +391,9 @@ impl Database {
     /// Returns the most recent deadlocks, the latest last.
     pub fn deadlocks(&self) -> Vec<DeadlockReport> {
         let engine = self.engine();
+        if engine.is_inherited() {
+            return Vec::new();
+        }
         let report = |found: foxton_lock::inspect::DeadlockCycle| DeadlockReport {
             at: found.at,
             tables: TableNames::of(
@@ -399,6 +408,9 @@ impl Database {
     /// Returns the statistics since the database was opened.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
+        if engine.is_inherited() {
+            return Stats::default();
+        }
         let worker = engine.workers.background_worker();
         let count = |count: Counter| engine.counters.sum(count as usize);
         let guard = worker.pin();
@@ -442,6 +454,9 @@ impl Database {
     /// engine's own threads and inspections. Both are empty without the feature `account`. This
     /// call passes none, whereas [`stats`](Self::stats) visits every part of the engine.
     pub fn accounts(&self) -> (Account, Account) {
+        if self.engine().is_inherited() {
+            return Default::default();
+        }
         let workers = &self.engine().workers;
         (workers.account(), workers.background_account())
     }
@@ -450,6 +465,9 @@ impl Database {
     /// transaction runs; for tests.
     pub fn verify(&self) {
         let engine = self.engine();
+        if engine.is_inherited() {
+            return;
+        }
         let worker = engine.workers.background_worker();
         engine.locks.verify(&worker);
         let guard = worker.pin();
@@ -465,6 +483,9 @@ impl Database {
 
     fn snapshot(&self) -> LockSnapshot {
         let engine = self.engine();
+        if engine.is_inherited() {
+            return LockSnapshot::default();
+        }
         engine.locks.inspect(&engine.workers.background_worker())
     }
 

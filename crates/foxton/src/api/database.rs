@@ -18,6 +18,7 @@ use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, LogWait};
 use foxton_sync::counter::WorkerCounters;
+use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
 
@@ -62,6 +63,14 @@ use crate::types::limits::RESTORE_FILE;
 ///
 /// A waker may own the last handle. If it drops the handle on a thread of the database, another
 /// thread closes the database, and the program cannot wait for that.
+///
+/// # Forking
+///
+/// A child made by `fork` cannot use a database that its parent opened. Every call that returns a
+/// result returns `forked_child`; inspection finds nothing. Dropping what was inherited does
+/// nothing, so parent and files are undisturbed. A child can open databases of its own, and give
+/// them cancel tokens of its own. If it outlives a killed parent, the directory stays in use until
+/// the child has ended too.
 ///
 /// ```
 /// use foxton::{Database, Table};
@@ -121,6 +130,10 @@ impl DatabaseInner {
         let open = self.open.take()?;
         let services = mem::take(&mut self.services);
         let pool = mem::replace(&mut self.pool, ContextPool::closed());
+        if open.engine().is_inherited() {
+            mem::forget((services, pool, open)); // I3 of `open_handle`
+            return None;
+        }
         let leave = move || {
             drop(services);
             // The boxes in the pool have shares, too.
@@ -239,6 +252,7 @@ impl Database {
             early: EarlyRelease::default(),
             admission: options.admission.open(),
             idle: IdleRegistry::default(),
+            process: ProcessStamp::new(),
             options,
             location: path.display().to_string(),
             opened: Instant::now(),
@@ -297,6 +311,7 @@ impl Database {
     /// or before: all commits that an earlier call has answered for as durable are safe, and
     /// opening the database again shows which others are there.
     pub fn close(self) -> Result<()> {
+        self.engine().check_process()?;
         let still_open = || Error::from(Request::StillOpen);
         let mut inner = Arc::into_inner(self.inner).ok_or_else(still_open)?;
         let open = inner.leave().and_then(Arc::into_inner);
@@ -357,6 +372,7 @@ impl Database {
     /// are safe. Opening the database again shows which others are there.
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
+        engine.check_process()?;
         let Some(log) = engine.log() else {
             return Ok(());
         };
@@ -373,6 +389,7 @@ impl Database {
     /// As for [`sync`](Self::sync).
     pub async fn sync_async(&self) -> Result<()> {
         let engine = self.engine();
+        engine.check_process()?;
         let Some(log) = engine.log() else {
             return Ok(());
         };
@@ -411,6 +428,7 @@ impl Database {
     /// the log could not be synced, the database takes no more commits.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let engine = self.engine();
+        engine.check_process()?;
         let Some(logged) = engine.logged() else {
             return Err(Request::OpenedReadOnly.into());
         };
@@ -426,7 +444,11 @@ impl Database {
     /// Returns counts of the checkpoints since the database was opened, and the progress of the one
     /// that is being made.
     pub fn checkpoints(&self) -> CheckpointStats {
-        let logged = self.engine().logged();
+        let engine = self.engine();
+        if engine.is_inherited() {
+            return CheckpointStats::default();
+        }
+        let logged = engine.logged();
         logged.map_or_else(CheckpointStats::default, |logged| CheckpointStats {
             log_holder: logged.log_holder(),
             ..logged.checkpoints.stats()

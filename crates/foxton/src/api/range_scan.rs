@@ -161,6 +161,7 @@ impl<S: RowSource> RangeScan<'_, S> {
         mut take: impl FnMut(&S, EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (guard, source) = self.0?;
+        guard.check_process()?;
         let source = &source?;
         let mut take = move |row: EncodedRow<'_>| take(source, row);
         match guard {
@@ -261,6 +262,7 @@ fn until_cancelled(cancel_token: Option<CancelToken>, mut take: impl TakeRow) ->
 }
 
 fn read_one<S: RowSource>(bound: &mut BoundTxn, source: &S) -> Result<Option<S::Row>> {
+    bound.check_process()?;
     if bound.txn.scan.is_finished() {
         return Ok(None);
     }

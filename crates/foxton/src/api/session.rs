@@ -1,6 +1,7 @@
 //! Sessions: locks that outlive transactions.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use foxton_lock::request::OwnerLabel as Label;
@@ -110,6 +111,7 @@ impl Database {
 impl Session {
     /// Returns the box, while no transaction has it.
     fn bound_mut(&mut self) -> Result<&mut BoundTxn> {
+        self.open.engine().check_process()?;
         if self.bound.is_none() {
             self.bound = self.slot.take();
             if let Some(bound) = &self.bound {
@@ -236,6 +238,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.open.engine().is_inherited() {
+            mem::forget(self.bound.take());
+            return;
+        }
         let back = self.slot.close();
         if let Some(bound) = self.bound.take().or(back) {
             BoundTxn::leave_session(bound);

@@ -59,6 +59,7 @@ use std::time::{Duration, Instant};
 
 use foxton_log::Lsn;
 use foxton_sync::park::{Parker, Ticket, Verdict, WAKING};
+use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -160,6 +161,7 @@ pub(crate) struct WriteStall {
     credit: u64,
     parker: Arc<Parker>,
     ticket: Ticket,
+    process: ProcessStamp,
 }
 
 impl WriteStall {
@@ -194,7 +196,9 @@ impl Drop for WriteStall {
     fn drop(&mut self) {
         // If a task is dropped early, its entry stays in the queue and later gets a credit that
         // goes unused.
-        self.parker.disarm(self.ticket);
+        if !self.process.is_inherited() {
+            self.parker.disarm(self.ticket);
+        }
     }
 }
 
@@ -292,6 +296,7 @@ impl Throttle {
             credit: self.credit,
             parker,
             ticket,
+            process: ProcessStamp::new(),
         })
     }
 

@@ -118,6 +118,9 @@ impl BackgroundThread {
     pub(crate) async fn sleep_until(&self, deadline: Instant) {
         let (worker, mut timer) = (self.0.workers.worker(), Timer::default());
         poll_fn(move |context| {
+            if worker.is_inherited() {
+                return Poll::Ready(()); // The caller's next call is refused.
+            }
             if self.0.workers.clock().now() >= deadline {
                 return Poll::Ready(());
             }

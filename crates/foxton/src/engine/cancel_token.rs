@@ -28,6 +28,7 @@ use foxton_lock::any::AnyManager;
 use foxton_lock::manager::LockManager;
 use foxton_lock::owner::WaitTicket;
 use foxton_lock::request::RefusalReason;
+use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{self, AtomicBool, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Workers;
@@ -59,7 +60,8 @@ pub(crate) static CANCEL_TOKEN: Site =
 /// operation is in progress: a single operation could end too early or too late.
 /// [`Lock::timeout`](crate::Lock::timeout) bounds a single wait.
 ///
-/// A token stays cancelled, also for transactions that are given it later. A transaction without a
+/// A token stays cancelled, also for transactions that are given it later. In a forked child, a
+/// token of the parent ends no waits. A transaction without a
 /// token pays nothing.
 ///
 /// ```
@@ -93,6 +95,7 @@ pub struct CancelToken(Arc<Shared>);
 struct Shared {
     is_cancelled: AtomicBool,
     waits: Mutex<Vec<Wait>>,
+    process: ProcessStamp,
 }
 
 /// A wait, and what ends it.
@@ -131,6 +134,9 @@ impl CancelToken {
     /// then wait for ever. [`signal`](Self::signal) is for them.
     pub fn cancel(&self) {
         self.set_cancelled();
+        if self.0.process.is_inherited() {
+            return; // The waits are the parent's.
+        }
         // Site: "cancel token", but the thread that cancels has no worker to count it.
         let waits = mem::take(&mut *shim::lock(&self.0.waits));
         // Ending a wait may run a waker, so the list is not locked meanwhile.
@@ -159,8 +165,10 @@ impl CancelToken {
             workers: workers.clone(),
             ticket,
         };
-        // Site: "cancel token".
-        shim::lock(&self.0.waits).push(wait());
+        if !self.0.process.is_inherited() {
+            // Site: "cancel token".
+            shim::lock(&self.0.waits).push(wait());
+        }
         if self.is_cancelled() {
             wait().end();
         }
@@ -182,6 +190,9 @@ pub(crate) struct WaitRecord {
 
 impl Drop for WaitRecord {
     fn drop(&mut self) {
+        if self.token.0.process.is_inherited() {
+            return;
+        }
         // Site: "cancel token".
         let mut waits = shim::lock(&self.token.0.waits);
         let ours = |wait: &Wait| {

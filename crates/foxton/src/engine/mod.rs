@@ -50,6 +50,7 @@ use foxton_log::{Log, LogError};
 use foxton_sync::admission::AdmissionControl;
 use foxton_sync::counter::WorkerCounters;
 use foxton_sync::failpoint::Failpoints;
+use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
@@ -58,7 +59,7 @@ use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::IdleRegistry;
 use crate::engine::persistence::{Logged, Persistence};
-use crate::error::{Error, Request, Result};
+use crate::error::{Error, Request, Result, check_process};
 use crate::options::Options;
 
 /// See the [module](self).
@@ -87,6 +88,8 @@ pub(crate) struct Engine {
     pub(crate) admission: Option<AdmissionControl>,
     /// Idle slots; empty without an idle timeout.
     pub(crate) idle: IdleRegistry,
+    /// The process that opened it.
+    pub(crate) process: ProcessStamp,
 }
 
 impl Engine {
@@ -96,9 +99,23 @@ impl Engine {
         self.workers.failpoints()
     }
 
-    /// Refuses new transactions once the log has failed.
+    /// Refuses every call of a forked child. It comes first, because threads of the parent may have
+    /// left anything locked.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        check_process(&self.process)
+    }
+
+    /// True in a forked child, where nothing of the engine may be used or freed.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.is_inherited()
+    }
+
+    /// Refuses new transactions once the log has failed, and in a forked child.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_process()?;
         // Relaxed: it leads to no memory. A transaction that reads it late is refused at its
         // commit.
         if self.failed.load(Ordering::Relaxed)

@@ -13,6 +13,8 @@
 //! * I1  A thread drops its share after everything else that it has of the engine.
 //! * I2  A context without a share is with the background thread, in the pool, or in the slot of a
 //!   session. It gets one before it is given to a program, from a database or session with a share.
+//! * I3  A forked child closes nothing, and forgets what it inherited. It has none of the threads,
+//!   shares the lock of the directory with its parent, and may find any mutex locked for ever.
 //!
 //! # Why nothing has the directory once the last share is dropped
 //!
@@ -54,6 +56,9 @@ impl OpenHandle {
 
     /// Closes the database, whose last share this is. When it returns, nothing has the directory.
     pub(crate) fn close(mut self) -> Result<(), LogError> {
+        if self.engine().is_inherited() {
+            return Err(LogError::Forked);
+        }
         self.engine.take().map_or(Ok(()), close)
     }
 }
@@ -63,6 +68,10 @@ impl Drop for OpenHandle {
         let Some(engine) = self.engine.take() else {
             return;
         };
+        if engine.is_inherited() {
+            mem::forget(engine); // I3
+            return;
+        }
         if !own_thread::is_current() {
             // No caller is left to get the error.
             let _ = close(engine);

@@ -27,6 +27,7 @@ use std::io;
 
 use foxton_log::LogError;
 use foxton_store::TooLong;
+use foxton_sync::process::{self, ProcessStamp};
 
 use crate::types::codec::Undecodable;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
@@ -195,6 +196,8 @@ pub enum Request {
     OneAtATime,
     /// A transaction of the session is open, and a session runs one transaction at a time.
     SessionBusy,
+    /// This process is a child made by `fork`, and its parent opened the database.
+    ForkedChild,
     /// The program has other handles of the database to close.
     StillOpen,
     /// Locking is off, so a session cannot hold locks.
@@ -235,6 +238,7 @@ impl Request {
             Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
             Request::SessionBusy => "session_busy",
+            Request::ForkedChild => "forked_child",
             Request::StillOpen => "still_open",
             Request::SessionWithoutLocks => "session_without_locks",
             Request::Index(error) => error.code(),
@@ -243,6 +247,20 @@ impl Request {
             Request::Other(_) => "other",
         }
     }
+}
+
+/// Refuses a call of a forked child, before it touches anything that belongs to the parent.
+#[inline(always)]
+pub(crate) fn check_process(process: &ProcessStamp) -> Result<()> {
+    match process.is_inherited() {
+        false => Ok(()),
+        true => Err(forked_child()),
+    }
+}
+
+#[cold]
+fn forked_child() -> Error {
+    Request::ForkedChild.into()
 }
 
 impl fmt::Display for Request {
@@ -295,6 +313,7 @@ impl fmt::Display for Request {
                 "a transaction of this session is open, and a session does one thing at a time; end it \
                  first, or open another session",
             ),
+            Request::ForkedChild => f.write_str(process::REFUSAL),
             Request::StillOpen => f.write_str(
                 "the program has other handles of this database, which stays open for them: it \
                  closes when the last clone, session, transaction and future of one is dropped",
@@ -334,6 +353,7 @@ impl From<Storage> for Error {
 impl From<LogError> for Error {
     fn from(error: LogError) -> Error {
         match &error {
+            LogError::Forked => Request::ForkedChild.into(),
             LogError::TooLarge { bytes } => Request::ValueTooLong { bytes: *bytes }.into(),
             LogError::Failed(failure) => match failure.source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Storage::DeviceFull {

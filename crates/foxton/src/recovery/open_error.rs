@@ -7,7 +7,7 @@ use foxton_log::OpenError;
 use foxton_log::device::{Device, LockError};
 use foxton_log::format::superblock::{self, SuperblockError};
 
-use crate::error::{Error, Storage};
+use crate::error::{Error, Request, Storage};
 use crate::redo::replay::InvalidRecord;
 use crate::types::limits::RESTORE_FILE;
 
@@ -81,6 +81,7 @@ pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
             .into()
         }
         LockError::Device(error) => device_error(path, "lock", error),
+        LockError::Forked => Request::ForkedChild.into(),
         other => Storage::InUse {
             path: path.into(),
             holder: other.to_string(),

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use foxton_sync::process::ProcessStamp;
+
 use super::context::WorkerContext;
 use super::txn::{Phase, Txn};
 use crate::engine::context_pool::PoolCell;
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::slot::BoxSlot;
-use crate::error::{Conflict, Result};
+use crate::error::{Conflict, Result, check_process};
 use crate::types::codec::{Key, Value};
 use crate::types::table::Table;
 
@@ -18,6 +20,8 @@ use crate::types::table::Table;
 pub(crate) struct BoundTxn {
     pub(crate) ctx: WorkerContext,
     pub(crate) txn: Txn,
+    /// The process that opened the database; a copy, because every operation reads it.
+    pub(crate) process: ProcessStamp,
     /// Its cell in the pool.
     pub(super) cell: PoolCell<BoundTxn>,
     /// Holds it between operations; there with an idle timeout.
@@ -32,7 +36,7 @@ pub(crate) struct BoundTxn {
 impl BoundTxn {
     pub(super) fn new(open: &Arc<OpenHandle>, cell: PoolCell<BoundTxn>) -> BoundTxn {
         let engine = Arc::clone(open.engine());
-        let txn = Txn::new(&engine.options);
+        let (txn, process) = (Txn::new(&engine.options), engine.process);
         let idle_slot = engine
             .options
             .idle_timeout
@@ -40,6 +44,7 @@ impl BoundTxn {
         BoundTxn {
             ctx: WorkerContext::new(engine),
             txn,
+            process,
             cell,
             idle_slot,
             session_slot: None,
@@ -53,6 +58,12 @@ impl BoundTxn {
         if self.open.is_none() {
             self.open = Some(open.clone());
         }
+    }
+
+    /// Refuses every operation in a forked child.
+    #[inline(always)]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        check_process(&self.process)
     }
 
     /// Refuses every operation once something has ended the transaction.

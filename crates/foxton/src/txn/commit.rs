@@ -22,6 +22,7 @@
 //! early release, because writing is short.
 
 use std::future::poll_fn;
+use std::mem;
 use std::task::{Context, Poll};
 
 use foxton_log::{Log, LogError, LogWait, Lsn, PendingWakeups};
@@ -34,7 +35,7 @@ use super::txn::{Phase, Txn};
 use crate::checkpoint::WriteStall;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
-use crate::error::Result;
+use crate::error::{Result, check_process};
 use crate::options::Locking;
 use crate::testing::failpoint;
 use crate::testing::injected_fault;
@@ -305,8 +306,11 @@ struct CommitTask {
 impl CommitTask {
     async fn run(&mut self) -> Result<Lsn> {
         let bound = self.bound.as_mut().expect("taken only when dropped");
+        let process = bound.process;
+        check_process(&process)?;
         bound.settle().await?;
         bound.spend(1).await;
+        check_process(&process)?;
         let until = match bound.start_commit() {
             Ok(until) => until,
             Err(error) => {
@@ -320,16 +324,26 @@ impl CommitTask {
         if until != CommitWait::Now {
             bound.release_early_async(until).await;
             let mut pending = LogWait::default();
-            let reached = poll_fn(|context| bound.ctx.poll_log(&mut pending, until, context)).await;
-            acknowledged = bound.acknowledge(reached);
+            let reached: Result<_> = poll_fn(|context| {
+                check_process(&process)?;
+                bound.ctx.poll_log(&mut pending, until, context).map(Ok)
+            })
+            .await;
+            acknowledged = bound.acknowledge(reached?);
         }
         bound.finish_async().await;
+        check_process(&process)?;
         self.progress = CommitProgress::Finished;
         acknowledged?;
         if bound.txn.credit.is_ahead()
             && let Some(stall) = bound.stall()
         {
-            poll_fn(|context| stall.poll(&mut bound.txn.credit, context)).await;
+            let waited: Result<()> = poll_fn(|context| {
+                check_process(&process)?;
+                stall.poll(&mut bound.txn.credit, context).map(Ok)
+            })
+            .await;
+            waited?;
         }
         Ok(commit_lsn)
     }
@@ -340,6 +354,10 @@ impl Drop for CommitTask {
         let Some(mut bound) = self.bound.take() else {
             return;
         };
+        if bound.process.is_inherited() {
+            mem::forget(bound);
+            return;
+        }
         let until = match self.progress {
             CommitProgress::Open => return BoundTxn::abandon(bound),
             CommitProgress::Finished => return BoundTxn::recycle(bound),

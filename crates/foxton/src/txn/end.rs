@@ -52,11 +52,17 @@ impl BoundTxn {
         }
         while !self.remove_ghosts(GhostIf::Committed, UNITS) {
             self.pause().await;
+            if self.process.is_inherited() {
+                return; // The rest is the parent's.
+            }
         }
         self.release_all();
         let count = self.txn.changes.undo.len();
         for first in (0..count).step_by(UNITS) {
             self.pause().await;
+            if self.process.is_inherited() {
+                return;
+            }
             self.retire_old_values(first..count.min(first + UNITS));
         }
         self.finished(false);

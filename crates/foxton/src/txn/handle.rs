@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foxton_lock::owner::OwnerId;
+use foxton_sync::process::ProcessStamp;
 
 use super::bound::BoundTxn;
 use super::txn::Phase;
 use crate::engine::Counter;
 use crate::engine::idle_timeout::IdleEntry;
 use crate::engine::slot::{BoxSlot, IDLE_SLOT};
-use crate::error::{Conflict, Result};
+use crate::error::{Conflict, Result, check_process};
 use crate::testing::failpoint;
 
 /// See the [module](self).
@@ -36,6 +37,7 @@ pub(crate) struct Detachable {
     slot: Arc<BoxSlot<BoundTxn>>,
     /// Here while an operation uses it.
     attached: Option<Box<BoundTxn>>,
+    process: ProcessStamp,
 }
 
 impl fmt::Debug for TxnHandle {
@@ -67,8 +69,12 @@ impl TxnHandle {
         let Some(slot) = bound.idle_slot.clone() else {
             return TxnHandle::never_idle(bound);
         };
-        let attached = Some(bound);
-        let mut detachable = Box::new(Detachable { slot, attached });
+        let process = bound.process;
+        let mut detachable = Box::new(Detachable {
+            slot,
+            attached: Some(bound),
+            process,
+        });
         detachable.detach();
         TxnHandle {
             bound: None,
@@ -92,7 +98,10 @@ impl TxnHandle {
     #[inline(always)]
     pub(crate) fn attach(&mut self) -> Result<TxnGuard<'_>> {
         match &mut self.bound {
-            Some(bound) => Ok(TxnGuard::Kept(bound)),
+            Some(bound) => {
+                bound.check_process()?;
+                Ok(TxnGuard::Kept(bound))
+            }
             None => TxnHandle::attach_detached(&mut self.detachable),
         }
     }
@@ -101,6 +110,7 @@ impl TxnHandle {
     #[inline(never)]
     fn attach_detached(detachable: &mut Option<Box<Detachable>>) -> Result<TxnGuard<'_>> {
         let detachable = detachable.as_mut().expect(DETACHABLE);
+        check_process(&detachable.process)?;
         if detachable.attached.is_none() {
             let bound = detachable.slot.take().ok_or(Conflict::IDLE)?;
             bound.ctx.worker.account().passed(&IDLE_SLOT);
@@ -117,25 +127,42 @@ impl TxnHandle {
     pub(crate) fn into_bound(mut self) -> Result<Box<BoundTxn>> {
         match self.bound.take() {
             Some(bound) => {
+                if let Err(forked) = bound.check_process() {
+                    mem::forget(bound);
+                    return Err(forked);
+                }
                 // Nothing is left to be dropped: without an idle timeout there is no `detachable`.
                 mem::forget(self);
                 Ok(bound)
             }
-            None => Ok(self.leave().ok_or(Conflict::IDLE)?),
+            None => self.leave(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn leave(mut self) -> Option<Box<BoundTxn>> {
-        self.detachable.take().expect(DETACHABLE).leave()
+    fn leave(mut self) -> Result<Box<BoundTxn>> {
+        let detachable = self.detachable.as_mut().expect(DETACHABLE);
+        check_process(&detachable.process)?;
+        let left = detachable.leave();
+        self.detachable = None;
+        Ok(left.ok_or(Conflict::IDLE)?)
     }
 
-    /// Rolls back, unless the transaction has ended.
+    /// Rolls back, unless the transaction has ended. A forked child only forgets it.
     #[inline(never)]
     fn abandon(&mut self) {
         let mut detachable = self.detachable.take();
         let bound = self.bound.take();
+        let process = match (&bound, &detachable) {
+            (Some(bound), _) => bound.process,
+            (None, Some(detachable)) => detachable.process,
+            (None, None) => return,
+        };
+        if process.is_inherited() {
+            mem::forget((bound, detachable));
+            return;
+        }
         if let Some(bound) = bound.or_else(|| detachable.as_mut()?.leave()) {
             BoundTxn::abandon(bound);
         }
@@ -156,6 +183,10 @@ impl Detachable {
         let Some(bound) = self.attached.take() else {
             return;
         };
+        if self.process.is_inherited() {
+            mem::forget(bound);
+            return;
+        }
         bound.ctx.worker.account().passed(&IDLE_SLOT);
         let now = bound.ctx.engine.workers.clock().now();
         let refused = self.slot.put(bound, Some(now));

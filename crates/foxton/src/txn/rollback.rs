@@ -9,6 +9,8 @@
 //! it. If a task drops a large transaction, the background thread rolls it back, because dropping
 //! cannot yield.
 
+use std::mem;
+
 use super::bound::BoundTxn;
 use super::changes::GhostIf;
 use super::lock_scope::LockScope;
@@ -80,16 +82,18 @@ impl BoundTxn {
     /// Completes the undo that is pending; the task yields in between.
     ///
     /// # Errors
-    /// A storage error, if the log has failed.
+    /// A storage error, if the log has failed, or in a forked child.
     pub(crate) async fn settle(&mut self) -> Result<()> {
         let (from, logs) = match self.txn.pending {
             PendingUndo::Nothing => return Ok(()),
             PendingUndo::Savepoint { from, log } => (from, log),
             PendingUndo::Rollback => (0, false),
         };
+        self.check_process()?;
         let count = self.txn.changes.count() - from;
         while !self.settle_some(UNITS) {
             self.pause().await;
+            self.check_process()?;
         }
         self.ctx.budget.charge(count);
         match logs {
@@ -113,6 +117,10 @@ impl BoundTxn {
     /// Rolls back a transaction that is still open, and returns it to the pool. The background
     /// thread does that for a large transaction of a task.
     pub(crate) fn abandon(mut bound: Box<BoundTxn>) {
+        if bound.process.is_inherited() {
+            mem::forget(bound); // All of it is the parent's.
+            return;
+        }
         if bound.txn.phase.is_open() || bound.txn.pending != PendingUndo::Nothing {
             // A session, and a database without locking, would be busy meanwhile.
             let may_last = matches!(bound.txn.lock_scope, LockScope::Transaction);
@@ -138,7 +146,7 @@ impl BoundTxn {
 pub(crate) async fn roll_back(bound: Box<BoundTxn>) {
     let mut task = RollbackTask(Some(bound));
     let bound = task.0.as_mut().expect("taken only when dropped");
-    if bound.txn.phase.is_open() {
+    if bound.txn.phase.is_open() && !bound.process.is_inherited() {
         bound.end_by(Phase::Ended);
     }
     // A rollback writes to the log only what restart can do without.

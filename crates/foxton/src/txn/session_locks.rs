@@ -68,6 +68,7 @@ impl BoundTxn {
     /// # Errors
     /// `cancelled`, if the session's cancel token is cancelled.
     fn begin_request(&mut self) -> Result<()> {
+        self.check_process()?;
         self.begin_in_session();
         match self.txn.is_cancelled() {
             true => Err(Conflict::CANCELLED.into()),

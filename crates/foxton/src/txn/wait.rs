@@ -51,8 +51,10 @@ impl BoundTxn {
         wait: LockWait,
         mut attempt: impl FnMut(&mut BoundTxn) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
+        self.check_process()?;
         self.settle().await?;
         self.spend(1).await;
+        self.check_process()?;
         if let Err(refused) = self.check_active() {
             self.settle().await?;
             return Err(refused);
@@ -71,7 +73,7 @@ impl BoundTxn {
                 Ok(Unfinished::Waits) => bound.yield_once(wait).await,
                 Ok(Unfinished::Pauses) => {
                     bound.pause().await;
-                    bound.check_active()
+                    bound.check_process().and_then(|()| bound.check_active())
                 }
                 Err(error) => Err(error),
             };
@@ -112,6 +114,8 @@ impl BoundTxn {
 
     #[cold]
     pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
+        // A callback may have forked.
+        self.check_process()?;
         self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.wait_limit(wait));
@@ -133,6 +137,7 @@ impl BoundTxn {
     }
 
     fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.check_process()?;
         let outcome =
             self.ctx
                 .engine
@@ -204,6 +209,9 @@ impl BoundTxn {
     /// back a transaction that the error ends.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
+        if self.process.is_inherited() {
+            return error;
+        }
         self.abandon_index_plan();
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error {
@@ -267,6 +275,8 @@ pub(super) struct Operation<'a>(pub(super) &'a mut BoundTxn);
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        self.0.withdraw();
+        if !self.0.process.is_inherited() {
+            self.0.withdraw();
+        }
     }
 }

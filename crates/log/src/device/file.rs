@@ -9,7 +9,8 @@
 //!
 //! * I1 The lock is a `flock` on the file `lock`. It belongs to the open file and not to the
 //!   process, so a second instance in this process is refused like one in another. A child made by
-//!   `fork` shares it: it must not touch the device.
+//!   `fork` shares it, and unlocking would unlock it for the parent too. So the device and its
+//!   files refuse every call in a child. Dropping the device there only closes its handles.
 //! * I2 `lock` holds the process id of the last instance that had the lock alone, as decimal text.
 //!   It is written after the lock is acquired and is only ever shown to people. It is missing if
 //!   the device was full.
@@ -23,10 +24,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foxton_sync::process::ProcessStamp;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Device, DeviceFile, FileLock, FileLockMode, LockError, check_name, is_plain};
+use super::{
+    Device, DeviceFile, FileLock, FileLockMode, LockError, check_name, check_process, is_plain,
+};
 
 /// The file that carries the lock and names its holder.
 pub const LOCK_FILE: &str = "lock";
@@ -51,6 +55,7 @@ pub struct FileDevice {
     directory: OwnedFd,
     /// The handle that has the lock (I1), until the device is dropped.
     holder: Mutex<Option<OwnedFd>>,
+    process: ProcessStamp,
 }
 
 impl fmt::Debug for FileDevice {
@@ -61,6 +66,9 @@ impl fmt::Debug for FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
+        if self.process.is_inherited() {
+            return; // I1
+        }
         let holder = self
             .holder
             .get_mut()
@@ -83,6 +91,7 @@ impl FileDevice {
             path: path.to_path_buf(),
             directory,
             holder: Mutex::new(None),
+            process: ProcessStamp::new(),
         })
     }
 
@@ -93,6 +102,13 @@ impl FileDevice {
         match rustix::fs::mkdir(path, DIRECTORY_MODE) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn may_lock(&self) -> Result<(), LockError> {
+        match self.process.is_inherited() {
+            false => Ok(()),
+            true => Err(LockError::Forked),
         }
     }
 
@@ -167,6 +183,7 @@ impl FileDevice {
 
 impl Device for FileDevice {
     fn lock(&self) -> Result<(), LockError> {
+        self.may_lock()?;
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_none() {
             *holder = Some(self.take_lock()?);
@@ -176,6 +193,7 @@ impl Device for FileDevice {
 
     /// If there is no file `lock`, no instance ever locked the directory.
     fn lock_shared(&self) -> Result<(), LockError> {
+        self.may_lock()?;
         let device = |error: Errno| LockError::Device(error.into());
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_some() {
@@ -198,6 +216,7 @@ impl Device for FileDevice {
     }
 
     fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        check_process(&self.process)?;
         check_name(name)?;
         // Network file systems ask for a handle that may write if the lock is exclusive.
         let (flags, operation) = match mode {
@@ -213,13 +232,19 @@ impl Device for FileDevice {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        check_process(&self.process)?;
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-        let refused = None;
-        Ok(Arc::new(FileHandle { file, refused }))
+        let (refused, process) = (None, self.process);
+        Ok(Arc::new(FileHandle {
+            file,
+            refused,
+            process,
+        }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        check_process(&self.process)?;
         check_name(name)?;
         let (opened, refused) = match self.open_at(name, OFlags::RDWR) {
             // A file that may only be read can still be inspected; writing to it is refused later.
@@ -229,10 +254,16 @@ impl Device for FileDevice {
             opened => (opened, None),
         };
         let file = opened.and_then(plain).map_err(strange)?;
-        Ok(Arc::new(FileHandle { file, refused }))
+        let process = self.process;
+        Ok(Arc::new(FileHandle {
+            file,
+            refused,
+            process,
+        }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
+        check_process(&self.process)?;
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.directory)? {
             if let Ok(name) = entry?.file_name().to_str()
@@ -246,6 +277,7 @@ impl Device for FileDevice {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        check_process(&self.process)?;
         check_name(from)?;
         check_name(to)?;
         Ok(rustix::fs::renameat(
@@ -257,6 +289,7 @@ impl Device for FileDevice {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        check_process(&self.process)?;
         check_name(name)?;
         Ok(rustix::fs::unlinkat(
             &self.directory,
@@ -266,6 +299,7 @@ impl Device for FileDevice {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
+        check_process(&self.process)?;
         Ok(rustix::fs::fsync(&self.directory)?)
     }
 }
@@ -286,17 +320,20 @@ struct FileHandle {
     file: OwnedFd,
     /// Why it may not be written.
     refused: Option<Errno>,
+    process: ProcessStamp,
 }
 
 impl FileHandle {
     /// Without this the system would only say that the handle is a wrong one.
     fn may_be_written(&self) -> io::Result<()> {
+        check_process(&self.process)?;
         self.refused.map_or(Ok(()), |why| Err(why.into()))
     }
 }
 
 impl DeviceFile for FileHandle {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        check_process(&self.process)?;
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pread(&self.file, &mut bytes[done..], offset + done as u64) {
@@ -315,6 +352,7 @@ impl DeviceFile for FileHandle {
     }
 
     fn sync(&self) -> io::Result<()> {
+        check_process(&self.process)?;
         // Not repeated when interrupted: a failed sync is final, whatever its reason.
         #[cfg(target_vendor = "apple")]
         rustix::fs::fcntl_fullfsync(&self.file)?;
@@ -329,6 +367,7 @@ impl DeviceFile for FileHandle {
     }
 
     fn len(&self) -> io::Result<u64> {
+        check_process(&self.process)?;
         Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
     }
 

@@ -27,6 +27,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use foxton_sync::process::{self, ProcessStamp};
+
 /// Directory in a file system.
 pub mod file;
 
@@ -117,6 +119,8 @@ pub enum LockError {
     },
     /// The request for the lock failed.
     Device(io::Error),
+    /// This process is a forked child, and its parent made the device.
+    Forked,
 }
 
 impl fmt::Display for LockError {
@@ -135,6 +139,7 @@ impl fmt::Display for LockError {
                 write!(f, "close it there first, or share the open database)")
             }
             LockError::Device(error) => write!(f, "the directory could not be locked: {error}"),
+            LockError::Forked => f.write_str(process::REFUSAL),
         }
     }
 }
@@ -142,7 +147,7 @@ impl fmt::Display for LockError {
 impl std::error::Error for LockError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LockError::Held { .. } => None,
+            LockError::Held { .. } | LockError::Forked => None,
             LockError::Device(error) => Some(error),
         }
     }
@@ -158,6 +163,14 @@ pub(crate) fn is_plain(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+/// Refuses a call in a forked child, whose files are its parent's.
+pub(crate) fn check_process(process: &ProcessStamp) -> io::Result<()> {
+    match process.is_inherited() {
+        false => Ok(()),
+        true => Err(io::Error::other(process::REFUSAL)),
+    }
 }
 
 /// [`is_plain`] as an error.

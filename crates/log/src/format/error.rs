@@ -6,6 +6,7 @@
 //! | `LogError::Kind`              | use a kind that is free                                |
 //! | `LogError::Failed`            | repair the device, then open the log again             |
 //! | `LogError::Closed`            | nothing: the program closed the log                    |
+//! | `LogError::Forked`            | open a log after the fork, in the process that uses it |
 //! | `OpenError::Locked`           | close the log where it is open                         |
 //! | `OpenError::Device`           | repair the device, then try again                      |
 //! | `OpenError::Corrupt`          | restore a backup; what precedes the damage is readable |
@@ -16,6 +17,8 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+
+use foxton_sync::process;
 
 use crate::device::LockError;
 use crate::format::lsn::Lsn;
@@ -76,6 +79,8 @@ pub enum LogError {
     Failed(Arc<Failure>),
     /// The log was closed.
     Closed,
+    /// This process is a forked child, and the log is its parent's.
+    Forked,
 }
 
 // Small, because every insert returns it.
@@ -102,6 +107,7 @@ impl fmt::Display for LogError {
                  safe. Repair the device and open the database again"
             ),
             LogError::Closed => write!(f, "the log is closed"),
+            LogError::Forked => f.write_str(process::REFUSAL),
         }
     }
 }

@@ -122,6 +122,7 @@ impl Database {
     /// A storage error if the directory is not empty, the log has failed, or either device fails.
     /// The directory then holds no backup; the database continues.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
+        self.engine().check_process()?;
         let path = path.as_ref();
         let target = CopyKind::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
@@ -131,7 +132,10 @@ impl Database {
     /// backup made later can be [restored](restore) to this position.
     pub fn log_end(&self) -> Lsn {
         let engine = self.engine();
-        engine.persistence.end(&engine.workers.worker())
+        match engine.is_inherited() {
+            false => engine.persistence.end(&engine.workers.worker()),
+            true => Lsn::ZERO,
+        }
     }
 
     /// Like [`backup_to`](Self::backup_to), to a device of your own, and with a progress callback.
@@ -144,6 +148,7 @@ impl Database {
         target: &Arc<dyn Device>,
         progress: CopyProgress<'_>,
     ) -> Result<Backup> {
+        self.engine().check_process()?;
         let path = Path::new("the device");
         CopyKind::Backup.take(target, path)?;
         self.backup_on_at(target, path, progress)
