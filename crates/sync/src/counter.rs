@@ -8,21 +8,32 @@
 //! # State
 //!
 //! Blocks in chunks: chunk c has 2^c of them, made when the first worker with such an id counts.
-//! Worker id i is in chunk floor(log2(i + 1)).
+//! Worker id i is in chunk floor(log2(i + 1)), if i is below [`PRIVATE`]. All workers beyond share
+//! the blocks of one more chunk, so that a peak of a hundred thousand leaves little behind.
 //!
 //! # Invariants
 //!
 //! * I1  Of workers that share an id at most one exists at a time, and an id passes from one to the
-//!   next through a mutex. So a block has one writer, and adding needs no read-modify-write.
+//!   next through a mutex. So a private block has one writer, and adding needs no
+//!   read-modify-write.
 
 use crate::cache_line::CachePadded;
 use crate::shim::{AtomicU64, Ordering};
+use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Chunks for every u32 id.
-const CHUNKS: usize = 32;
+/// Site: a block that workers beyond [`PRIVATE`] share.
+static SHARED_COUNTERS: Site =
+    Site::new(Component::Metadata, Pattern::Unbounded, "shared counters");
+
+/// Chunks of private blocks.
+const PRIVATE_CHUNKS: usize = 12;
+/// Number of workers with a block of their own.
+const PRIVATE: u32 = (1 << PRIVATE_CHUNKS) - 1;
+/// Number of blocks that further workers share, a power of two.
+const SHARED: u32 = 1 << 10;
 
 type CounterBlock<const N: usize> = CachePadded<[AtomicU64; N]>;
 
@@ -46,7 +57,8 @@ type CounterBlock<const N: usize> = CachePadded<[AtomicU64; N]>;
 /// assert_eq!(counters.sum(ABORTS), 0);
 /// ```
 pub struct WorkerCounters<const N: usize> {
-    chunks: [OnceLock<Box<[CounterBlock<N>]>>; CHUNKS],
+    chunks: [OnceLock<Box<[CounterBlock<N>]>>; PRIVATE_CHUNKS],
+    shared: OnceLock<Box<[CounterBlock<N>]>>,
 }
 
 impl<const N: usize> Default for WorkerCounters<N> {
@@ -65,7 +77,8 @@ impl<const N: usize> WorkerCounters<N> {
     /// All zero.
     pub const fn new() -> Self {
         Self {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            chunks: [const { OnceLock::new() }; PRIVATE_CHUNKS],
+            shared: OnceLock::new(),
         }
     }
 
@@ -76,10 +89,22 @@ impl<const N: usize> WorkerCounters<N> {
     /// If `index` is not below `N`.
     #[inline]
     pub fn add(&self, worker: &Worker, index: usize, amount: u64) {
+        if worker.id() >= PRIVATE {
+            return self.add_shared(worker, index, amount);
+        }
         let counter = &self.block(worker.id())[index];
         // Relaxed: no other thread writes it (I1).
         let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
         counter.store(sum, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn add_shared(&self, worker: &Worker, index: usize, amount: u64) {
+        worker.account().passed(&SHARED_COUNTERS);
+        let blocks = self.shared.get_or_init(|| new_chunk(SHARED as usize));
+        let counter = &blocks[(worker.id() % SHARED) as usize][index];
+        // Relaxed: a sum.
+        counter.fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Returns the sum of counter `index` over all workers.
@@ -95,7 +120,8 @@ impl<const N: usize> WorkerCounters<N> {
     }
 
     fn blocks(&self) -> impl Iterator<Item = &CounterBlock<N>> {
-        self.chunks.iter().filter_map(OnceLock::get).flatten()
+        let all = self.chunks.iter().chain([&self.shared]);
+        all.filter_map(OnceLock::get).flatten()
     }
 
     #[inline]

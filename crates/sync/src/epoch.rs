@@ -14,8 +14,8 @@
 //!
 //! # State
 //!
-//! The domain has the epoch, and a list of slots that only grows. A slot belongs to one participant
-//! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag. A full one is
+//! The domain has the epoch, and a table of slots. A slot belongs to one participant at a time; its
+//! word is `epoch << 1 | pinned`. Each participant has an open bag. A full one is
 //! tagged with the epoch and goes to the domain's list of retired objects, where the next thread
 //! that sweeps frees all that is due, whichever participant retired it. Beside them are a bag and a
 //! list for hazard-protected objects, and in each slot the hazards of its participant.
@@ -23,13 +23,14 @@
 //! # Invariants
 //!
 //! * I1  Only the owner of a participant writes the word of its slot.
-//! * I2  The epoch goes from e to e + 1 only after every slot's word was seen unpinned or at e, by
-//!   a thread that read epoch e before looking.
+//! * I2  The epoch goes from e to e + 1 only after every occupied slot's word was seen unpinned or
+//!   at e, by a thread that read epoch e before looking. A slot is occupied from before its
+//!   participant first pins until after it was last pinned.
 //! * I3  A bag is tagged with the epoch read after everything in it was unlinked, with a
 //!   sequentially consistent fence in between.
 //! * I4  A bag tagged t is freed only at t + 2 or later.
-//! * I5  A slot stays on the list, and its `next` as it is, until the domain is dropped; and each
-//!   participant keeps its domain.
+//! * I5  A slot stays where it is until the domain is dropped; and each participant keeps its
+//!   domain.
 //!
 //! # Why no thread looks at a freed object
 //!
@@ -41,9 +42,10 @@
 //!
 //! It remains that an advance from t + 1 to t + 2 did not see R's word pinned at r. Its fence
 //! (fence A, in `try_advance`) lies between reading t + 1 and reading R's word. Either it read an
-//! *older* word, or a list without R's slot. Then fence A comes before fence R, and fence W before
-//! fence A because A read the later epoch; so again R finds X unlinked. Or it read a *later* word,
-//! of R unpinned or pinned again: then O1 and O2 order everything R read before the freeing.
+//! *older* word, or a table from before R's slot was occupied. Then fence A comes before fence R,
+//! and fence W before fence A because A read the later epoch; so again R finds X unlinked. Or it
+//! read a *later* word, of R unpinned or pinned again, or a table from after R's slot was released:
+//! then O1 or O4, and O2, order everything R read before the freeing.
 //!
 //! The fences are `SeqCst` because each side writes one word and then reads another's (R: its word,
 //! then the structure; W: the structure, then the epoch; A is between them). No acquire or release
@@ -60,15 +62,17 @@
 //! between threads. It tries to advance the epoch after a number of pins and bags of each thread.
 //! Here a try comes after a number of bytes retired by all, because looking at some hundred
 //! participants costs more than freeing what they retired. It unlinks slots while others walk the
-//! list; here slots are reused, because there are never more than there were participants at once.
+//! list. Here slots stay in a table, and one word shows which of 64 are occupied. So after a peak
+//! of participants a walk costs what those that are left cost.
 //!
-//! A mutex around the list would be simpler. It was tried: under the model checker every mutex
-//! orders all threads, so that fence A and O2 could be weakened without a failing model.
+//! A mutex around the walk would be simpler. It was tried: under the model checker every mutex
+//! orders all threads, so that fence A and O2 could be weakened without a failing model. Only
+//! occupying and releasing a slot take a mutex.
 
 /// Bags of retired objects.
 mod bag;
 
-/// Slots: the public part of each participant, and the list of all.
+/// Slots: the public part of each participant, and the table of all.
 mod slot;
 
 /// Lists of sealed bags, until they are due.

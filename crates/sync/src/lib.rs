@@ -37,11 +37,17 @@ pub mod cache_line;
 /// Hardware transactions, where the processor has any.
 pub mod htm;
 
+/// Allocator of small indexes: the smallest free one goes first.
+pub mod index_allocator;
+
 /// Checksums.
 pub mod checksum;
 
 /// Large pages for memory that has filled up.
 pub mod huge_pages;
+
+/// Memory that the allocator keeps.
+pub mod memory;
 
 /// Waiting that does not burn a time slice.
 pub mod backoff;

@@ -10,12 +10,11 @@ use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::failpoint::Failpoints;
 use crate::htm::{AttemptTimer, ElisionStats, ElisionTrials, Elisions, WorkerTurns};
+use crate::index_allocator::IndexAllocator;
 use crate::process::ProcessStamp;
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, AccountSummary, Component, Pattern, Site};
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
@@ -32,15 +31,65 @@ enum WorkerRole {
     Background,
 }
 
+/// Number of ids whose counts stay apart when their worker is dropped. Those of later ids are added
+/// up then, so that a peak of workers leaves little behind.
+const KEPT_IDS: u32 = 512;
+
+/// The part of the workers with one id that others may read. It serves one worker after the other.
+#[derive(Debug, Default)]
+struct WorkerRecord {
+    /// By role.
+    accounts: [Arc<Account>; 2],
+    /// For both roles together.
+    elision_stats: Arc<CachePadded<ElisionStats>>,
+}
+
 #[derive(Debug, Default)]
 struct WorkerRegistry {
-    // Per worker and role, the part that others may read. It stays when the worker is dropped, and
-    // serves the next worker of its id and role.
-    accounts: Vec<[Arc<Account>; 2]>,
-    // Likewise, for both roles together.
-    elision_stats: Vec<Arc<CachePadded<ElisionStats>>>,
     // The smallest free id goes first, so that ids stay dense.
-    free: BinaryHeap<Reverse<u32>>,
+    ids: IndexAllocator,
+    // By id.
+    records: Vec<Option<WorkerRecord>>,
+    capacity: usize,
+    // Counts of workers with later ids that are gone.
+    gone_accounts: [AccountSummary; 2],
+    gone_elisions: Elisions,
+}
+
+impl WorkerRegistry {
+    /// Returns an id, and the accounts and counters of the workers with that id.
+    fn acquire(&mut self) -> (u32, &WorkerRecord) {
+        let id = self.ids.acquire();
+        let at = id as usize;
+        self.capacity = self.capacity.max(at + 1);
+        if self.records.len() <= at {
+            self.records.resize_with(at + 1, || None);
+        }
+        (id, self.records[at].get_or_insert_default())
+    }
+
+    /// Frees the id of a worker that counts nothing any more.
+    fn release(&mut self, id: u32) {
+        self.ids.release(id);
+        if id < KEPT_IDS {
+            return;
+        }
+        if let Some(record) = self.records[id as usize].take() {
+            for (gone, account) in self.gone_accounts.iter_mut().zip(&record.accounts) {
+                gone.add(account);
+            }
+            record.elision_stats.add_to(&mut self.gone_elisions);
+        }
+        let kept = self.ids.bound().max(KEPT_IDS as usize);
+        self.records.truncate(kept);
+        if self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(2 * kept);
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = &WorkerRecord> {
+        self.records.iter().flatten()
+    }
 }
 
 #[derive(Debug)]
@@ -130,16 +179,9 @@ impl Workers {
 
     fn worker_for(&self, side: WorkerRole) -> Worker {
         let mut registry = lock(&self.0.registry);
-        let id = match registry.free.pop() {
-            Some(Reverse(id)) => id,
-            None => {
-                registry.accounts.push(Default::default());
-                registry.elision_stats.push(Default::default());
-                u32::try_from(registry.accounts.len() - 1).expect("fewer than 2^32 workers")
-            }
-        };
-        let account = registry.accounts[id as usize][side as usize].clone();
-        let elision_stats = registry.elision_stats[id as usize].clone();
+        let (id, record) = registry.acquire();
+        let account = record.accounts[side as usize].clone();
+        let elision_stats = record.elision_stats.clone();
         drop(registry);
         account.passed(&REGISTRY);
         let in_domain = |domain: &Domain| {
@@ -159,7 +201,7 @@ impl Workers {
 
     /// Maximum number of workers that existed at once: every id is below it.
     pub fn capacity(&self) -> usize {
-        lock(&self.0.registry).accounts.len()
+        lock(&self.0.registry).capacity
     }
 
     /// The domain in which these workers reclaim.
@@ -206,24 +248,24 @@ impl Workers {
         sum
     }
 
-    /// The same by worker, in the order of their ids.
+    /// The same by worker, in the order of their ids. The last entry is of the dropped workers with
+    /// ids from 512 on together, if there were any.
     pub fn elisions_by_worker(&self) -> Vec<Elisions> {
-        let of = |elision_stats: &Arc<CachePadded<ElisionStats>>| {
+        let of = |record: &WorkerRecord| {
             let mut sum = Elisions::default();
-            elision_stats.add_to(&mut sum);
+            record.elision_stats.add_to(&mut sum);
             sum
         };
-        lock(&self.0.registry)
-            .elision_stats
-            .iter()
-            .map(of)
-            .collect()
+        let registry = lock(&self.0.registry);
+        let gone = Some(registry.gone_elisions).filter(|gone| *gone != Elisions::default());
+        registry.records().map(of).chain(gone).collect()
     }
 
     fn account_of(&self, side: WorkerRole) -> AccountSummary {
-        let mut summary = AccountSummary::default();
-        for accounts in &lock(&self.0.registry).accounts {
-            summary.add(&accounts[side as usize]);
+        let registry = lock(&self.0.registry);
+        let mut summary = registry.gone_accounts[side as usize].clone();
+        for record in registry.records() {
+            summary.add(&record.accounts[side as usize]);
         }
         summary
     }
@@ -412,7 +454,7 @@ impl Drop for Worker {
         }
         self.account().passed(&REGISTRY);
         // Last: once the id is free, the account may have another writer.
-        lock(&self.workers.0.registry).free.push(Reverse(self.id));
+        lock(&self.workers.0.registry).release(self.id);
     }
 }
 

@@ -19,14 +19,14 @@
 
 use super::bag::Bag;
 use super::retired::{self, RetiredList};
-use super::slot::SlotList;
+use super::slot::SlotTable;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU64, Ordering, fence, unmodelled};
 use std::fmt;
 
-/// Lots of ticks, of all participants, between two tries to advance the epoch. A try looks at every
-/// participant, which takes some nanoseconds each.
+/// Lots of ticks, of all participants, between two tries to advance the epoch. A try looks at
+/// the slot of every participant, which takes some nanoseconds each.
 const LOTS_PER_TRY: u64 = if cfg!(loom) { 1 } else { 2 };
 
 /// Number of domains made so far.
@@ -38,7 +38,7 @@ pub(super) struct DomainInner {
     epoch: CachePadded<AtomicU64>,
     /// Lots of ticks so far.
     tick_lots: CachePadded<AtomicU64>,
-    pub(super) slots: SlotList,
+    pub(super) slots: SlotTable,
     epoch_list: RetiredList,
     hazard_list: RetiredList,
     pub(super) fence: Asymmetric,
@@ -185,7 +185,7 @@ impl Domain {
             id: count.expect("a process has less than 4,294,967,295 domains in its life"),
             tick_lots: CachePadded::new(AtomicU64::new(0)),
             epoch: CachePadded::new(AtomicU64::new(0)),
-            slots: SlotList::new(),
+            slots: SlotTable::new(),
             epoch_list: RetiredList::new(retired::EPOCH_SWEEP_BYTES),
             hazard_list: RetiredList::new(retired::HAZARD_SWEEP_BYTES),
             fence: Asymmetric::new(),

@@ -47,8 +47,10 @@ impl Domain {
         account: Arc<Account>,
         failpoints: Failpoints,
     ) -> Participant {
+        let (index, slot) = self.0.slots.acquire();
         Participant {
-            slot: self.0.slots.acquire(),
+            slot,
+            index,
             domain: self.clone(),
             account,
             failpoints,
@@ -77,6 +79,8 @@ pub struct Participant {
     account: Arc<Account>,
     failpoints: Failpoints,
     slot: NonNull<ParticipantSlot>,
+    /// Index of the slot.
+    index: u32,
     depth: Cell<u32>,
     open: RefCell<Bag>,
     hazards: Hazards,
@@ -351,22 +355,21 @@ impl Participant {
 }
 
 impl Drop for Participant {
+    /// Leaves what it retired to the domain: others free it with what they retire. A participant
+    /// that looked at all others here would make dropping many of them quadratic.
     fn drop(&mut self) {
-        let had_retired = !self.open.borrow().content.is_empty();
-        self.seal();
-        let had_hazard_retired = !self.hazard_bag.borrow().content.is_empty();
-        self.seal_hazard_bag();
+        let sweep_due = self.seal();
+        let hazard_sweep_due = self.seal_hazard_bag();
         // A forgotten hazard protects nothing any more, for the same reason as below.
         self.hazards.clear(self.slot());
         // A forgotten guard left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
-        self.domain.0.slots.release(self.slot());
-        // Advancing looks at every participant: when thousands are dropped, only those that left
-        // something need it.
-        if had_retired {
+        self.domain.0.slots.release(self.index);
+        // As often as for objects that one participant retires.
+        if sweep_due {
             self.advance_and_free();
         }
-        if had_hazard_retired {
+        if hazard_sweep_due {
             self.domain.0.free_unprotected();
         }
     }

@@ -162,6 +162,22 @@ fn objects_of_a_dropped_participant_are_freed_by_others() {
     assert_eq!(freed.load(Ordering::Relaxed), 1);
 }
 
+/// Each of many participants leaves something behind when it is dropped. One that works frees it.
+#[test]
+fn objects_of_many_dropped_participants_are_freed_while_they_are_dropped() {
+    let domain = Domain::new();
+    let many: Vec<_> = (0..20_000).map(|_| domain.participant()).collect();
+    let freed = Arc::new(AtomicU64::new(0));
+    many.iter().for_each(|one| retire_one(one, &freed));
+    assert_eq!(domain.retired(), 20_000);
+    let before = domain.epoch();
+    drop(many);
+    // Few tries to advance the epoch, because each looks at all participants; and enough of them.
+    let tries = domain.epoch() - before;
+    assert!((2..200).contains(&tries), "{tries}");
+    assert!(domain.retired() < 5_000, "{}", domain.retired());
+}
+
 #[test]
 fn a_dropped_domain_frees_everything() {
     let domain = Domain::new();

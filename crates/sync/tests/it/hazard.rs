@@ -94,6 +94,8 @@ fn objects_of_a_dropped_participant_are_freed_unless_protected() {
     replace(&place, &gone, 8);
     replace(&place, &gone, 8);
     drop(gone);
+    assert_eq!(domain.retired(), 2);
+    other.collect();
     assert_eq!(domain.retired(), 1);
     assert!(is_alive(found));
     // A forgotten hazard protects its object until its participant is dropped.

@@ -124,3 +124,28 @@ fn more_sites_than_rows_are_counted_by_component_and_pattern() {
         1_000
     );
 }
+
+/// Counts of workers stay after a peak of them, although no memory for each of them does.
+#[test]
+fn counts_of_a_peak_of_workers_stay() {
+    let workers = Workers::new();
+    let counters = WorkerCounters::<2>::new();
+    for _ in 0..2 {
+        let peak: Vec<_> = (0..10_000).map(|_| workers.worker()).collect();
+        assert_eq!(
+            peak.last().map(foxton_sync::worker::Worker::id),
+            Some(9_999)
+        );
+        for worker in &peak {
+            counters.add(worker, 0, 1);
+            counters.add(worker, 1, u64::from(worker.id()));
+        }
+    }
+    assert_eq!(counters.sums(), [20_000, 10_000 * 9_999]);
+    assert_eq!(workers.worker().id(), 0);
+    assert_eq!(workers.capacity(), 10_000);
+    if foxton_sync::site::COUNTING {
+        let registry = workers.account().sites()[0];
+        assert_eq!(registry.count, 2 * 20_000 + 2);
+    }
+}

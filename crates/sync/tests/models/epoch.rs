@@ -201,10 +201,10 @@ fn with_a_third_thread_advancing() {
 
 /// The retirer had the reader's slot before, and may remember its own last word there.
 #[test]
-fn o4_words_of_a_slots_next_participant_come_later() {
+fn words_of_a_slots_next_participant_come_later() {
     model(|| {
         let domain = Domain::new();
-        let (ours, former) = (domain.participant(), domain.participant());
+        let (former, ours) = (domain.participant(), domain.participant());
         let shared = Shared::new();
         let reader = {
             let (shared, domain) = (shared.clone(), domain.clone());
@@ -224,17 +224,82 @@ fn o4_words_of_a_slots_next_participant_come_later() {
     });
 }
 
+/// The reader has looked, and its participant is gone, when the epoch advances twice. Its slot is
+/// before that of the retirer, so its bit shows it.
+#[test]
+fn o4_reads_of_a_dropped_participant_come_before_the_freeing() {
+    meet_a_leaver(true);
+}
+
+/// The same with a slot behind that of the retirer, so that the number of blocks shows it.
+#[test]
+fn o4_reads_of_the_last_participant_come_before_the_freeing() {
+    meet_a_leaver(false);
+}
+
+fn meet_a_leaver(leaver_first: bool) {
+    model(move || {
+        let domain = Domain::new();
+        let pair = (domain.participant(), domain.participant());
+        let (theirs, ours) = match leaver_first {
+            true => pair,
+            false => (pair.1, pair.0),
+        };
+        let shared = Shared::new();
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let guard = theirs.pin();
+                shared.look();
+                // Forgotten, so that no unpinning orders what was read: only leaving does.
+                std::mem::forget(guard);
+                drop(theirs);
+            })
+        };
+        shared.unlink_and_retire(&ours);
+        ours.collect();
+        reader.join().unwrap();
+        ours.collect();
+        drop((ours, domain));
+    });
+}
+
+/// A slot is released and occupied again, by a reader in another thread, while the epoch advances.
+#[test]
+fn a_slot_that_is_occupied_again_is_not_overlooked() {
+    model(|| {
+        let domain = Domain::new();
+        let ours = domain.participant();
+        let shared = Shared::new();
+        let reader = {
+            let (shared, domain, former) = (shared.clone(), domain.clone(), domain.participant());
+            thread::spawn(move || {
+                drop(former);
+                let theirs = domain.participant();
+                let guard = theirs.pin();
+                shared.look();
+                drop(guard);
+                (theirs, domain)
+            })
+        };
+        shared.unlink_and_retire(&ours);
+        ours.collect();
+        let gone = reader.join().unwrap();
+        drop((ours, gone, domain));
+    });
+}
+
 /// The checker panics when a slot is read by a thread that does not know that it was made.
 #[test]
 fn o5_a_slot_is_whole_when_it_is_found() {
     model(|| {
         let domain = Domain::new();
+        let ours = domain.participant();
         let other = {
             let domain = domain.clone();
             thread::spawn(move || (domain.participant(), domain))
         };
-        let ours = domain.participant();
-        ours.collect();
+        ours.advance();
         let gone = other.join().unwrap();
         drop((ours, gone, domain));
     });
