@@ -218,10 +218,10 @@ impl EscalationAttempt<'_> {
             match manager.request(worker, owner, table, mode, WaitMode::Refuse) {
                 Reply::Granted | Reply::Held => {
                     owner.record_table_lock();
-                    add(&owner.record().memory.escalations, 1);
+                    add(&owner.details().escalations.done, 1);
                 }
                 Reply::Refused(refusal) => {
-                    add(&owner.record().memory.escalations_refused, 1);
+                    add(&owner.details().escalations.refused, 1);
                     return Err(Some(refusal));
                 }
                 Reply::Waiting | Reply::Skipped => unreachable!("it is refused instead"),
@@ -242,7 +242,7 @@ impl EscalationAttempt<'_> {
         }
         let traded = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         owner.record_traded(traded);
-        add(&owner.record().memory.traded, u64::from(traded));
+        add(&owner.details().escalations.traded, u64::from(traded));
     }
 
     /// Returns how many more keys the owner may acquire before it checks its tables again.

@@ -5,7 +5,10 @@ pub use crate::owner::wait_stats::{ContendedName, WaitUsage};
 use crate::{
     mode::Mode,
     name::Name,
-    owner::{owner_table::OwnerTable, wait_stats::Totals},
+    owner::{
+        owner_table::{OwnerDetails, OwnerTable},
+        wait_stats::Totals,
+    },
     request::{DeadlockMember, OwnerId, OwnerLabel, RefusalReason},
 };
 use foxton_sync::shim::{Ordering, lock};
@@ -450,10 +453,10 @@ impl LockStats {
             ..Self::default()
         };
         let mut totals = Totals::default();
-        for record in owners.records() {
-            let counters = &record.counters;
-            record.read_wait_stats(|waits| totals.add(waits));
-            stats.inheritance.revoked += lock(&record.inherited).revoked;
+        let mut add = |details: &OwnerDetails| {
+            let counters = &details.counters;
+            details.read_wait_stats(|waits| totals.add(waits));
+            stats.inheritance.revoked += lock(&details.inherited).revoked;
             // Relaxed: sums of counts that may change meanwhile.
             let refused =
                 |reason: RefusalReason| counters.refusals[reason as usize].load(Ordering::Relaxed);
@@ -465,9 +468,9 @@ impl LockStats {
             stats.deadlocks += refused(RefusalReason::Deadlock);
             stats.cancelled += refused(RefusalReason::Cancelled);
             stats.full += refused(RefusalReason::Full);
-            stats.escalations += record.memory.escalations.load(Ordering::Relaxed);
-            stats.escalations_refused += record.memory.escalations_refused.load(Ordering::Relaxed);
-            stats.traded += record.memory.traded.load(Ordering::Relaxed);
+            stats.escalations += details.escalations.done.load(Ordering::Relaxed);
+            stats.escalations_refused += details.escalations.refused.load(Ordering::Relaxed);
+            stats.traded += details.escalations.traded.load(Ordering::Relaxed);
             let inheritance = &mut stats.inheritance;
             let outcomes = [
                 &mut inheritance.cold,
@@ -483,7 +486,9 @@ impl LockStats {
             for (sum, count) in stats.wait_histogram.iter_mut().zip(&counters.waits) {
                 *sum += count.load(Ordering::Relaxed);
             }
-        }
+        };
+        owners.details().for_each(|details| add(&details));
+        add(owners.gone());
         stats.waits = stats.wait_histogram.iter().sum();
         stats.tables = totals.tables();
         stats.labels = totals.labels();

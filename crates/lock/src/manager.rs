@@ -119,6 +119,11 @@ pub trait LockManager: Send + Sync + Debug {
     /// Releases everything that `owner` holds, and wakes the waiters that can now go on.
     fn release_all(&self, worker: &Worker, owner: &mut Owner);
 
+    /// Releases what the manager has kept for the next transaction of `owner`: locks to be
+    /// inherited, and memory for requests. Call it before an owner is dropped for good. The owner
+    /// holds nothing, and can still be used.
+    fn dismiss(&self, _worker: &Worker, _owner: &mut Owner) {}
+
     /// Returns all holders and waiters. Visits one queue after the other, and never stops all
     /// threads.
     fn inspect(&self, worker: &Worker) -> LockSnapshot;
@@ -228,6 +233,15 @@ macro_rules! forward {
             owner: &mut $crate::owner::Owner,
         ) {
             self.$($to)+.cancel(worker, owner);
+        }
+    };
+    (@dismiss ($($to:tt)+)) => {
+        fn dismiss(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+        ) {
+            self.$($to)+.dismiss(worker, owner);
         }
     };
     (@end_wait ($($to:tt)+)) => {

@@ -540,8 +540,8 @@ impl LockManager for AnyManager {
 
     forward! {
         (member())
-        owner cancel end_wait wait poll_wait release release_since inspect inspect_limited longest_wait
-        deadlocks stats verify
+        owner cancel dismiss end_wait wait poll_wait release release_since inspect inspect_limited
+        longest_wait deadlocks stats verify
     }
 }
 

@@ -242,7 +242,7 @@ fn find_cycle(
 ) -> Option<Vec<WaitInfo>> {
     let owners = graph.owners();
     let target = start.id.index();
-    let mut seen = OwnerSet::new(owners.owner_count());
+    let mut seen = OwnerSet::new(owners.index_bound());
     seen.insert(target);
     let mut visits = vec![SearchNode {
         waiting: start.clone(),
@@ -392,7 +392,7 @@ pub(crate) fn describe_cycle(
     members
         .map(|(at, (waiting, blocking))| DeadlockMember {
             owner: waiting.id,
-            label: owners.record(waiting.id.index()).label_of(waiting.id),
+            label: owners.label_of(waiting.id),
             age: now.saturating_sub(waiting.begun),
             lock_count: waiting.lock_count,
             waits_for: (waiting.name, waiting.mode),
@@ -407,8 +407,8 @@ pub(crate) fn describe_cycle(
 struct OwnerSet(SmallVec<[u64; 16]>);
 
 impl OwnerSet {
-    fn new(count: u32) -> Self {
-        Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
+    fn new(bound: usize) -> Self {
+        Self(SmallVec::from_elem(0, bound.div_ceil(64)))
     }
 
     /// Adds an owner index, and returns true if it was not in the set.

@@ -267,8 +267,11 @@ impl<M: LockManager> Inherit<M> {
         let index = Self::cell_index(name);
         let mut left = Set::NONE;
         for record in self.owners().records() {
+            let Some(details) = record.details() else {
+                continue;
+            };
             worker.account().passed(&INHERITED);
-            let mut inherited = lock(&record.inherited);
+            let mut inherited = lock(&details.inherited);
             let revoked = inherited.revoke(name, mode);
             left = left.union(inherited.modes(|name| Self::cell_index(name) == index));
             // Under the mutex (I4).
@@ -283,7 +286,7 @@ impl<M: LockManager> Inherit<M> {
     fn take_inherited(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
         worker.account().passed(&INHERITED);
         let (left, taken) = {
-            let mut inherited = lock(&owner.record().inherited);
+            let mut inherited = lock(&owner.details().inherited);
             let taken = inherited.remove(name);
             (inherited.len(), taken)
         };
@@ -399,7 +402,7 @@ impl<M: LockManager> Inherit<M> {
         let mut refused: SmallVec<[LockEntry; MAX_INHERITED]> = SmallVec::new();
         let mut expired: SmallVec<[LockEntry; MAX_INHERITED]> = SmallVec::new();
         let left = {
-            let mut inherited = lock(&owner.record().inherited);
+            let mut inherited = lock(&owner.details().inherited);
             expired.extend(inherited.expire(MAX_UNUSED));
             for &entry in inheritable {
                 // Under the mutex (I1).
@@ -442,7 +445,7 @@ impl<M> Inherit<M> {
 }
 
 fn count(owner: &Owner, outcome: InheritanceOutcome) {
-    add(&owner.record().counters.inheritance[outcome as usize], 1);
+    add(&owner.details().counters.inheritance[outcome as usize], 1);
 }
 
 impl<M: LockManager> LockManager for Inherit<M> {
@@ -450,7 +453,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
         let mut owner = self.inner.owner();
         self.owners.get_or_init(|| owner.owners().clone());
         // Locks that the last owner with this index left are there for this one.
-        let left = lock(&owner.record().inherited).len();
+        let left = lock(&owner.details().inherited).len();
         owner.inherited_count = left as u32;
         owner
     }
@@ -519,6 +522,21 @@ impl<M: LockManager> LockManager for Inherit<M> {
         self.without_inherited(self.inner.inspect(worker))
     }
 
+    fn dismiss(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(self.owners());
+        self.remove_conflict(worker, owner);
+        let inherited: SmallVec<[LockEntry; MAX_INHERITED]> = {
+            worker.account().passed(&INHERITED);
+            lock(&owner.details().inherited).take_all().collect()
+        };
+        owner.inherited_count = 0;
+        for entry in inherited {
+            count(owner, InheritanceOutcome::Discarded);
+            self.release_inherited(worker, owner.record(), entry);
+        }
+        self.inner.dismiss(worker, owner);
+    }
+
     fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.without_inherited(self.inner.inspect_limited(worker, most))
     }
@@ -534,7 +552,10 @@ impl<M: LockManager> LockManager for Inherit<M> {
         let mut held = None;
         let records = self.owners.get().into_iter();
         for record in records.flat_map(|owners| owners.records()) {
-            for inherited in lock(&record.inherited).iter() {
+            let Some(details) = record.details() else {
+                continue;
+            };
+            for inherited in lock(&details.inherited).iter() {
                 let held = held.get_or_insert_with(|| self.inner.inspect(worker));
                 let name = inherited.entry.name;
                 let holders = held.queue(name).map_or(&[][..], |queue| &queue.holders);

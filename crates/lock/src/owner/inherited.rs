@@ -79,6 +79,11 @@ impl InheritedLocks {
         given_up.map(|lock| lock.entry)
     }
 
+    /// Removes all locks, so that their own owner releases them.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = LockEntry> {
+        self.locks.drain(..).map(|lock| lock.entry)
+    }
+
     /// Returns the modes of the locks on names that `among` accepts.
     pub(crate) fn modes(&self, among: impl Fn(Name) -> bool) -> Set {
         let chosen = self.locks.iter().filter(|lock| among(lock.entry.name));

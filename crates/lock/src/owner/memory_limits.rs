@@ -47,13 +47,18 @@ impl MemoryLimits {
     }
 }
 
-/// Memory and escalations of all owners with one index. Written by the owner alone.
+/// Memory of an owner's locks, published by the owner alone.
 #[derive(Debug, Default)]
 pub(crate) struct LockMemory {
-    /// Memory of the owner's locks at its last check.
+    /// Memory at the owner's last check.
     bytes: AtomicU64,
-    pub(crate) escalations: AtomicU64,
-    pub(crate) escalations_refused: AtomicU64,
+}
+
+/// Escalations of an owner. Written by the owner alone.
+#[derive(Debug, Default)]
+pub(crate) struct EscalationCounts {
+    pub(crate) done: AtomicU64,
+    pub(crate) refused: AtomicU64,
     pub(crate) traded: AtomicU64,
 }
 

@@ -42,14 +42,16 @@ use crate::{
     owner::{
         lock_list::{LockEntry, LockList},
         memory_limits::MemoryLimits,
-        owner_table::{GRANTED, OwnerRecord, OwnerTable, ReservedRequests, WaitInfo, add},
+        owner_table::{
+            GRANTED, OwnerDetails, OwnerRecord, OwnerTable, ReservedRequests, SharedDetails,
+            SharedRecord, WaitInfo, add,
+        },
         remembered::{BlockPosition, RememberedLocks},
         remembered_index::RememberedIndex,
     },
     request::{Blocker, Blockers, Outcome, OwnerLabel, Refusal, RefusalReason, Reply},
 };
 use foxton_sync::{
-    cache_line::CachePadded,
     clock::now,
     park::{Ticket, Verdict},
     shim::Arc,
@@ -131,7 +133,8 @@ impl Scan {
 /// ```
 pub struct Owner {
     owners: Arc<OwnerTable>,
-    record: Arc<CachePadded<OwnerRecord>>,
+    record: SharedRecord,
+    details: SharedDetails,
     id: OwnerId,
     pub(crate) locks: LockList,
     pub(crate) pending: Option<PendingWait>,
@@ -169,13 +172,15 @@ impl fmt::Debug for Owner {
 impl Owner {
     pub(crate) fn new(owners: &Arc<OwnerTable>) -> Self {
         let owner_index = owners.allocate_index();
-        let record = owners.shared_record(owner_index).clone();
+        let record = owners.shared_record(owner_index);
+        let details = record.details_or_init();
         let id = record.id().next();
         owners.begin(&record, id);
         let reserved = record.take_reserved();
         Self {
             owners: owners.clone(),
             record,
+            details,
             id,
             locks: LockList::default(),
             pending: None,
@@ -197,9 +202,13 @@ impl Owner {
     pub(crate) fn proxy(owners: &Arc<OwnerTable>, id: OwnerId, entry: LockEntry) -> Self {
         let mut locks = LockList::default();
         locks.push(entry.name, entry.hash, entry.slot, entry.mode);
+        let record = owners.shared_record(id.index());
+        let details = record.details();
         Self {
             owners: owners.clone(),
-            record: owners.shared_record(id.index()).clone(),
+            record,
+            // Inherited locks keep the details; in a test there may be none.
+            details: details.unwrap_or_else(|| OwnerDetails::shared(id)),
             id,
             locks,
             pending: None,
@@ -224,7 +233,7 @@ impl Owner {
     /// enabled.
     pub(crate) fn remembering(owners: &Arc<OwnerTable>, fast_path: bool) -> Self {
         let mut owner = Self::new(owners);
-        owner.list = owner.record().remembered_or_init();
+        owner.list = owner.details().remembered_or_init();
         owner.remembers = true;
         if fast_path {
             owner.lookup.enable_fast_path(OwnerTable::address(owners));
@@ -263,7 +272,7 @@ impl Owner {
         if self.locks.has_ended() {
             self.count_ended_holds();
         }
-        self.record().set_label(self.id, label.into());
+        self.details.set_label(self.id, label.into());
     }
 
     /// Returns the transaction's label; empty if it has none.
@@ -360,6 +369,11 @@ impl Owner {
         &self.record
     }
 
+    #[inline]
+    pub(crate) fn details(&self) -> &OwnerDetails {
+        &self.details
+    }
+
     /// True if the manager with `owners` made this owner.
     #[inline(always)]
     pub(crate) fn belongs_to(&self, owners: &Arc<OwnerTable>) -> bool {
@@ -408,7 +422,7 @@ impl Owner {
         self.count_wait(&pending, now, refusal.as_deref());
         if verdict != GRANTED {
             let refusal = refusal.expect("a refusal is stored before its verdict");
-            self.record().counters.count_refusal(refusal.reason);
+            self.details.counters.count_refusal(refusal.reason);
             self.mark_idle();
             return Outcome::Refused(refusal);
         }
@@ -418,23 +432,23 @@ impl Owner {
     }
 
     fn count_wait(&self, pending: &PendingWait, now: Instant, refusal: Option<&Refusal>) {
-        let record = self.record();
+        let details = &self.details;
         let waited = now.saturating_duration_since(pending.since);
-        record.counters.count_wait(waited);
+        details.counters.count_wait(waited);
         let (label, reason) = (
-            record.label_of(self.id),
+            details.label_of(self.id),
             refusal.map(|refusal| refusal.reason),
         );
-        record.update_wait_stats(|stats| stats.count_wait(pending.name, label, waited, reason));
+        details.update_wait_stats(|stats| stats.count_wait(pending.name, label, waited, reason));
     }
 
     /// Records the hold times of all locks that were waited for.
     #[cold]
     fn count_holds(&mut self) {
-        let record = self.record.clone();
-        let label = record.label_of(self.id);
+        let details = self.details.clone();
+        let label = details.label_of(self.id);
         let holds = self.locks.take_timed();
-        record.update_wait_stats(|stats| {
+        details.update_wait_stats(|stats| {
             holds.for_each(|(name, held)| stats.count_hold(name, label.clone(), held));
         });
     }
@@ -443,8 +457,8 @@ impl Owner {
     #[cold]
     fn count_ended_holds(&mut self) {
         let ended = self.locks.take_ended();
-        let label = self.record().label_of(self.id);
-        self.record().update_wait_stats(|stats| {
+        let label = self.details.label_of(self.id);
+        self.details.update_wait_stats(|stats| {
             let holds = ended.into_iter();
             holds.for_each(|(name, held)| stats.count_hold(name, label.clone(), held));
         });
@@ -474,7 +488,7 @@ impl Owner {
 
     /// Skips a blocked request, and counts it.
     pub(crate) fn skip(&self) -> Reply {
-        self.record().counters.count_refusal(RefusalReason::Busy);
+        self.details.counters.count_refusal(RefusalReason::Busy);
         Reply::Skipped
     }
 
@@ -495,7 +509,7 @@ impl Owner {
     }
 
     fn refuse(&self, refusal: Refusal) -> Reply {
-        self.record().counters.count_refusal(refusal.reason);
+        self.details.counters.count_refusal(refusal.reason);
         self.mark_idle();
         Reply::Refused(Box::new(refusal))
     }
@@ -529,7 +543,7 @@ impl Owner {
 
     #[inline(always)]
     fn count_acquired(&mut self, acquired: u64) {
-        let counters = &self.record.counters;
+        let counters = &self.details.counters;
         add(&counters.acquisitions, acquired);
         if self.re_asks > 0 {
             add(&counters.re_asks, std::mem::take(&mut self.re_asks));

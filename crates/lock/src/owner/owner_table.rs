@@ -4,6 +4,11 @@
 //! to a new owner, and the generation in the [`OwnerId`] distinguishes the two. So a thread that
 //! walks from queue to queue holds plain numbers, and needs neither a lifetime nor unsafe code.
 //!
+//! A record is small, because it stays for good. The *details* of an owner, which take more memory,
+//! go with the owner, and their counts are added to those of all owners that are gone. The smallest
+//! free index is given first, and a walk over all owners visits only those that exist. So little is
+//! left of a peak of owners.
+//!
 //! # Invariants
 //!
 //! * I1  A record is written by its owner, with two exceptions. The verdict and the refusal of a
@@ -14,15 +19,20 @@
 //!   locks. So a thread that finds a request in a queue, under its latch, finds that request's
 //!   owner in the record.
 //! * I3  The mutexes here are leaves: a thread that holds one takes no latch and no other mutex of
-//!   them. One exception: the mutex of inherited locks is held until a revoked lock has left its
-//!   queue. So no thread takes that mutex under a latch.
+//!   them, with two exceptions. The mutex of inherited locks is held until a revoked lock has left
+//!   its queue. So no thread takes that mutex under a latch. And freeing an index takes the mutexes
+//!   of the indexes, of the record's details, and of the parts of the details, in this order.
+//! * I4  A walk visits every owner that was made before the walk began and has not been dropped.
+//!   It visits every index with inherited locks, too: the index of an owner that leaves some stays
+//!   in use until the next owner gets it. The mutex of the indexes orders making, walking and
+//!   dropping.
 
 use crate::{
     mode::Mode,
     name::Name,
     owner::{
         inherited::InheritedLocks,
-        memory_limits::{LockMemory, MemoryLimits},
+        memory_limits::{EscalationCounts, LockMemory, MemoryLimits},
         remembered::RememberedLocks,
         wait_stats::WaitStats,
     },
@@ -31,11 +41,13 @@ use crate::{
 use foxton_sync::{
     cache_line::CachePadded,
     clock::{CoarseInstant, coarse_now},
+    index_allocator::{IndexAllocator, set_bits},
     park::{Parker, Ticket, Verdict, Wake},
     shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, lock},
 };
 use smallvec::SmallVec;
 use std::{
+    ops::Deref,
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -137,6 +149,30 @@ impl OwnerCounters {
         add(&self.refusals[reason as usize], 1);
     }
 
+    /// Adds the counts of an owner that is gone. Called under a mutex, so there is one writer.
+    fn absorb(&self, gone: &OwnerCounters) {
+        for (sum, count) in self.all().zip(gone.all()) {
+            add(sum, count.load(Ordering::Relaxed));
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        let Self {
+            acquisitions,
+            re_asks,
+            refusals,
+            inheritance,
+            wait_micros,
+            waits,
+        } = self;
+        let single = [acquisitions, re_asks, wait_micros];
+        single
+            .into_iter()
+            .chain(refusals)
+            .chain(inheritance)
+            .chain(waits)
+    }
+
     pub(crate) fn count_wait(&self, waited: Duration) {
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
@@ -152,7 +188,88 @@ pub(crate) struct ReservedRequests {
     pub(crate) end: u32,
 }
 
-/// Shared part of one owner.
+/// Part of an owner that goes with it, except that the next owner with its index gets the locks
+/// that it left to be inherited.
+#[derive(Debug)]
+pub(crate) struct OwnerDetails {
+    label: Mutex<(OwnerId, OwnerLabel)>,
+    pub(crate) inherited: Mutex<InheritedLocks>,
+    pub(crate) counters: OwnerCounters,
+    pub(crate) escalations: EscalationCounts,
+    /// Wait statistics; created by the first wait.
+    wait_stats: Mutex<Option<Box<WaitStats>>>,
+    remembered: OnceLock<Arc<RememberedLocks>>,
+}
+
+/// Details, shared by their owner and its record; the owner writes there in every transaction.
+pub(crate) type SharedDetails = Arc<CachePadded<OwnerDetails>>;
+
+impl OwnerDetails {
+    pub(crate) fn shared(id: OwnerId) -> SharedDetails {
+        Arc::new(CachePadded::new(Self::new(id)))
+    }
+
+    fn new(id: OwnerId) -> Self {
+        Self {
+            label: Mutex::new((id, OwnerLabel::default())),
+            inherited: Mutex::default(),
+            counters: OwnerCounters::default(),
+            escalations: EscalationCounts::default(),
+            wait_stats: Mutex::default(),
+            remembered: OnceLock::new(),
+        }
+    }
+
+    /// Returns the list of remembered locks, for a manager that remembers.
+    pub(crate) fn remembered_or_init(&self) -> Arc<RememberedLocks> {
+        self.remembered.get_or_init(Arc::default).clone()
+    }
+
+    pub(crate) fn set_label(&self, id: OwnerId, label: OwnerLabel) {
+        *lock(&self.label) = (id, label);
+    }
+
+    /// Returns the label that `id` has or had; empty if it had none, or if the next owner has set
+    /// its own.
+    pub(crate) fn label_of(&self, id: OwnerId) -> OwnerLabel {
+        let label = lock(&self.label);
+        if label.0 == id {
+            label.1.clone()
+        } else {
+            OwnerLabel::default()
+        }
+    }
+
+    /// Records the cost of a wait, or of a hold after one.
+    pub(crate) fn update_wait_stats(&self, update: impl FnOnce(&mut WaitStats)) {
+        update(lock(&self.wait_stats).get_or_insert_default());
+    }
+
+    /// Shows the wait statistics, if there are any.
+    pub(crate) fn read_wait_stats(&self, reader: impl FnOnce(&WaitStats)) {
+        if let Some(wait_stats) = lock(&self.wait_stats).as_deref() {
+            reader(wait_stats);
+        }
+    }
+
+    /// Adds the counts of an owner that is gone.
+    fn absorb(&self, gone: &OwnerDetails) {
+        self.counters.absorb(&gone.counters);
+        let (sums, counts) = (&self.escalations, &gone.escalations);
+        let escalations = [
+            (&sums.done, &counts.done),
+            (&sums.refused, &counts.refused),
+            (&sums.traded, &counts.traded),
+        ];
+        for (sum, count) in escalations {
+            add(sum, count.load(Ordering::Relaxed));
+        }
+        lock(&self.inherited).revoked += lock(&gone.inherited).revoked;
+        gone.read_wait_stats(|of_gone| self.update_wait_stats(|stats| stats.absorb(of_gone)));
+    }
+}
+
+/// Part of an owner that stays for the next owner with its index.
 #[derive(Debug)]
 pub(crate) struct OwnerRecord {
     id: AtomicU64,
@@ -167,14 +284,14 @@ pub(crate) struct OwnerRecord {
     granted_slot: AtomicU32,
     pub(crate) parker: Parker,
     wait: Mutex<WaitState>,
-    label: Mutex<(OwnerId, OwnerLabel)>,
-    pub(crate) inherited: Mutex<InheritedLocks>,
-    pub(crate) counters: OwnerCounters,
     pub(crate) memory: LockMemory,
-    /// Wait statistics; created by the first wait.
-    wait_stats: Mutex<Option<Box<WaitStats>>>,
-    remembered: OnceLock<Arc<RememberedLocks>>,
+    /// Details of the owner, if there is one.
+    details: Mutex<Option<SharedDetails>>,
 }
+
+// A hundred thousand of them take 26 MB.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<CachePadded<OwnerRecord>>() <= 256);
 
 impl OwnerRecord {
     fn new(owner_index: u32) -> Self {
@@ -188,13 +305,28 @@ impl OwnerRecord {
             granted_slot: AtomicU32::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
-            label: Mutex::new((id, OwnerLabel::default())),
-            inherited: Mutex::default(),
-            counters: OwnerCounters::default(),
             memory: LockMemory::default(),
-            wait_stats: Mutex::default(),
-            remembered: OnceLock::new(),
+            details: Mutex::default(),
         }
+    }
+
+    /// Returns the details of the owner, if there is one.
+    pub(crate) fn details(&self) -> Option<SharedDetails> {
+        lock(&self.details).clone()
+    }
+
+    /// Returns the details for a new owner: those of the last one, if it left them.
+    pub(crate) fn details_or_init(&self) -> SharedDetails {
+        let mut details = lock(&self.details);
+        let new = || OwnerDetails::shared(self.id());
+        details.get_or_insert_with(new).clone()
+    }
+
+    /// Returns the list of remembered locks, if any are remembered.
+    pub(crate) fn remembered(&self) -> Option<Arc<RememberedLocks>> {
+        let details = lock(&self.details);
+        let list = details.as_ref()?.remembered.get()?;
+        (!list.is_empty()).then(|| list.clone())
     }
 
     /// Returns when the running transaction began. `u64::MAX`: no transaction runs.
@@ -274,33 +406,6 @@ impl OwnerRecord {
         Duration::from_nanos(self.begun_nanos.load(Ordering::Relaxed))
     }
 
-    /// Returns the list of remembered locks, for a manager that remembers; created for the first
-    /// owner with this index.
-    pub(crate) fn remembered_or_init(&self) -> Arc<RememberedLocks> {
-        self.remembered.get_or_init(Arc::default).clone()
-    }
-
-    /// Returns the list of remembered locks, if there is one.
-    #[inline]
-    pub(crate) fn remembered(&self) -> Option<&RememberedLocks> {
-        self.remembered.get().map(|list| &**list)
-    }
-
-    pub(crate) fn set_label(&self, id: OwnerId, label: OwnerLabel) {
-        *lock(&self.label) = (id, label);
-    }
-
-    /// Returns the label that `id` has or had; empty if it had none, or if the next owner has set
-    /// its own.
-    pub(crate) fn label_of(&self, id: OwnerId) -> OwnerLabel {
-        let label = lock(&self.label);
-        if label.0 == id {
-            label.1.clone()
-        } else {
-            OwnerLabel::default()
-        }
-    }
-
     pub(crate) fn publish(&self, waiting: WaitInfo) {
         *lock(&self.wait) = WaitState {
             waiting: Some(waiting),
@@ -310,7 +415,8 @@ impl OwnerRecord {
 
     /// True if `name` is an inherited lock, which no running transaction holds.
     pub(crate) fn has_inherited(&self, name: Name) -> bool {
-        lock(&self.inherited).contains(name)
+        let details = self.details();
+        details.is_some_and(|details| lock(&details.inherited).contains(name))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -349,18 +455,6 @@ impl OwnerRecord {
         self.parker.resolve(ticket, REFUSED)
     }
 
-    /// Records the cost of a wait, or of a hold after one.
-    pub(crate) fn update_wait_stats(&self, update: impl FnOnce(&mut WaitStats)) {
-        update(lock(&self.wait_stats).get_or_insert_default());
-    }
-
-    /// Shows the wait statistics, if there are any.
-    pub(crate) fn read_wait_stats(&self, reader: impl FnOnce(&WaitStats)) {
-        if let Some(wait_stats) = lock(&self.wait_stats).as_deref() {
-            reader(wait_stats);
-        }
-    }
-
     /// Clears the published wait after it has ended.
     pub(crate) fn end_wait(&self) -> Option<Box<Refusal>> {
         std::mem::take(&mut *lock(&self.wait)).refusal
@@ -371,15 +465,33 @@ impl OwnerRecord {
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 19;
 
-/// Records, each shared with its owner.
-type RecordChunk = Box<[Arc<CachePadded<OwnerRecord>>]>;
+/// Records, shared with their owners.
+type RecordChunk = Arc<[CachePadded<OwnerRecord>]>;
+
+/// A record in shared ownership, for its owner.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedRecord {
+    chunk: RecordChunk,
+    at: usize,
+}
+
+impl Deref for SharedRecord {
+    type Target = OwnerRecord;
+
+    #[inline(always)]
+    fn deref(&self) -> &OwnerRecord {
+        &self.chunk[self.at]
+    }
+}
 
 /// All owner records of one manager.
 #[derive(Debug)]
 pub(crate) struct OwnerTable {
     start: CoarseInstant,
     chunks: [OnceLock<RecordChunk>; CHUNKS],
-    indexes: Mutex<IndexAllocator>,
+    indexes: Mutex<OwnerIndexes>,
+    /// Counts of all owners that are gone.
+    gone: OwnerDetails,
     /// Empty list, shared by all owners that remember nothing.
     empty: Arc<RememberedLocks>,
     /// Set once, before the first owner is made.
@@ -387,10 +499,11 @@ pub(crate) struct OwnerTable {
 }
 
 #[derive(Debug, Default)]
-struct IndexAllocator {
-    /// Number of indexes ever allocated.
-    count: u32,
-    free: Vec<u32>,
+struct OwnerIndexes {
+    /// Indexes of owners that exist, or have left locks to be inherited.
+    used: IndexAllocator,
+    /// Indexes of owners that are gone and have left locks to be inherited.
+    inherited: Vec<u32>,
 }
 
 impl OwnerTable {
@@ -400,6 +513,7 @@ impl OwnerTable {
             start: coarse_now(),
             chunks,
             indexes: Mutex::default(),
+            gone: OwnerDetails::new(OwnerId::new(0, 0)),
             empty: Arc::default(),
             limits: OnceLock::new(),
         }
@@ -429,48 +543,78 @@ impl OwnerTable {
     /// Returns an index for a new owner.
     pub(crate) fn allocate_index(&self) -> u32 {
         let mut indexes = lock(&self.indexes);
-        if let Some(owner_index) = indexes.free.pop() {
+        if let Some(owner_index) = indexes.inherited.pop() {
             return owner_index;
         }
-        let owner_index = indexes.count;
+        let owner_index = indexes.used.acquire();
         let (chunk, _) = chunk_of(owner_index);
         assert!(chunk < CHUNKS, "sixteen million owners at once");
         let size = FIRST_CHUNK << chunk;
         let first = size - FIRST_CHUNK;
         self.chunks[chunk].get_or_init(|| {
             (first..first + size)
-                .map(|owner_index| Arc::new(CachePadded::new(OwnerRecord::new(owner_index))))
+                .map(|owner_index| CachePadded::new(OwnerRecord::new(owner_index)))
                 .collect()
         });
-        indexes.count += 1;
         owner_index
     }
 
-    /// Frees an index. Its owner holds and waits for nothing.
+    /// Frees an index. Its owner holds and waits for nothing but inherited locks.
     pub(crate) fn free_index(&self, owner_index: u32) {
-        lock(&self.indexes).free.push(owner_index);
+        let record = self.record(owner_index);
+        let mut indexes = lock(&self.indexes);
+        let mut details = lock(&record.details);
+        let has_inherited = |details: &SharedDetails| lock(&details.inherited).len() > 0;
+        if details.as_ref().is_some_and(has_inherited) {
+            return indexes.inherited.push(owner_index); // I4
+        }
+        let details = details.take();
+        if let Some(gone) = &details {
+            self.gone.absorb(gone);
+        }
+        indexes.used.release(owner_index);
     }
 
+    #[inline]
     pub(crate) fn record(&self, owner_index: u32) -> &OwnerRecord {
-        self.shared_record(owner_index)
+        let (chunk, at) = chunk_of(owner_index);
+        &self.chunk(chunk)[at]
     }
 
     /// Returns a record in shared ownership, because its owner needs it in every transaction.
-    pub(crate) fn shared_record(&self, owner_index: u32) -> &Arc<CachePadded<OwnerRecord>> {
-        let (chunk, index) = chunk_of(owner_index);
-        let records = self.chunks[chunk]
-            .get()
-            .expect("a place is handed out after its chunk");
-        &records[index]
+    pub(crate) fn shared_record(&self, owner_index: u32) -> SharedRecord {
+        let (chunk, at) = chunk_of(owner_index);
+        SharedRecord {
+            chunk: self.chunk(chunk).clone(),
+            at,
+        }
     }
 
-    /// Returns the number of indexes ever allocated; every index in a queue is below it.
-    pub(crate) fn owner_count(&self) -> u32 {
-        lock(&self.indexes).count
+    #[inline]
+    fn chunk(&self, chunk: usize) -> &RecordChunk {
+        let records = self.chunks[chunk].get();
+        records.expect("a place is handed out after its chunk")
     }
 
+    /// Returns the number above all indexes in use; about every index in a queue is below it.
+    pub(crate) fn index_bound(&self) -> usize {
+        lock(&self.indexes).used.bound()
+    }
+
+    /// Returns the records of all owners that exist (I4).
     pub(crate) fn records(&self) -> impl Iterator<Item = &OwnerRecord> {
-        (0..self.owner_count()).map(|owner_index| self.record(owner_index))
+        let words = SmallVec::<[u64; 8]>::from_slice(lock(&self.indexes).used.words());
+        set_bits(words).map(|owner_index| self.record(owner_index as u32))
+    }
+
+    /// Returns the details of all owners that exist. Another call has the counts of all others.
+    pub(crate) fn details(&self) -> impl Iterator<Item = SharedDetails> {
+        self.records().filter_map(OwnerRecord::details)
+    }
+
+    /// Returns the counts of all owners that are gone.
+    pub(crate) fn gone(&self) -> &OwnerDetails {
+        &self.gone
     }
 
     /// Returns all waits, in no order.
@@ -526,13 +670,19 @@ impl OwnerTable {
         }
     }
 
+    /// Returns the label of an owner that was seen a moment ago.
+    pub(crate) fn label_of(&self, id: OwnerId) -> OwnerLabel {
+        let details = self.record(id.index()).details();
+        details.map_or_else(OwnerLabel::default, |details| details.label_of(id))
+    }
+
     /// Returns label and age of an owner that was seen a moment ago.
     pub(crate) fn describe(&self, id: OwnerId) -> (OwnerLabel, Duration) {
         let record = self.record(id.index());
         let begun = record.begun();
         let age = self.now().saturating_sub(begun);
         (
-            record.label_of(id),
+            self.label_of(id),
             if record.id() == id {
                 age
             } else {
@@ -542,15 +692,16 @@ impl OwnerTable {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let records: usize = self
-            .chunks
-            .iter()
-            .filter_map(OnceLock::get)
-            .map(|c| c.len())
+        let records = self.chunks.iter().filter_map(OnceLock::get);
+        let records: usize = records.map(|chunk| chunk.len()).sum();
+        let details: usize = self
+            .details()
+            .map(|details| {
+                let list = details.remembered.get();
+                size_of::<OwnerDetails>() + list.map_or(0, |list| list.memory_bytes())
+            })
             .sum();
-        let lists = self.records().filter_map(OwnerRecord::remembered);
-        let lists: usize = lists.map(RememberedLocks::memory_bytes).sum();
-        records * size_of::<CachePadded<OwnerRecord>>() + lists
+        records * size_of::<CachePadded<OwnerRecord>>() + details
     }
 }
 
@@ -564,6 +715,7 @@ fn chunk_of(owner_index: u32) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::lock_list::LockEntry;
 
     #[test]
     fn places_fill_chunks_of_doubling_size() {
@@ -585,7 +737,46 @@ mod tests {
         }
         owners.free_index(17);
         assert_eq!(owners.allocate_index(), 17);
-        assert_eq!(owners.owner_count(), 1000);
+        assert_eq!(owners.index_bound(), 1000);
+    }
+
+    #[test]
+    fn a_walk_visits_owners_that_exist_and_counts_of_others_stay() {
+        let owners = OwnerTable::new();
+        let indexes: Vec<u32> = (0..10_000).map(|_| owners.allocate_index()).collect();
+        for &owner_index in &indexes {
+            let details = owners.record(owner_index).details_or_init();
+            add(&details.counters.acquisitions, 2);
+            details.remembered_or_init();
+        }
+        assert_eq!(owners.records().count(), 10_000);
+        let at_peak = owners.memory_bytes();
+        let stay = [3, 9_999];
+        let gone = indexes.iter().filter(|index| !stay.contains(index));
+        gone.for_each(|&owner_index| owners.free_index(owner_index));
+        let visited: Vec<u32> = owners.records().map(OwnerRecord::owner_index).collect();
+        assert_eq!(visited, stay);
+        let acquisitions = &owners.gone().counters.acquisitions;
+        assert_eq!(acquisitions.load(Ordering::Relaxed), 2 * 9_998);
+        let left = owners.memory_bytes();
+        assert!(left < at_peak / 10, "{left} of {at_peak} bytes");
+        owners.free_index(9_999);
+        assert_eq!(owners.index_bound(), 4);
+    }
+
+    #[test]
+    fn an_index_with_inherited_locks_stays_visible_and_is_given_first() {
+        let owners = OwnerTable::new();
+        let [_, heir, other] = [(); 3].map(|()| owners.allocate_index());
+        let details = owners.record(heir).details_or_init();
+        let entry = LockEntry::detached(Name::table(1), 0, 0, Mode::IS);
+        lock(&details.inherited).insert(entry);
+        owners.free_index(other);
+        owners.free_index(heir);
+        assert_eq!(owners.records().count(), 2);
+        assert_eq!(owners.allocate_index(), heir);
+        let details = owners.record(heir).details_or_init();
+        assert!(lock(&details.inherited).contains(Name::table(1)));
     }
 
     #[test]
@@ -594,10 +785,11 @@ mod tests {
         let owner_index = owners.allocate_index();
         let id = OwnerId::new(owner_index, 0);
         let record = owners.record(owner_index);
-        record.set_label(id, "first".into());
+        let details = record.details_or_init();
+        details.set_label(id, "first".into());
         owners.begin(record, id.next());
-        assert_eq!(record.label_of(id), "first");
-        assert_eq!(record.label_of(id.next()), "");
+        assert_eq!(details.label_of(id), "first");
+        assert_eq!(details.label_of(id.next()), "");
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! times are those of locks that had to be waited for**, which are also the locks that others wait
 //! for.
 //!
-//! Each owner record has statistics of its own. Its owner writes them, and the thread that asks for
-//! statistics adds them up. No two waiting threads share a cache line.
+//! Each owner has statistics of its own. It writes them, and the thread that asks for statistics
+//! adds them up; those of owners that are gone have been added up before. No two waiting threads
+//! share a cache line.
 //!
 //! # Invariants
 //!
@@ -124,12 +125,25 @@ impl WaitStats {
     ) {
         self.table(name).count_wait(waited, refused);
         self.label(label).count_wait(waited, refused);
-        self.record_name(name, waited);
+        self.record_name(name, 1, waited);
     }
 
     pub(crate) fn count_hold(&mut self, name: Name, label: OwnerLabel, held: Duration) {
         self.table(name).count_hold(held);
         self.label(label).count_hold(held);
+    }
+
+    /// Adds the statistics of an owner that is gone.
+    pub(crate) fn absorb(&mut self, gone: &WaitStats) {
+        for (table, usage) in &gone.tables {
+            self.table(*table).add(usage);
+        }
+        for (label, usage) in &gone.labels {
+            self.label(label.clone()).add(usage);
+        }
+        for Candidate { hot, .. } in &gone.names {
+            self.record_name(hot.name, hot.waits, hot.waited);
+        }
     }
 
     fn table(&mut self, name: Name) -> &mut WaitUsage {
@@ -141,19 +155,19 @@ impl WaitStats {
     }
 
     /// Counts the names with the most wait time, by the algorithm *Space-Saving*.
-    fn record_name(&mut self, name: Name, waited: Duration) {
+    fn record_name(&mut self, name: Name, waits: u64, waited: Duration) {
         let known = self
             .names
             .iter_mut()
             .find(|candidate| candidate.hot.name == name);
         if let Some(candidate) = known {
-            candidate.hot.waits += 1;
+            candidate.hot.waits += waits;
             candidate.hot.waited += waited;
             return;
         }
         let hot = ContendedName {
             name,
-            waits: 1,
+            waits,
             waited,
         };
         if self.names.len() < NAMES {

@@ -401,7 +401,7 @@ impl Direct {
             if granule.is_real() {
                 break; // Another revoker has finished.
             }
-            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
+            let Some(list) = record.remembered() else {
                 continue;
             };
             worker.account().passed(&LIST);

@@ -32,7 +32,7 @@ impl Direct {
             if all.len() >= most {
                 break;
             }
-            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
+            let Some(list) = record.remembered() else {
                 continue;
             };
             worker.account().passed(&LIST);

@@ -260,7 +260,7 @@ mod tests {
         let (kept, other) = (Name::table(1), Name::table(2));
         assert!(locks.try_lock(&worker, &mut heir, kept, Mode::IS).is_held());
         let entry = heir.locks.remove(0);
-        lock(&heir.record().inherited).insert(entry);
+        lock(&heir.details().inherited).insert(entry);
         assert!(
             locks
                 .try_lock(&worker, &mut writer, other, Mode::X)
@@ -274,7 +274,7 @@ mod tests {
             .end_cycle(&worker, &[waits(&heir), waits(&writer)]);
         assert!(locks.deadlocks().is_empty());
         // As soon as the transaction has taken it over, it closes one.
-        let taken = lock(&heir.record().inherited).remove(kept);
+        let taken = lock(&heir.details().inherited).remove(kept);
         assert!(taken.is_some());
         locks
             .inner

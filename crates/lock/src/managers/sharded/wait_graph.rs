@@ -73,7 +73,7 @@ impl WaitGraphCopy {
         let mut waits = owners.waits_unsorted();
         waits.sort_unstable_by_key(|waiting| waiting.name);
         let mut snapshot = Self {
-            node_at: vec![NONE; owners.owner_count() as usize],
+            node_at: vec![NONE; owners.index_bound()],
             ..Self::default()
         };
         for waiting in waits {

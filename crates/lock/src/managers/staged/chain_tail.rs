@@ -218,7 +218,7 @@ impl Chains for TailChains {
         _: &mut ReservedRequests,
     ) -> Result<u32, NotGranted> {
         worker.account().passed(&CHAIN);
-        let number = index.take_shared(worker).ok_or(NotGranted::Full)?;
+        let number = index.take_shared(worker, 1).ok_or(NotGranted::Full)?;
         let request = index.request(number);
         request.write(&new.name, new.owner, new.mode, ChainRequestState::Asking);
         let chain = self.chain(new.hash);

@@ -171,6 +171,11 @@ impl<C: Chains> LockManager for Staged<C> {
         owner.clear_locks();
     }
 
+    fn dismiss(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(&self.owners);
+        self.index.give_back(worker, &mut owner.reserved);
+    }
+
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.snapshot_chains(worker, 0..self.chains.count(), usize::MAX)
     }

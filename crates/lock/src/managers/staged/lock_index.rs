@@ -62,7 +62,9 @@
 //! Segments in use are not in the ring, so it needs only as many places as the water marks ask for,
 //! and a stalled transaction does not block it. Any passing thread allocates in advance. The paper
 //! takes one lock at a time from a shared counter: that is `take_shared`. Otherwise an owner takes
-//! a segment for itself, and its next 64 locks touch nothing shared to get a request.
+//! a segment for itself, and its next 64 locks touch nothing shared to get a request. Workers with
+//! late ids take a few requests at a time from the shared segment, because a segment for each of a
+//! hundred thousand transactions would take hundreds of megabytes.
 //!
 //! The older rule (*oldest*) reuses a segment only when every running transaction has begun after
 //! the segment died. Epochs are kept as well, so this rule only waits longer, and is never less
@@ -108,6 +110,11 @@ const RETRY_AFTER: u32 = 8;
 const DEAD_LIMIT: u32 = 256;
 /// Most yields for one segment.
 const YIELDS: u32 = 32;
+/// Number of workers that take a segment for themselves. More than there are threads in most
+/// programs; further transactions are mostly tasks, and hold few locks.
+const SOLE_WORKERS: u32 = 512;
+/// Number of requests that another worker takes at once.
+const FEW: u32 = 4;
 /// Number of lanes. More than there are threads descheduled in one at a time.
 const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -214,7 +221,7 @@ impl LockIndex {
     #[inline]
     pub(crate) fn take(&self, worker: &Worker, reserved: &mut ReservedRequests) -> Option<u32> {
         if reserved.next == reserved.end {
-            self.reserve_segment(worker, reserved)?;
+            self.reserve_requests(worker, reserved, 1)?;
         }
         let request = reserved.next;
         reserved.next += 1;
@@ -229,53 +236,72 @@ impl LockIndex {
         count: u32,
     ) -> Option<()> {
         if reserved.end - reserved.next < count {
-            let left = *reserved;
-            self.reserve_segment(worker, reserved)?;
-            let mut retired = self.retire(worker);
-            (left.next..left.end).for_each(|request| retired.add(request));
+            let mut left = *reserved;
+            self.reserve_requests(worker, reserved, count)?;
+            self.give_back(worker, &mut left);
         }
         Some(())
     }
 
+    /// Frees the requests that are reserved for an owner.
+    pub(crate) fn give_back(&self, worker: &Worker, reserved: &mut ReservedRequests) {
+        let ReservedRequests { next, end } = std::mem::take(reserved);
+        let mut retired = self.retire(worker);
+        (next..end).for_each(|request| retired.add(request));
+    }
+
     #[cold]
     #[inline(never)]
-    fn reserve_segment(&self, worker: &Worker, reserved: &mut ReservedRequests) -> Option<()> {
-        let first = first_of(self.take_segment(worker)?);
+    fn reserve_requests(
+        &self,
+        worker: &Worker,
+        reserved: &mut ReservedRequests,
+        count: u32,
+    ) -> Option<()> {
+        let (next, count) = match worker.id() < SOLE_WORKERS {
+            true => (first_of(self.take_segment(worker)?), SEGMENT),
+            false => (self.take_shared(worker, count.max(FEW))?, count.max(FEW)),
+        };
         *reserved = ReservedRequests {
-            next: first,
-            end: first + SEGMENT,
+            next,
+            end: next + count,
         };
         Some(())
     }
 
-    /// Takes a request of the segment that all owners share, one after the other.
-    pub(crate) fn take_shared(&self, worker: &Worker) -> Option<u32> {
+    /// Takes `count` requests of the segment that all owners share, and returns the first.
+    pub(crate) fn take_shared(&self, worker: &Worker, count: u32) -> Option<u32> {
         loop {
             worker.account().passed(&SHARED);
-            let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
+            let taken = self.shared.fetch_add(count.into(), Ordering::Acquire); // O3
             let (segment, used) = ((taken >> 32) as u32, taken as u32);
             if segment != 0 && used < SEGMENT {
                 // Checked only by the model: otherwise other threads may have cleared theirs.
                 let flags = &self.slab.segment(segment).flags;
                 assert!(!cfg!(loom) || !flags.is_clear(), "O3");
-                return Some(first_of(segment) + used);
+                let first = first_of(segment);
+                if used + count <= SEGMENT {
+                    return Some(first + used);
+                }
+                let (next, end) = (first + used, first + SEGMENT);
+                self.give_back(worker, &mut ReservedRequests { next, end });
             }
-            if let Some(request) = self.install(worker, segment)? {
+            if let Some(request) = self.install(worker, segment, count)? {
                 return Some(request);
             }
         }
     }
 
-    /// Puts a segment in place of the one used up, and takes its first request. `Some(None)`:
-    /// another thread was first. `None`: there is no segment.
+    /// Puts a segment in place of the one used up, and takes its first `count` requests.
+    /// `Some(None)`: another thread was first. `None`: there is no segment.
     #[cold]
-    fn install(&self, worker: &Worker, used_up: u32) -> Option<Option<u32>> {
+    fn install(&self, worker: &Worker, used_up: u32, count: u32) -> Option<Option<u32>> {
         let segment = self.take_segment(worker)?;
         let mut shared = self.shared.load(Ordering::Relaxed);
         while (shared >> 32) as u32 == used_up {
             let installed = self.shared.compare_exchange(
                 shared,
-                u64::from(segment) << 32 | 1,
+                u64::from(segment) << 32 | u64::from(count),
                 Ordering::Release, // O3
                 Ordering::Relaxed,
             );
