@@ -5,24 +5,30 @@
 //! * It finishes commits whose future was dropped: such a commit is in the log, so it happens, and
 //!   its locks are released when it is durable.
 //! * It promotes memory regions to huge pages.
+//! * It runs what has to be done again and again, such as trimming the pool of contexts.
 //!
 //! The thread is started when it is first needed, and ends when the database
 //! [closes](super::open_handle).
 //!
 //! # State
 //!
-//! Each transaction that ever waited as a task has a [`Timer`], and so has each pause. The thread
-//! knows all timers, and inspects them when the earliest may be due.
+//! Each transaction that ever waited as a task has a [`Timer`], and so has each pause. Those that
+//! were set are in a queue in the order of their deadlines. A timer that is set again, to a later
+//! deadline, keeps its place; when that comes to the front, the timer is queued again at its
+//! present deadline, if it has one. So setting mostly costs nothing, and the thread looks at no
+//! timer that was not set lately.
 //!
 //! # Invariants
 //!
 //! * I1  A timer that fires for a wait that has ended does nothing, because its ticket names one
 //!   wait. A timer of a pause that is over may wake the task, which is harmless. So timers need not
 //!   be withdrawn.
-//! * I2  `next` is not later than the earliest deadline. Setting an earlier deadline lowers `next`
-//!   first, under the mutex under which the thread goes to sleep.
+//! * I2  A timer that has an action is queued, or its setter is about to queue it, at `queued`: not
+//!   later than its deadline. A new first deadline wakes the thread, under the mutex under which it
+//!   goes to sleep.
 
-use std::collections::VecDeque;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
 use std::mem;
 use std::sync::{Arc, PoisonError, Weak};
@@ -50,7 +56,17 @@ pub(crate) static TASK_QUEUE: Site = Site::new(
 /// The thread inspects its timers at most once in this time.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
 
-type Due = Mutex<Option<(Instant, TimerAction)>>;
+/// State of a timer.
+#[derive(Default)]
+struct TimerState {
+    action: Option<(Instant, TimerAction)>,
+    /// Deadline at which it is queued; earlier ones may be queued, too, and count for nothing.
+    queued: Option<Instant>,
+}
+
+type Due = Mutex<TimerState>;
+/// Returns how long to wait until it is to be run again.
+type RepeatedJob = Box<dyn FnMut() -> Option<Duration> + Send>;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Action of a timer at its deadline.
@@ -59,20 +75,52 @@ enum TimerAction {
     TimeOut(WaitTicket),
     /// Wakes this task.
     Wake(Waker),
+    /// Runs this, and sets the timer again.
+    Run(RepeatedJob),
 }
 
 /// Fires once after it is set, and can be set again.
 #[derive(Default)]
 pub(crate) struct Timer(Option<Arc<Due>>);
 
+/// A timer in the queue. The earliest deadline is the greatest.
+struct QueuedTimer(Instant, Weak<Due>);
+
+impl PartialEq for QueuedTimer {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for QueuedTimer {}
+
+impl PartialOrd for QueuedTimer {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for QueuedTimer {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.0.cmp(&self.0)
+    }
+}
+
 #[derive(Default)]
 struct TaskQueue {
     /// The thread, once it was started.
     thread: Option<JoinHandle<()>>,
     stop: bool,
-    next: Option<Instant>,
-    timers: Vec<Weak<Due>>,
+    timers: BinaryHeap<QueuedTimer>,
     jobs: VecDeque<Job>,
+    /// Timers of repeated jobs, which no transaction keeps.
+    repeated: Vec<Arc<Due>>,
+}
+
+impl TaskQueue {
+    fn next(&self) -> Option<Instant> {
+        self.timers.peek().map(|first| first.0)
+    }
 }
 
 struct Shared {
@@ -143,21 +191,21 @@ impl BackgroundThread {
         deadline: Instant,
     ) -> bool {
         worker.account().passed(&TASK_QUEUE);
-        let due = match &timer.0 {
-            Some(due) => due,
-            None => {
-                let due = timer.0.insert(Arc::default());
-                shim::lock(&self.0.queue).timers.push(Arc::downgrade(due));
-                due
-            }
-        };
-        *shim::lock(due) = Some((deadline, action));
+        let timer = timer.0.get_or_insert_default();
+        self.0.set(timer, action, deadline);
         let mut queue = shim::lock(&self.0.queue);
-        if queue.next.is_none_or(|next| deadline < next) {
-            queue.next = Some(deadline); // I2
-            self.wake(&mut queue);
+        if queue.next() == Some(deadline) || queue.thread.is_none() {
+            self.wake(&mut queue); // I2
         }
         queue.thread.is_some()
+    }
+
+    /// Runs `job` after `pause`, and again whenever it says.
+    pub(crate) fn repeat(&self, worker: &Worker, pause: Duration, job: RepeatedJob) {
+        let deadline = self.0.workers.clock().now() + pause;
+        let mut timer = Timer::default();
+        self.set(worker, &mut timer, TimerAction::Run(job), deadline);
+        shim::lock(&self.0.queue).repeated.extend(timer.0);
     }
 
     /// Runs `job` in the background thread. The caller counts the [`TASK_QUEUE`], because the job
@@ -202,7 +250,7 @@ impl Timer {
     /// Clears the action.
     pub(crate) fn clear(&self) {
         if let Some(due) = &self.0 {
-            *shim::lock(due) = None;
+            shim::lock(due).action = None;
         }
     }
 }
@@ -229,7 +277,7 @@ impl Shared {
             }
             let clock = self.workers.clock();
             let now = clock.now();
-            queue = match queue.next {
+            queue = match queue.next() {
                 None => self
                     .wakeup
                     .wait(queue)
@@ -249,41 +297,74 @@ impl Shared {
         }
     }
 
-    fn run_due(&self, due: Vec<TimerAction>) {
+    /// Sets a timer, and queues it unless it is queued at an earlier deadline.
+    fn set(&self, timer: &Arc<Due>, action: TimerAction, deadline: Instant) {
+        let mut state = shim::lock(timer);
+        state.action = Some((deadline, action));
+        if state.queued.is_none_or(|queued| deadline < queued) {
+            state.queued = Some(deadline);
+            drop(state);
+            let queued = QueuedTimer(deadline, Arc::downgrade(timer));
+            shim::lock(&self.queue).timers.push(queued); // I2
+        }
+    }
+
+    fn run_due(&self, due: Vec<(Arc<Due>, TimerAction)>) {
         if due.is_empty() {
             return;
         }
         let worker = self.workers.background_worker();
-        for action in due {
+        for (timer, action) in due {
             match action {
                 TimerAction::TimeOut(ticket) => {
                     self.locks
                         .end_wait(&worker, ticket, RefusalReason::TimedOut);
                 }
                 TimerAction::Wake(waker) => waker.wake(),
+                TimerAction::Run(mut job) => match job() {
+                    Some(pause) => {
+                        let deadline = self.workers.clock().now() + pause;
+                        self.set(&timer, TimerAction::Run(job), deadline);
+                    }
+                    None => {
+                        let is_other = |other: &Arc<Due>| !Arc::ptr_eq(other, &timer);
+                        shim::lock(&self.queue).repeated.retain(is_other);
+                    }
+                },
             }
         }
     }
 }
 
-/// Takes the actions that are due, and sets `next` to the earliest other deadline.
-fn take_due(queue: &mut TaskQueue, now: Instant) -> Vec<TimerAction> {
+/// Takes the actions that are due, and queues timers again that were set to later deadlines.
+fn take_due(queue: &mut TaskQueue, now: Instant) -> Vec<(Arc<Due>, TimerAction)> {
     let mut due = Vec::new();
-    let mut next = None;
-    queue.timers.retain(|timer| {
-        let Some(timer) = timer.upgrade() else {
-            return false;
+    while queue.next().is_some_and(|next| next <= now) {
+        let Some(QueuedTimer(queued, timer)) = queue.timers.pop() else {
+            break;
         };
-        let mut timer = shim::lock(&timer);
-        if let Some((_, action)) = timer.take_if(|(deadline, _)| *deadline <= now) {
-            due.push(action);
+        let Some(timer) = timer.upgrade() else {
+            continue;
+        };
+        let mut state = shim::lock(&timer);
+        if state.queued != Some(queued) {
+            continue;
         }
-        if let Some((deadline, _)) = *timer {
-            next = next.into_iter().chain([deadline]).min();
+        state.queued = None;
+        match state.action.take_if(|(deadline, _)| *deadline <= now) {
+            Some((_, action)) => {
+                drop(state);
+                due.push((timer, action));
+            }
+            None => {
+                state.queued = state.action.as_ref().map(|(deadline, _)| *deadline);
+                let again = state.queued;
+                drop(state);
+                let again = again.map(|deadline| QueuedTimer(deadline, Arc::downgrade(&timer)));
+                queue.timers.extend(again);
+            }
         }
-        true
-    });
-    queue.next = next;
+    }
     due
 }
 

@@ -8,17 +8,33 @@
 //!
 //! # State
 //!
-//! `cells`, each a [`BoxSlot`]; `overflow` for boxes whose cell is occupied.
+//! `cells`, each a [`BoxSlot`]; `overflow` for boxes whose cell is occupied, and the number of all
+//! boxes.
+//!
+//! # Trimming
+//!
+//! A peak of open transactions leaves as many boxes. Each has memory, a worker and an owner, which
+//! others look at. So the background thread drops the boxes that were not needed lately. Once in a
+//! [`PERIOD`] these are the boxes in the overflow that no thread took since the last time, and
+//! those that lay in their cells all the time. [`KEPT`] boxes stay in any case. A transaction never
+//! drops a box that it returns, because a program that often has many open would make them again
+//! each time.
 //!
 //! # Invariants
 //!
 //! * I1  No thread uses a box that is in the pool.
 //! * I2  A closed cell or overflow accepts nothing any more. A box in the pool may keep the pool
 //!   alive; closing breaks that cycle, and nothing forms it again afterwards.
+//! * I3  Boxes that are being trimmed are dropped under the mutex `trimming`, which closing takes.
+//!   So when the pool is closed, the background thread has no box, and what the boxes keep alive
+//!   can go.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use foxton_sync::cache_line::CachePadded;
+use foxton_sync::memory;
 use foxton_sync::shim::{self, Arc, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 
@@ -35,14 +51,63 @@ pub(crate) static OVERFLOW: Site =
 const CELLS: usize = 512;
 const NEAR: usize = 4;
 
+/// Number of boxes that are not trimmed.
+const KEPT: usize = 64;
+/// Time between two trims, and how long a box must not have been needed. Short, so that little is
+/// left soon after a peak, and long against the time in which a box is made: some microseconds.
+pub(crate) const PERIOD: Duration = Duration::from_millis(200);
+/// Time between two trims while all boxes are in use.
+const LONG_PERIOD: Duration = Duration::from_secs(1);
+/// Number of boxes dropped before closing may intervene.
+const BATCH: usize = 64;
+/// Number of boxes dropped at once, in some milliseconds. The background thread has other work, so
+/// it goes on with the next ones after [`SHORT_PERIOD`].
+const STEP: usize = 1024;
+const SHORT_PERIOD: Duration = Duration::from_millis(1);
+/// Number of boxes dropped after which free memory is returned to the system.
+const MANY: usize = 1024;
+
 // Returning a box clones the `Arc` of its cell. The count lies beside the cell, so it is as private
 // to the thread as the cell is.
 type Cell<T> = CachePadded<BoxSlot<T>>;
-type Overflow<T> = Mutex<Option<Vec<Box<T>>>>;
+type Cells<T> = Arc<[Arc<Cell<T>>]>;
+
+/// Boxes whose cells are occupied, and the number of all.
+struct Overflow<T> {
+    cells: Cells<T>,
+    content: Mutex<OverflowContent<T>>,
+    trimming: Mutex<()>,
+}
+
+struct OverflowContent<T> {
+    /// Those returned last are behind. `None`: closed.
+    boxes: Option<VecDeque<Box<T>>>,
+    /// Smallest number of boxes here since the last trim.
+    fewest: usize,
+    /// Number of boxes that exist, here and elsewhere.
+    count: usize,
+    /// True if the background thread will trim.
+    is_scheduled: bool,
+    /// Number of boxes dropped whose memory has not been returned to the system.
+    dropped: usize,
+}
+
+impl<T> OverflowContent<T> {
+    fn pop(&mut self) -> Option<Box<T>> {
+        let boxes = self.boxes.as_mut()?;
+        let content = boxes.pop_back();
+        self.fewest = self.fewest.min(boxes.len());
+        content
+    }
+
+    fn surplus(&self) -> usize {
+        self.count.saturating_sub(KEPT)
+    }
+}
 
 /// See the [module](self).
 pub(crate) struct ContextPool<T> {
-    cells: Box<[Arc<Cell<T>>]>,
+    cells: Cells<T>,
     overflow: Arc<Overflow<T>>,
 }
 
@@ -51,6 +116,9 @@ pub(crate) struct PoolCell<T> {
     cell: Arc<Cell<T>>,
     overflow: Arc<Overflow<T>>,
 }
+
+/// Trims the pool whenever it is called; returns how long to wait until the next time.
+pub(crate) type Trimmer = Box<dyn FnMut() -> Option<Duration> + Send>;
 
 impl<T> fmt::Debug for ContextPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,9 +129,22 @@ impl<T> fmt::Debug for ContextPool<T> {
 impl<T> ContextPool<T> {
     pub(crate) fn new() -> ContextPool<T> {
         let cell = |_| Arc::new(CachePadded::new(BoxSlot::new()));
+        let cells: Cells<T> = (0..CELLS).map(cell).collect();
+        let content = OverflowContent {
+            boxes: Some(VecDeque::new()),
+            fewest: 0,
+            count: 0,
+            is_scheduled: false,
+            dropped: 0,
+        };
+        let overflow = Overflow {
+            cells: cells.clone(),
+            content: Mutex::new(content),
+            trimming: Mutex::default(),
+        };
         ContextPool {
-            cells: (0..CELLS).map(cell).collect(),
-            overflow: Arc::new(Mutex::new(Some(Vec::new()))),
+            cells,
+            overflow: Arc::new(overflow),
         }
     }
 
@@ -86,12 +167,16 @@ impl<T> ContextPool<T> {
                 return Ok((content, &CELL));
             }
         }
-        let left_over = shim::lock(&self.overflow).as_mut().and_then(Vec::pop);
-        left_over
-            .map(|content| (content, &OVERFLOW))
-            .ok_or_else(|| PoolCell {
-                cell: self.cells[home & (CELLS - 1)].clone(),
-                overflow: self.overflow.clone(),
+        let mut content = shim::lock(&self.overflow.content);
+        content
+            .pop()
+            .map(|found| (found, &OVERFLOW))
+            .ok_or_else(|| {
+                content.count += 1;
+                PoolCell {
+                    cell: self.cells[home & (CELLS - 1)].clone(),
+                    overflow: self.overflow.clone(),
+                }
             })
     }
 
@@ -99,8 +184,97 @@ impl<T> ContextPool<T> {
     pub(crate) fn close(&self) {
         // Dropped outside the mutexes, because a box may refer to the pool.
         let contents: Vec<_> = self.cells.iter().map(|cell| cell.close()).collect();
-        let left_over = shim::lock(&self.overflow).take();
+        let left_over = shim::lock(&self.overflow.content).boxes.take();
+        drop(shim::lock(&self.overflow.trimming)); // I3
         drop((contents, left_over));
+    }
+}
+
+impl<T: Send + 'static> ContextPool<T> {
+    /// Returns what trims the pool if it has to be trimmed from now on: call it after [`PERIOD`]
+    /// in the background, and as often as it says. To be asked for whenever a box has been made.
+    pub(crate) fn trimmer(&self) -> Option<Trimmer> {
+        let mut content = shim::lock(&self.overflow.content);
+        if content.is_scheduled || content.surplus() == 0 {
+            return None;
+        }
+        content.is_scheduled = true;
+        let overflow = Arc::downgrade(&self.overflow);
+        Some(Box::new(move || overflow.upgrade()?.trim()))
+    }
+}
+
+impl<T> Overflow<T> {
+    /// Drops boxes that were not needed since the last time. Returns how long to wait until the
+    /// next time; `None` if there are few, or the pool is closed.
+    fn trim(&self) -> Option<Duration> {
+        let _trimming = shim::lock(&self.trimming); // I3
+        let mut dropped = self.trim_overflow();
+        if dropped == STEP {
+            return Some(SHORT_PERIOD);
+        }
+        dropped += self.trim_cells();
+        let mut content = shim::lock(&self.content);
+        let surplus = content.surplus();
+        let boxes = content.boxes.as_mut()?;
+        let is_empty = boxes.is_empty();
+        boxes.shrink_to(2 * boxes.len());
+        content.fewest = boxes.len();
+        content.is_scheduled = surplus > 0;
+        if content.dropped >= MANY {
+            content.dropped = 0;
+            drop(content);
+            memory::release_free();
+        }
+        let pause = match is_empty && dropped == 0 {
+            true => LONG_PERIOD,
+            false => PERIOD,
+        };
+        (surplus > 0).then_some(pause)
+    }
+
+    /// Drops boxes of the overflow that none took, the longest unused first and at most [`STEP`];
+    /// returns their number.
+    fn trim_overflow(&self) -> usize {
+        let mut dropped = 0;
+        while dropped < STEP {
+            let mut content = shim::lock(&self.content);
+            let count = content.fewest.min(content.surplus()).min(BATCH);
+            let Some(boxes) = &mut content.boxes else {
+                break;
+            };
+            let batch: Vec<_> = boxes.drain(..count).collect();
+            content.fewest -= count;
+            content.count -= count;
+            content.dropped += count;
+            drop(content);
+            if count == 0 {
+                break;
+            }
+            dropped += count;
+            drop(batch);
+        }
+        dropped
+    }
+
+    /// Drops the boxes that lay in their cells since the last time; returns their number.
+    fn trim_cells(&self) -> usize {
+        let mut dropped = 0;
+        let now = Instant::now();
+        for cell in self.cells.iter() {
+            if shim::lock(&self.content).surplus() == 0 {
+                break;
+            }
+            if let Some(unused) = cell.take_unused(now) {
+                let mut content = shim::lock(&self.content);
+                content.count -= 1;
+                content.dropped += 1;
+                drop(content);
+                dropped += 1;
+                drop(unused);
+            }
+        }
+        dropped
     }
 }
 
@@ -120,9 +294,9 @@ pub(crate) fn put<T>(
     };
     passed(&content, &OVERFLOW);
     let overflow = cell(&content).overflow.clone();
-    match &mut *shim::lock(&overflow) {
-        Some(contents) => {
-            contents.push(content);
+    match &mut shim::lock(&overflow.content).boxes {
+        Some(boxes) => {
+            boxes.push_back(content);
             None
         }
         None => Some(content),
@@ -194,8 +368,84 @@ mod tests {
             2,
             "the pool itself, and the box that is out"
         );
+        assert!(pool.overflow.trim().is_none());
         assert!(put_back(late).is_some());
         drop(pool);
         assert_eq!(overflow.strong_count(), 0);
+    }
+
+    /// Number of boxes that exist, counted by those who have them: the test, and the pool.
+    fn existing(pool: &ContextPool<Thing>) -> usize {
+        shim::lock(&pool.overflow.content).count
+    }
+
+    #[test]
+    fn boxes_of_a_peak_are_dropped_when_they_were_not_needed_for_a_period() {
+        let pool = ContextPool::new();
+        let few: Vec<_> = (0..KEPT as u32).map(|number| take(&pool, number)).collect();
+        assert!(pool.trimmer().is_none(), "so few stay");
+        let peak: Vec<_> = (0..10_000).map(|number| take(&pool, number)).collect();
+        let mut trim_once = pool.trimmer().expect("there are many");
+        let mut trim = || {
+            loop {
+                match trim_once() {
+                    Some(SHORT_PERIOD) => {}
+                    pause => return pause,
+                }
+            }
+        };
+        assert!(pool.trimmer().is_none(), "scheduled once");
+        assert_eq!(trim(), Some(LONG_PERIOD), "all are in use");
+        for thing in few.into_iter().chain(peak) {
+            assert!(put_back(thing).is_none());
+        }
+        assert_eq!(trim(), Some(PERIOD), "returned a moment ago");
+        assert_eq!(existing(&pool), 10_000 + KEPT);
+        // A thousand are needed again within the period.
+        let needed: Vec<_> = (0..1_000).map(|_| take(&pool, 0)).collect();
+        needed.into_iter().for_each(|thing| drop(put_back(thing)));
+        assert_eq!(trim(), Some(PERIOD));
+        let left = existing(&pool);
+        assert!((990..=1_000 + KEPT).contains(&left), "{left}");
+        while trim().is_some() {}
+        assert_eq!(existing(&pool), KEPT);
+        assert_eq!(
+            shim::lock(&pool.overflow.content)
+                .boxes
+                .as_ref()
+                .map(|boxes| boxes.capacity() < 1_000),
+            Some(true)
+        );
+        // And from the beginning.
+        let peak: Vec<_> = (0..100).map(|number| take(&pool, number)).collect();
+        assert_eq!(existing(&pool), 100);
+        assert!(pool.trimmer().is_some());
+        drop(peak);
+    }
+
+    /// Boxes of threads that are gone lie in cells.
+    #[test]
+    fn boxes_that_lie_in_cells_for_a_period_are_dropped() {
+        let pool = ContextPool::new();
+        let thing = |at: usize| {
+            let (cell, overflow) = (pool.cells[at].clone(), pool.overflow.clone());
+            shim::lock(&pool.overflow.content).count += 1;
+            Box::new(Thing {
+                number: at as u32,
+                cell: PoolCell { cell, overflow },
+            })
+        };
+        (0..CELLS).for_each(|at| assert!(put_back(thing(at)).is_none()));
+        pool.overflow.trim();
+        assert_eq!(existing(&pool), CELLS);
+        let used = take(&pool, 0);
+        let number = used.number;
+        assert!(put_back(used).is_none());
+        pool.overflow.trim();
+        assert_eq!(existing(&pool), KEPT);
+        assert!(
+            pool.cells[number as usize].try_take().is_some(),
+            "it was used"
+        );
     }
 }

@@ -14,7 +14,7 @@
 //! | | where the box is |
 //! |---|---|
 //! | `Out` | with a user, or nowhere yet |
-//! | `In`, idle since a time | here; only in an idle slot |
+//! | `In`, idle since a time | here; in an idle slot, or in a pool cell that was not used lately |
 //! | `In`, not idle | here; in an idle slot, of a transaction that was ended unknown to its owner |
 //! | `Ending` | with the thread that ends it; only in an idle slot |
 //! | `Closed` | the slot accepts no box. An idle slot: as `Ending`, and the owner has left |
@@ -157,6 +157,20 @@ impl<T> BoxSlot<T> {
             }
         }
         Err(PutRefused::Occupied(content))
+    }
+
+    /// Takes the box of a pool cell if it has been here since the last call. Skips a cell that is
+    /// in use.
+    pub(super) fn take_unused(&self, now: Instant) -> Option<Box<T>> {
+        let mut slot = shim::try_lock(&self.0)?;
+        match &mut *slot {
+            Content::In(_, Some(_)) => slot.take(),
+            Content::In(_, seen) => {
+                *seen = Some(now);
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Closes the slot, and returns the box if it is here.

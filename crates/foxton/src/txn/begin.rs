@@ -48,6 +48,12 @@ impl BoundTxn {
                     bound.ctx.worker.account().passed(&IDLE_REGISTRY);
                     engine.idle.insert(idle_slot);
                 }
+                if let Some(trimmer) = pool.trimmer() {
+                    let worker = &bound.ctx.worker;
+                    engine
+                        .background
+                        .repeat(worker, context_pool::PERIOD, trimmer);
+                }
                 bound
             }
         };

@@ -234,6 +234,15 @@ impl WorkerContext {
     }
 }
 
+impl Drop for WorkerContext {
+    fn drop(&mut self) {
+        // An owner that waits or holds locks, which only a panic leaves, keeps what it has.
+        if !self.owner.is_waiting() && self.owner.lock_count() == 0 {
+            self.engine.locks.dismiss(&self.worker, &mut self.owner);
+        }
+    }
+}
+
 /// Refuses a key that is too long.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {

@@ -277,7 +277,7 @@ impl Owner {
 
     /// Returns the transaction's label; empty if it has none.
     pub fn label(&self) -> OwnerLabel {
-        self.record().label_of(self.id)
+        self.details.label_of(self.id)
     }
 
     /// Sets how often this transaction was the victim of a deadlock before. The more often, the
