@@ -63,6 +63,9 @@ mod log_insert;
 /// `foxton bench queue`.
 mod queue;
 
+/// `foxton bench peak`.
+mod peak;
+
 /// `foxton bench storm`.
 mod storm;
 
@@ -82,6 +85,7 @@ use foxton_lab::{bench::workload, progress::Audience, workload::contract::Worklo
 use lock_cost::LockCost;
 use lock_only::LockOnly;
 use log_insert::LogInsert;
+use peak::Peak;
 use queue::Queue;
 use restart::Restart;
 use storm::StormArguments;
@@ -185,6 +189,12 @@ pub(crate) enum Bench {
     /// turn: skipping locked rows, and waiting for the first one. Afterwards each job must have
     /// been done once, and none lost.
     Queue(Queue),
+    /// A peak of open transactions that is long gone: does it cost anything later?
+    ///
+    /// In one of two databases, 100,000 transactions are open at once, a few times. Then one thread
+    /// updates, and reads, rows of both by turns. The rates of the first are divided by those of
+    /// the other. The memory that stays and the time to close are shown, too.
+    Peak(Peak),
     /// Storms: every thread wants the same few rows, so that deadlocks are the rule.
     ///
     /// There are readers of one row who then write it, the same reading for update, and
@@ -243,6 +253,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Restart(arguments) => restart::run(&arguments),
         Bench::LogInsert(arguments) => log_insert::run(arguments),
         Bench::Queue(arguments) => queue::run(&arguments),
+        Bench::Peak(arguments) => peak::run(&arguments),
         Bench::Storm(arguments) => storm::run(&arguments),
         Bench::Fairness(arguments) => fairness::run(&arguments),
         Bench::Bank(arguments) => arguments.run(),

@@ -54,6 +54,9 @@ pub mod restart;
 /// A queue of jobs in a table, with locked jobs skipped or waited for.
 pub mod queue;
 
+/// Updates, reads, memory and closing after a peak of open transactions.
+pub mod peak;
+
 /// Readers granted before waiting writers, counted.
 pub mod fairness;
 
