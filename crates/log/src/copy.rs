@@ -265,14 +265,15 @@ impl CopyWriter {
         let capacity = room
             .next_multiple_of(segment::HEADER_BYTES)
             .clamp(segment::HEADER_BYTES, SEGMENT);
-        let first =
-            create_segment(&**target, identity, range.from, capacity).map_err(CopyError::Target)?;
+        let first = create_segment(&**target, identity, range.from, capacity, capacity)
+            .map_err(CopyError::Target)?;
+        let reserved = range.from.plus(capacity);
         Ok(CopyWriter {
             output: SegmentWriter::new(
                 target.clone(),
                 *identity,
                 capacity,
-                first,
+                (first, reserved),
                 range.from,
                 None,
             ),

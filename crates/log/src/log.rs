@@ -178,7 +178,8 @@ impl Log {
     }
 
     /// Appends a record made of `parts` and returns where it ends. Waits only for space in the
-    /// buffer.
+    /// buffer. If the device has no space for the record, or the process no file descriptor,
+    /// [`LogError::NotInserted`] says so, and the log continues.
     ///
     /// `kind` is the caller's, from 1 to 239. A record may have up to [`MAX_PAYLOAD`] bytes. A
     /// record that takes more than a quarter of the buffer is written at once, without being

@@ -21,8 +21,8 @@ use crate::format::segment::{HEADER_BYTES, MAX_BYTES};
 #[non_exhaustive]
 pub struct LogOptions {
     /// Size of a segment file in bytes. Default 64 MiB, at least 8 KiB, at most 64 GiB; rounded up
-    /// to a multiple of 4 KiB. The space is reserved when the segment is created, and `close` gives
-    /// back the rest.
+    /// to a multiple of 4 KiB. Space is reserved before it is needed: at first 64 KiB, then as much
+    /// again as the log has had so far. `close` gives back the rest.
     pub segment_bytes: u64,
     /// Bytes of memory for records that are not written yet; rounded down to a power of two.
     /// Default 16 MiB, at least 8 KiB. Buffers with delegated completion take a sixteenth more for

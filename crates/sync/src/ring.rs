@@ -8,7 +8,7 @@
 //! # State
 //!
 //! ```text
-//!        released     complete_end      ..          next        released + capacity
+//!        released     complete_end      ..          next              limit
 //!  ---------+--------------+---------------+------------+-----------------+-----------
 //!    free   |   complete   |  reserved, some           |      free       |
 //!           | being drained|  complete, some not       |                 |
@@ -16,8 +16,10 @@
 //!
 //! `next` belongs to the allocator: a [`RingAllocator`](crate::ring::RingAllocator), which one
 //! thread at a time uses, or a [`SharedAllocator`](crate::ring::SharedAllocator), which is one
-//! word. `released` is written by the drainer and read by the allocator. Completion is signalled in
-//! one of two ways, [`Completion`](crate::ring::Completion):
+//! word. `limit` is written by the drainer and read by the allocator. It is `released + capacity`,
+//! or the drainer's *bound* if that is less: a stream that is drained into something of limited
+//! size takes no more than fits there. Completion is signalled in one of two ways,
+//! [`Completion`](crate::ring::Completion):
 //!
 //! * *in order*: `completed` is the end of the complete part. A thread that completes waits until
 //!   that is where its reservation begins, and advances it.
@@ -33,9 +35,9 @@
 //!
 //! # Invariants
 //!
-//! * I1  Reservations that exist do not overlap, and are between `released` and `released +
-//!   capacity`. One allocator makes them, in ascending order, never more than `capacity` bytes
-//!   behind what it knows to be released; and `released` does not pass a reservation that is
+//! * I1  Reservations that exist do not overlap, and are between `released` and `limit`, which is
+//!   at most `released + capacity` and never falls. One allocator makes them, in ascending order,
+//!   never beyond the `limit` that it knows; and `released` does not pass a reservation that is
 //!   neither complete nor bypassed.
 //! * I2  The owner of a reservation writes its bytes, and no thread writes them after it was
 //!   completed.
@@ -52,7 +54,7 @@
 //!
 //! # Orderings
 //!
-//! * O1  the drainer's store to `released` (Release) to the allocator's load (Acquire). A thread
+//! * O1  the drainer's store to `limit` (Release) to the allocator's load (Acquire). A thread
 //!   that writes a byte of the next lap comes after the drainer's last read of it, and after its
 //!   clearing of the mark.
 //! * O2  the store to a mark (Release) to the drainer's load (Acquire): a thread that sees a
@@ -123,7 +125,7 @@ pub struct Ring {
     /// Empty where completion is in order.
     marks: Box<[AtomicU8]>,
     fence: Asymmetric,
-    released: CachePadded<AtomicU64>,
+    limit: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     /// Position at which the drainer sleeps, or [`NOWHERE`]. Beside fields that all threads read
     /// and none writes.
@@ -138,7 +140,7 @@ impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("capacity", &self.capacity())
-            .field("released", &self.released.load(Ordering::Relaxed))
+            .field("limit", &self.limit.load(Ordering::Relaxed))
             .finish_non_exhaustive()
     }
 }
@@ -168,7 +170,7 @@ impl Ring {
             bytes: RingBytes::new(capacity),
             marks: (0..marks).map(|_| AtomicU8::new(0)).collect(),
             fence: Asymmetric::new(),
-            released: CachePadded::new(AtomicU64::new(start)),
+            limit: CachePadded::new(AtomicU64::new(start + capacity as u64)),
             completed: CachePadded::new(AtomicU64::new(start)),
             awaited_at: AtomicU64::new(NOWHERE),
             broken: AtomicBool::new(false),
@@ -179,6 +181,7 @@ impl Ring {
         let drainer = Drainer {
             ring: ring.clone(),
             released: start,
+            bound: NOWHERE,
             complete_end: start,
             bypass: None,
         };
@@ -190,10 +193,11 @@ impl Ring {
         self.bytes.capacity()
     }
 
-    /// Returns how far the stream has been drained: reservations that end at most
-    /// [`capacity`](Self::capacity) behind this can be made.
-    pub fn released(&self) -> u64 {
-        self.released.load(Ordering::Acquire) // O1
+    /// Returns up to where reservations can be made: the [`capacity`](Self::capacity) behind what
+    /// has been drained, or the [bound](Drainer::set_bound) if that is less.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Acquire) // O1
     }
 
     /// True if a reservation was dropped unfinished, so that nothing behind it will ever be
@@ -376,6 +380,8 @@ impl Drop for Reservation<'_> {
 pub struct Drainer {
     ring: Arc<Ring>,
     released: u64,
+    /// No reservation ends behind this.
+    bound: u64,
     complete_end: u64,
     /// Reached, and not skipped yet: begins at `complete_end`.
     bypass: Option<Bypass>,
@@ -428,7 +434,48 @@ impl Drainer {
             "released before complete"
         );
         self.released += length;
-        self.ring.released.store(self.released, Ordering::Release); // O1
+        self.publish_limit();
+    }
+
+    /// Refuses reservations that end behind `bound`, from now on. Without a call there is no such
+    /// bound, apart from the ring's capacity. The first call comes before the first reservation, and
+    /// later ones only raise the bound.
+    ///
+    /// ```
+    /// # use foxton_sync::ring::{Completion, Ring};
+    /// let (ring, mut allocator, mut drainer) = Ring::new(1024, 0, Completion::Delegated);
+    /// drainer.set_bound(48);
+    /// for _ in 0..2 {
+    ///     let mut reservation = allocator.reserve(&ring, 24).expect("it ends within the bound");
+    ///     reservation.write(&[1; 24]);
+    ///     reservation.complete();
+    /// }
+    /// assert!(allocator.reserve(&ring, 24).is_none());
+    /// drainer.poll();
+    /// drainer.release(48);
+    /// assert!(allocator.reserve(&ring, 24).is_none(), "memory is not what it lacks");
+    /// drainer.set_bound(96);
+    /// # let mut reservation =
+    /// allocator.reserve(&ring, 24).expect("the bound was raised");
+    /// # reservation.write(&[1; 24]);
+    /// # reservation.complete();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `bound` lies before an earlier one.
+    pub fn set_bound(&mut self, bound: u64) {
+        assert!(
+            self.bound == NOWHERE || bound >= self.bound,
+            "a bound never falls"
+        );
+        self.bound = bound;
+        self.publish_limit();
+    }
+
+    fn publish_limit(&self) {
+        let limit = self.bound.min(self.released + self.ring.capacity());
+        self.ring.limit.store(limit, Ordering::Release); // O1
     }
 
     /// Sleeps until the reservation at which [`poll`](Self::poll) stopped is complete; polls, and
@@ -499,6 +546,6 @@ impl Drainer {
         );
         self.released = bypass.end();
         self.complete_end = self.released;
-        self.ring.released.store(self.released, Ordering::Release); // O1
+        self.publish_limit();
     }
 }

@@ -32,11 +32,15 @@ const DOCUMENTS: [(&str, usize); 11] = [
 const ALL_DOCUMENTS: usize = 160_000;
 
 /// The programs of tests. Beside `it`, each has the reason why its tests are not modules of `it`.
-const PROGRAMS: [(&str, &str); 23] = [
+const PROGRAMS: [(&str, &str); 24] = [
     ("crates/cli/tests/it", ""),
     (
         "crates/foxton/tests/after_a_peak",
         "its allocator counts for the whole process",
+    ),
+    (
+        "crates/foxton/tests/descriptors",
+        "it limits the descriptors of the whole process",
     ),
     (
         "crates/foxton/tests/forked",

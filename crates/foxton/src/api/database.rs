@@ -35,7 +35,6 @@ use crate::engine::checkpoint_thread::CheckpointThread;
 use crate::engine::context_pool::ContextPool;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
-use crate::engine::large_transactions::LargeTransactions;
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
 use crate::engine::persistence::{DatabaseFiles, Logged, Persistence, ReadOnly};
@@ -432,8 +431,7 @@ impl Database {
         let Some(logged) = engine.logged() else {
             return Err(Request::OpenedReadOnly.into());
         };
-        let worker = engine.workers.worker();
-        let made = logged.checkpoints.make(&logged.log, &worker);
+        let made = logged.make_checkpoint(&engine.workers.worker());
         made.map_err(|error| match error {
             CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
@@ -594,12 +592,7 @@ fn restore(
         CheckpointBuilder::new(files.device.clone(), identity, manifest, recovered.log_end);
     let (every, rate) = (options.checkpoint_log_bytes, options.checkpoint_rate);
     let checkpoints = Arc::new(CheckpointControl::new(builder, every, rate));
-    let logged = Logged {
-        log,
-        checkpoints,
-        large: LargeTransactions::default(),
-        files,
-    };
+    let logged = Logged::new(log, checkpoints, files);
     Ok((Persistence::Logged(logged), recovered))
 }
 

@@ -34,13 +34,13 @@ impl CheckpointThread {
                     let Some(engine) = engine.upgrade() else {
                         return;
                     };
-                    let Some(log) = engine.log() else {
+                    let Some(logged) = engine.logged() else {
                         return;
                     };
                     let worker = engine.workers.background_worker();
                     // `Database::checkpoints` shows other errors; a failed log concerns every
                     // transaction.
-                    if let Err(CheckpointError::Failed(error)) = checkpoints.make_due(log, &worker)
+                    if let Err(CheckpointError::Failed(error)) = logged.make_due_checkpoint(&worker)
                     {
                         let _ = engine.log_failed(error);
                     }

@@ -129,9 +129,17 @@ impl<T> fmt::Debug for ContextPool<T> {
 impl<T> ContextPool<T> {
     pub(crate) fn new() -> ContextPool<T> {
         let cell = |_| Arc::new(CachePadded::new(BoxSlot::new()));
-        let cells: Cells<T> = (0..CELLS).map(cell).collect();
+        ContextPool::over((0..CELLS).map(cell).collect(), Some(VecDeque::new()))
+    }
+
+    /// A pool that is closed, without cells. Nothing may be taken from it.
+    pub(crate) fn closed() -> ContextPool<T> {
+        ContextPool::over(Cells::default(), None)
+    }
+
+    fn over(cells: Cells<T>, boxes: Option<VecDeque<Box<T>>>) -> ContextPool<T> {
         let content = OverflowContent {
-            boxes: Some(VecDeque::new()),
+            boxes,
             fewest: 0,
             count: 0,
             is_scheduled: false,
@@ -145,14 +153,6 @@ impl<T> ContextPool<T> {
         ContextPool {
             cells,
             overflow: Arc::new(overflow),
-        }
-    }
-
-    /// A pool that is closed, without cells. Nothing may be taken from it.
-    pub(crate) fn closed() -> ContextPool<T> {
-        ContextPool {
-            cells: Box::default(),
-            overflow: Arc::new(Mutex::new(None)),
         }
     }
 

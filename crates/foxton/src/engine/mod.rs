@@ -147,11 +147,13 @@ impl Engine {
         }
     }
 
-    /// Records that the log has failed.
+    /// Converts an error of the log, and records it if the log accepts nothing more.
     #[cold]
     pub(crate) fn log_failed(&self, error: LogError) -> Error {
-        // Relaxed: see `check`.
-        self.failed.store(true, Ordering::Relaxed);
+        if matches!(error, LogError::Failed(_) | LogError::Closed) {
+            // Relaxed: see `check`.
+            self.failed.store(true, Ordering::Relaxed);
+        }
         error.into()
     }
 }

@@ -16,10 +16,12 @@ use std::sync::Arc;
 use foxton_log::device::Device;
 use foxton_log::format::superblock::Superblock;
 use foxton_log::{Log, Lsn};
+use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::Worker;
 
 use super::large_transactions::LargeTransactions;
-use crate::checkpoint::CheckpointControl;
+use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError};
+use crate::redo::record;
 use crate::status::LogHolder;
 
 /// See the [module](self).
@@ -40,6 +42,57 @@ pub(crate) struct Logged {
     /// Transactions that keep the log from being removed.
     pub(crate) large: LargeTransactions,
     pub(crate) files: DatabaseFiles,
+    /// First parts of transactions that were rolled back and for whose last record there was no
+    /// space. Until they have one, checkpoints keep the log from the first of them on.
+    abandoned: Mutex<Vec<Lsn>>,
+}
+
+impl Logged {
+    pub(crate) fn new(
+        log: Log,
+        checkpoints: Arc<CheckpointControl>,
+        files: DatabaseFiles,
+    ) -> Logged {
+        Logged {
+            log,
+            checkpoints,
+            large: LargeTransactions::default(),
+            files,
+            abandoned: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Logs that the parts from `first` on are of a transaction that was rolled back.
+    pub(crate) fn abandon(&self, worker: &Worker, first: Lsn) {
+        let parts = first.bytes().to_le_bytes();
+        if self
+            .log
+            .insert(worker, record::ABANDONED, &[&parts])
+            .is_err()
+        {
+            shim::lock(&self.abandoned).push(first);
+        }
+    }
+
+    /// Logs what [`abandon`](Self::abandon) found no space for.
+    fn abandon_again(&self, worker: &Worker) {
+        let abandoned = std::mem::take(&mut *shim::lock(&self.abandoned));
+        for first in abandoned {
+            self.abandon(worker, first);
+        }
+    }
+
+    /// Makes a checkpoint of everything committed now.
+    pub(crate) fn make_checkpoint(&self, worker: &Worker) -> Result<Checkpoint, CheckpointError> {
+        self.abandon_again(worker);
+        self.checkpoints.make(&self.log, worker)
+    }
+
+    /// Makes the checkpoint that is due.
+    pub(crate) fn make_due_checkpoint(&self, worker: &Worker) -> Result<(), CheckpointError> {
+        self.abandon_again(worker);
+        self.checkpoints.make_due(&self.log, worker)
+    }
 }
 
 /// The state of a database that was opened to be read.

@@ -355,6 +355,7 @@ impl From<LogError> for Error {
         match &error {
             LogError::Forked => Request::ForkedChild.into(),
             LogError::TooLarge { bytes } => Request::ValueTooLong { bytes: *bytes }.into(),
+            LogError::NotInserted(failure) => Storage::not_inserted(failure).into(),
             LogError::Failed(failure) => match failure.source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Storage::DeviceFull {
                     doing: failure.to_string(),

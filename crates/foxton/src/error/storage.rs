@@ -4,6 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use foxton_log::Failure;
+use foxton_log::device::FailureKind;
+
 /// The device or the directory is not in the required state.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -76,9 +79,11 @@ pub enum Storage {
         /// The directory whose files could not be removed, if any.
         left: Option<PathBuf>,
     },
-    /// A device call failed during a copy, a check or a checkpoint. That operation had no effect,
-    /// and the database need not be reopened. [`code`](super::Error::code) says what kind of
-    /// failure it was, as for other failures.
+    /// A device call failed during a copy, a check or a checkpoint, or there is no space for the
+    /// changes of a transaction. That operation had no effect, and the database need not be
+    /// reopened. [`code`](super::Error::code) says what kind of failure it was: `device_full`,
+    /// `no_resources` if the process has no file descriptors or no memory left, or as for other
+    /// failures.
     NotDone {
         /// The failed operation.
         doing: String,
@@ -127,6 +132,9 @@ impl Storage {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Storage::DeviceFull { doing }
             }
+            _ if FailureKind::of(&source) == FailureKind::NoResources => {
+                Storage::NotDone { doing, source }
+            }
             _ => Storage::Io { doing, source },
         }
     }
@@ -140,6 +148,23 @@ impl Storage {
                 source: io::ErrorKind::StorageFull.into(),
             },
             other => other,
+        }
+    }
+
+    /// The log has no space for a record, or no resources to get some. It continues.
+    pub(super) fn not_inserted(failure: &Failure) -> Storage {
+        let Failure {
+            operation,
+            file,
+            source,
+        } = failure;
+        let again = || io::Error::new(source.kind(), source.to_string());
+        Storage::NotDone {
+            doing: format!("{operation} {file}"),
+            // The failure is shared with the log's other callers.
+            source: source
+                .raw_os_error()
+                .map_or_else(again, io::Error::from_raw_os_error),
         }
     }
 
@@ -158,8 +183,11 @@ impl Storage {
                 match source.kind() {
                     io::ErrorKind::ReadOnlyFilesystem => "read_only",
                     io::ErrorKind::PermissionDenied => "not_permitted",
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "device_full",
-                    _ => "io",
+                    _ => match FailureKind::of(source) {
+                        FailureKind::Full => "device_full",
+                        FailureKind::NoResources => "no_resources",
+                        FailureKind::Broken => "io",
+                    },
                 }
             }
             Storage::FutureFormat { .. } => "future_format",
@@ -267,10 +295,13 @@ impl fmt::Display for Storage {
 /// Returns advice about a failed call.
 fn mend(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space there",
         io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
         io::ErrorKind::PermissionDenied => "change the permissions there",
-        _ => "check the device there",
+        _ => match FailureKind::of(source) {
+            FailureKind::Full => "free some space there",
+            FailureKind::NoResources => "free file descriptors and memory, or raise their limits",
+            FailureKind::Broken => "check the device there",
+        },
     }
 }
 

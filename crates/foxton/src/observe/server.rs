@@ -158,6 +158,14 @@ impl ServerState {
         };
         match poll(&mut fds, hurried.then_some(&pause)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // No resources now. A stopped server is noticed next time.
+            Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
+                thread::sleep(DEAF);
+                return Some(PollResult {
+                    newcomers: false,
+                    clients: vec![false; self.clients.len()],
+                });
+            }
             Err(_) => return None,
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();

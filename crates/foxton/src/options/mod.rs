@@ -121,7 +121,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads reserve space in the log buffer. Default: [`LogBufferKind::default`].
     pub log_buffer: LogBufferKind,
-    /// Bytes of one log file. Default 64 MiB; from 64 KiB to 64 GiB.
+    /// Bytes of one log file. Default 64 MiB; from 64 KiB to 64 GiB. The first file of a new
+    /// database has 64 KiB, and grows by as much as the log has had so far.
     pub log_segment_bytes: u64,
     /// Bytes of changes that a transaction collects before it passes them to the log in parts.
     /// Default 1 MiB; from 256 bytes to 128 MiB, because a log record holds one part plus one

@@ -4,7 +4,7 @@
 //! record names the first of them, so that restart finds all parts or none. The records are written
 //! while every lock is still held, so records that change one key are in the order of the changes.
 
-use foxton_log::{LogError, Lsn};
+use foxton_log::{LogError, Lsn, MAX_PAYLOAD};
 
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
@@ -12,6 +12,10 @@ use super::txn::Txn;
 use crate::engine::persistence::Logged;
 use crate::error::Result;
 use crate::redo::record;
+
+/// Maximum number of bytes of redo that a transaction keeps while the log has no space for them: a
+/// record must hold them, with those of one more change.
+const MOST_KEPT: usize = MAX_PAYLOAD / 2;
 
 impl BoundTxn {
     /// Writes the redo so far as a part, if it has become large: a transaction of any size needs
@@ -26,8 +30,11 @@ impl BoundTxn {
             return Ok(());
         };
         let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
-        let end = log.insert(worker, record::PART, &[&first, &changes.redo]);
-        let end = end.map_err(|error| engine.log_failed(error))?;
+        let end = match log.insert(worker, record::PART, &[&first, &changes.redo]) {
+            // The write stays. The next one asks for space again, and so does the commit.
+            Err(LogError::NotInserted(_)) if changes.redo.len() < MOST_KEPT => return Ok(()),
+            end => end.map_err(|error| engine.log_failed(error))?,
+        };
         if changes.first_part.is_none() {
             changes.first_part = Some(end);
             large.insert(end, changes.redo.len(), &ctx.owner);
@@ -73,11 +80,10 @@ impl BoundTxn {
         let WorkerContext { engine, worker, .. } = &self.ctx;
         // Taken, because a rollback may begin twice.
         if let Some(first) = self.txn.changes.first_part.take()
-            && let Some(Logged { log, large, .. }) = engine.logged()
+            && let Some(logged) = engine.logged()
         {
-            large.remove(first);
-            let first = first.bytes().to_le_bytes();
-            let _ = log.insert(worker, record::ABANDONED, &[&first]);
+            logged.large.remove(first);
+            logged.abandon(worker, first);
         }
     }
 }

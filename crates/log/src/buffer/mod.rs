@@ -159,7 +159,7 @@ impl PendingRecord<'_> {
 pub(crate) enum InsertOutcome {
     /// The record is in the buffer.
     Done { begin: Lsn, end: Lsn },
-    /// There is no space until bytes are taken out.
+    /// There is no space until bytes are taken out, or more is reserved on the device.
     Full,
     /// The log refuses further records.
     Refused(LogError),
@@ -258,6 +258,11 @@ impl Buffer {
         framed <= self.part()
     }
 
+    /// Number of bytes that fit into the buffer.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.writer.ring.capacity()
+    }
+
     /// True if a record from `begin` to `end` should start writing: each time the stream has filled
     /// another part of the ring.
     pub(crate) fn is_due(&self, begin: Lsn, end: Lsn) -> bool {
@@ -273,7 +278,7 @@ impl Buffer {
     pub(crate) fn has_space(&self, worker: &Worker, framed: u64) -> bool {
         let ring = &self.writer.ring;
         let end = self.strategy.end(worker).0.plus(framed);
-        end.bytes() <= ring.released() + ring.capacity()
+        end.bytes() <= ring.limit()
     }
 
     /// See [`InsertStrategy`].

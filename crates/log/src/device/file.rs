@@ -2,7 +2,7 @@
 //!
 //! Every file is reached through a handle of the directory that is held from the start. So a
 //! process that has the directory open is not affected when it is renamed or replaced by a link. No
-//! link is ever followed below it. Files are readable for their owner alone (0600), the directory
+//! link is ever followed below it. Calls that a signal interrupts are repeated, except a sync. Files are readable for their owner alone (0600), the directory
 //! too (0700). No handle is inherited by a program that is executed.
 //!
 //! # Invariants
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foxton_sync::process::ProcessStamp;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::{
     Device, DeviceFile, FileLock, FileLockMode, LockError, check_name, check_process, is_plain,
@@ -86,7 +86,7 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
         Ok(FileDevice {
             path: path.to_path_buf(),
             directory,
@@ -99,7 +99,7 @@ impl FileDevice {
     /// name survives a power cut once the directory was [locked](Device::lock).
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        match rustix::fs::mkdir(path, DIRECTORY_MODE) {
+        match retry_on_intr(|| rustix::fs::mkdir(path, DIRECTORY_MODE)) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
             Err(error) => Err(error.into()),
         }
@@ -121,7 +121,7 @@ impl FileDevice {
         // If a pipe has the name of a file, opening it fails at once instead of waiting. `NONBLOCK`
         // has no effect on plain files.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        rustix::fs::openat(&self.directory, name, flags, FILE_MODE)
+        retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags, FILE_MODE))
     }
 
     /// Makes the name of the directory survive a power cut, as surely as what will be kept under
@@ -280,22 +280,15 @@ impl Device for FileDevice {
         check_process(&self.process)?;
         check_name(from)?;
         check_name(to)?;
-        Ok(rustix::fs::renameat(
-            &self.directory,
-            from,
-            &self.directory,
-            to,
-        )?)
+        let at = &self.directory;
+        Ok(retry_on_intr(|| rustix::fs::renameat(at, from, at, to))?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_process(&self.process)?;
         check_name(name)?;
-        Ok(rustix::fs::unlinkat(
-            &self.directory,
-            name,
-            AtFlags::empty(),
-        )?)
+        let unlink = || rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
+        Ok(retry_on_intr(unlink)?)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -363,7 +356,7 @@ impl DeviceFile for FileHandle {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.may_be_written()?;
-        Ok(rustix::fs::ftruncate(&self.file, bytes)?)
+        Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.file, bytes))?)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -28,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 
 use foxton_sync::process::{self, ProcessStamp};
+use rustix::io::Errno;
 
 /// Directory in a file system.
 pub mod file;
@@ -105,6 +106,38 @@ pub enum FileLockMode {
 
 /// A lock on a file, which ends when this is dropped.
 pub type FileLock = Box<dyn fmt::Debug + Send + Sync>;
+
+/// What a failed call says about the device, and about calling again.
+///
+/// The kind matters where a failed call has left nothing behind: a file was not opened, space was
+/// not reserved. A write or a sync that fails is final, whatever its kind (D3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The process or the system has no resources just now: file descriptors, memory.
+    NoResources,
+    /// There is no space, or this user may take no more.
+    Full,
+    /// Anything else: a call that is repeated would fail again, or harm.
+    Broken,
+}
+
+impl FailureKind {
+    /// Returns the kind of an error.
+    pub fn of(error: &io::Error) -> FailureKind {
+        use io::ErrorKind::{
+            FileTooLarge, Interrupted, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock,
+        };
+        let lacks_descriptors = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS];
+        match error.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => FailureKind::Full,
+            Interrupted | OutOfMemory | WouldBlock => FailureKind::NoResources,
+            _ if Errno::from_io_error(error).is_some_and(|no| lacks_descriptors.contains(&no)) => {
+                FailureKind::NoResources
+            }
+            _ => FailureKind::Broken,
+        }
+    }
+}
 
 /// Reason why a directory could not be locked.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! |-------------------------------|--------------------------------------------------------|
 //! | `LogError::TooLarge`          | insert less at once                                    |
 //! | `LogError::Kind`              | use a kind that is free                                |
+//! | `LogError::NotInserted`       | insert again once there is space, or a descriptor      |
 //! | `LogError::Failed`            | repair the device, then open the log again             |
 //! | `LogError::Closed`            | nothing: the program closed the log                    |
 //! | `LogError::Forked`            | open a log after the fork, in the process that uses it |
@@ -73,6 +74,10 @@ pub enum LogError {
     },
     /// The kind is 0, or one that the log uses itself.
     Kind(u8),
+    /// The device has no space for the record, or the process no resources to get some
+    /// ([`FailureKind`](crate::device::FailureKind)). Nothing was inserted or written, and the log
+    /// continues.
+    NotInserted(Arc<Failure>),
     /// A write or a sync failed, now or earlier. A failed sync may have lost its bytes and is never
     /// tried again, so the log accepts nothing more. Records acknowledged before are safe. Other
     /// records may or may not be there when the log is opened again.
@@ -101,6 +106,11 @@ impl fmt::Display for LogError {
                 "kind {kind} cannot be used: kinds go from 1 to {}",
                 FIRST_OWN_KIND - 1
             ),
+            LogError::NotInserted(failure) => write!(
+                f,
+                "the log {failure}. Nothing was inserted; try again once there is space, or a file \
+                 descriptor"
+            ),
             LogError::Failed(failure) => write!(
                 f,
                 "the log {failure}. It accepts nothing more; what was acknowledged before is \
@@ -115,7 +125,7 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LogError::Failed(failure) => Some(&**failure),
+            LogError::Failed(failure) | LogError::NotInserted(failure) => Some(&**failure),
             _ => None,
         }
     }

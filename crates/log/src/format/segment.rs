@@ -14,13 +14,16 @@
 //!
 //! # Invariants
 //!
-//! * I1 A segment is created only after the one before it is full and synced. So everything in a
-//!   segment that has a successor is durable, and damage there is never a torn end.
+//! * I1 A segment gets its name only after the one before it is full and synced. Its file may be
+//!   made earlier, under an unfinished name. So everything in a segment that has a successor is
+//!   durable, and damage there is never a torn end.
 //! * I2 Nothing is written behind a header before the header and the name of the file are durable.
 //!   So a file without a good header is either unfinished, and holds no records, or damaged.
 //! * I3 `check` is the CRC-32C of the 4092 bytes before it.
 //! * I4 No segment is longer than 64 GiB. A longer file is not a segment, so a search for the end
 //!   of a log reads no more than that, whatever length the file has been given.
+//! * I5 A file is at most `4096 + capacity` bytes long. Only one that has a successor must be so
+//!   long: the last one grows as space is reserved for it.
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +43,8 @@ const VERSION: u32 = 1;
 const HEADER: usize = HEADER_BYTES as usize;
 const CHECK_AT: usize = HEADER - 4;
 const PREFIX: &str = "log-";
-/// End of the name of a segment that is being rewritten, until it is whole.
+/// End of the name of a segment that is being rewritten, until it is whole, and of one that was
+/// made ahead, until it is needed.
 const UNFINISHED: &str = ".new";
 
 /// Returns the name of the segment that begins at `first`.
@@ -48,7 +52,7 @@ pub fn name(first: Lsn) -> String {
     format!("{PREFIX}{:016x}", first.bytes())
 }
 
-/// Returns the name of the copy that will replace the segment that begins at `first`.
+/// Returns the name that the segment that begins at `first` has until it is finished.
 pub(crate) fn unfinished_name(first: Lsn) -> String {
     name(first) + UNFINISHED
 }
@@ -103,7 +107,7 @@ pub fn remove_before(device: &dyn Device, from: Lsn) -> io::Result<usize> {
     Ok(old.len())
 }
 
-/// True if `name` belongs to a copy that was never finished.
+/// True if `name` belongs to a segment that was never finished.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED).and_then(first_of).is_some()
 }
@@ -184,14 +188,16 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Creates the segment that begins at `first`, and makes it durable as I2 asks.
+    /// Creates the segment that begins at `first`, with space for the first `reserved` bytes of its
+    /// stream, and makes it durable as I2 asks.
     pub(crate) fn create(
         device: &dyn Device,
         identity: &[u8; 16],
         first: Lsn,
         capacity: u64,
+        reserved: u64,
     ) -> Result<Self, (&'static str, io::Error)> {
-        let segment = Self::create_as(&name(first), device, identity, first, capacity)?;
+        let segment = Self::create_as(&name(first), device, identity, first, capacity, reserved)?;
         segment.file.sync().map_err(|error| ("sync", error))?;
         device
             .sync_dir()
@@ -206,10 +212,11 @@ impl SegmentFile {
         identity: &[u8; 16],
         first: Lsn,
         capacity: u64,
+        reserved: u64,
     ) -> Result<Self, (&'static str, io::Error)> {
-        debug_assert!(capacity.is_multiple_of(ALIGNMENT));
+        debug_assert!(capacity.is_multiple_of(ALIGNMENT) && reserved <= capacity);
         let file = device.create(name).map_err(|error| ("create", error))?;
-        file.allocate(HEADER_BYTES + capacity)
+        file.allocate(HEADER_BYTES + reserved)
             .map_err(|error| ("reserve space for", error))?;
         file.write_at(&encode(identity, first, capacity), 0)
             .map_err(|error| ("write", error))?;

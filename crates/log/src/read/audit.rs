@@ -315,7 +315,7 @@ mod tests {
             stream.extend(header(at, (end - at - each) as u32, 1));
         }
         stream.extend(header(good_at, 0, payload_check(&[])));
-        let segment = SegmentFile::create(&device, &IDENTITY, Lsn::ZERO, 1 << 20).unwrap();
+        let segment = SegmentFile::create(&device, &IDENTITY, Lsn::ZERO, 1 << 20, 1 << 20).unwrap();
         segment
             .file
             .write_at(&stream, segment::HEADER_BYTES)

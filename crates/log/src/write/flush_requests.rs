@@ -3,7 +3,8 @@
 //! # State
 //!
 //! Behind a mutex: up to where the log shall be written and synced at least; when records committed
-//! *buffered* must be synced; whether the flusher shall stop; whether it sleeps.
+//! *buffered* must be synced; whether space shall be made for further records; whether the flusher
+//! shall stop; whether it sleeps.
 //!
 //! # Why no request is lost
 //!
@@ -33,6 +34,8 @@ struct RequestState {
     durable: Lsn,
     /// When records committed *buffered* must be synced, if there are any.
     due: Option<Instant>,
+    /// True if space shall be made.
+    space: bool,
     stop: bool,
     /// True if the flusher sleeps, so that a request has to wake it.
     asleep: bool,
@@ -40,6 +43,8 @@ struct RequestState {
 
 /// Next task of the flusher; the log gets to the LSN at least.
 pub(crate) enum FlushTask {
+    /// Reserves space for further records on the device.
+    MakeSpace,
     Write(Lsn),
     Sync(Lsn),
     Stop,
@@ -64,6 +69,11 @@ impl FlushRequests {
     /// Requests a sync at `due`.
     pub(crate) fn request_sync_by(&self, worker: &Worker, due: Instant) {
         self.update(worker, |state| state.due = Some(due));
+    }
+
+    /// Requests space for further records.
+    pub(crate) fn request_space(&self, worker: &Worker) {
+        self.update(worker, |state| state.space = true);
     }
 
     /// Requests that the flusher stops.
@@ -99,6 +109,9 @@ impl FlushRequests {
         loop {
             if state.stop {
                 return FlushTask::Stop;
+            }
+            if std::mem::take(&mut state.space) {
+                return FlushTask::MakeSpace;
             }
             let now = clock.now();
             let wants =

@@ -25,13 +25,28 @@
 //!   system reports a failed sync once. If two syncs of the same bytes could overlap, one would get
 //!   the failure and the other would get success.
 //! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
-//!   insert is refused. The failure is kept, and every caller gets it.
+//!   insert is refused. The failure is kept, and every caller gets it. The exception is a request
+//!   for space that the device refuses for now (I6).
 //! * I4 The order of locking is: `writer`, then `syncing`, then a latch. Below the latch of the
 //!   waiters comes the failure, then the latch or word by which the buffer allocates. The waiters
 //!   are inspected after the writer lock is released. The flusher does not hold `writer` while it
 //!   syncs, except when a segment ends.
 //! * I5 The buffer refuses inserts before the failure can be read: a thread that got the failure
 //!   inserts nothing after it.
+//!
+//! * I6 The buffer accepts only records for which the device has space already: the bound of its
+//!   ring is what [`SegmentWriter::accepted`] says. So an accepted record can be written, unless the
+//!   device breaks; and a record for which there is no space is refused before it has a position.
+//!   Its transaction has then changed nothing in the log and rolls back.
+//!
+//! # Why no thread waits for ever for space
+//!
+//! A thread that finds no space tries to acquire the writer lock and makes space itself. If the lock
+//! is taken, it enters the list of `space`, tries again, requests space from the flusher, and then
+//! sleeps. The flusher serves the request later than that. It reserves space if it can, releases
+//! the lock, and wakes a few threads of the list, whether or not it succeeded. A woken thread tries
+//! by itself, and gets the error if there is one. Whether it inserts or gives up, it wakes one more.
+//! A thread that lacks memory of the buffer requests a write, too, which wakes it as well.
 //!
 //! # Orderings
 //!
@@ -48,6 +63,7 @@ use foxton_sync::worker::Worker;
 
 use crate::buffer::space_waiters::SpaceWaiters;
 use crate::buffer::{Buffer, InsertOutcome, PendingRecord};
+use crate::device::FailureKind;
 use crate::failpoint;
 use crate::format::error::{Failure, LogError};
 use crate::format::lsn::Lsn;
@@ -92,7 +108,8 @@ impl LogCore {
         let codec = HeaderCodec::new(identity);
         let end = segments.at();
         let (kind, capacity) = (options.buffer, options.buffer_capacity());
-        let (buffer, drainer) = Buffer::new(kind, options.latch, codec, capacity, end);
+        let (buffer, mut drainer) = Buffer::new(kind, options.latch, codec, capacity, end);
+        drainer.set_bound(segments.accepted().bytes()); // I6
         let writer = WriterLock::new(options.latch, end, WriteState { drainer, segments });
         LogCore {
             codec,
@@ -180,8 +197,8 @@ impl LogCore {
         result
     }
 
-    /// Writes out the buffer, or sleeps until another thread has done so. Returns true if it slept
-    /// in `space` and was woken.
+    /// Makes space, or sleeps until another thread has done so. Returns true if it slept in `space`
+    /// and was woken.
     fn make_space(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
         if self.try_to_make_space(worker, framed)? {
             return Ok(false);
@@ -195,27 +212,80 @@ impl LogCore {
         match self.try_to_make_space(worker, framed) {
             Ok(false) => {
                 self.request(worker, Milestone::Written, self.written().plus(1));
+                self.writer.requests.request_space(worker);
                 waiting.wait();
                 Ok(true)
             }
             other => {
                 let was_woken = waiting.cancel();
+                if other.is_err() && was_woken {
+                    self.space.wake_one(worker);
+                }
                 other.map(|_| was_woken)
             }
         }
     }
 
-    /// Writes out the buffer until there is space, unless another thread holds the writer lock.
+    /// Makes space for a record, unless another thread holds the writer lock.
     fn try_to_make_space(&self, worker: &Worker, framed: u64) -> Result<bool, LogError> {
         let Some(mut state) = self.writer.try_acquire(worker) else {
             return Ok(false);
         };
+        if self.buffer.has_space(worker, framed) {
+            return Ok(true);
+        }
+        // The bytes that fill the buffer begin here.
+        let upto = state.segments.at().plus(1);
+        self.write_up_to(worker, &mut state, upto)?;
         if !self.buffer.has_space(worker, framed) {
-            // The bytes that fill the buffer begin here.
-            let upto = state.segments.at().plus(1);
-            self.write_up_to(worker, &mut state, upto)?;
+            let upto = self.end(worker).plus(framed);
+            self.reserve(worker, &mut state, upto)?;
         }
         Ok(true)
+    }
+
+    /// Reserves space on the device for records up to `upto`, and lets the buffer accept them (I6).
+    fn reserve(&self, worker: &Worker, state: &mut WriteState, upto: Lsn) -> Result<(), LogError> {
+        let WriteState { drainer, segments } = state;
+        let reserved = segments.reserve(upto);
+        // Some of it may be there in spite of an error.
+        drainer.set_bound(segments.accepted().bytes());
+        reserved.map_err(|failure| self.not_reserved(worker, failure))
+    }
+
+    /// Ends the log, unless the device has only no space for now.
+    fn not_reserved(&self, worker: &Worker, failure: Failure) -> LogError {
+        match FailureKind::of(&failure.source) {
+            FailureKind::Broken => self.fail(worker, failure),
+            FailureKind::Full | FailureKind::NoResources => LogError::NotInserted(failure.into()),
+        }
+    }
+
+    /// Reserves space before it is needed, and wakes threads that sleep because there is none.
+    fn make_space_ahead(&self, worker: &Worker) -> Result<(), LogError> {
+        let mut state = self.writer.acquire(worker);
+        let mut made = self.writer.waiters.check(worker);
+        if made.is_ok() && self.is_space_low(&state.segments) {
+            let next_record = self.end(worker).plus(self.buffer.part());
+            let ahead = state.segments.at().plus(self.low_space(&state.segments));
+            made = self.reserve(worker, &mut state, next_record.max(ahead));
+        }
+        drop(state);
+        self.space.wake_some(worker);
+        match made {
+            // The thread that needs space asks again, and gets the error.
+            Err(LogError::NotInserted(_)) => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Number of reserved bytes below which more are reserved, before a thread needs them.
+    fn low_space(&self, segments: &SegmentWriter) -> u64 {
+        (segments.growth() / 4).min(self.buffer.capacity())
+    }
+
+    fn is_space_low(&self, segments: &SegmentWriter) -> bool {
+        segments.reserved_ahead() < self.low_space(segments)
     }
 
     /// Writes a large record from the caller's memory, behind everything that is in the buffer.
@@ -223,7 +293,12 @@ impl LogCore {
         let mut guard = self.writer.acquire(worker);
         let state = &mut *guard;
         self.writer.waiters.check(worker)?;
+        // Other threads may insert up to the bound meanwhile, and this record goes behind them.
+        let upto = state.segments.accepted().plus(record.framed);
+        let reserved = state.segments.reserve(upto);
+        reserved.map_err(|failure| self.not_reserved(worker, failure))?;
         let bypass = self.buffer.bypass(worker, record.framed)?;
+        state.drainer.set_bound(state.segments.accepted().bytes()); // I6
         let (begin, end) = (Lsn::new(bypass.at()), Lsn::new(bypass.end()));
         let header = self.codec.encode(begin, record.header());
         if !state.drainer.wait_for(bypass) {
@@ -320,6 +395,9 @@ impl LogCore {
             let parts = drainer.bytes(self.buffer.part());
             let length = parts.iter().map(|part| part.len() as u64).sum();
             if length == 0 {
+                if self.is_space_low(segments) {
+                    self.writer.requests.request_space(worker);
+                }
                 return Ok(());
             }
             self.write(worker, segments, &parts)?;
@@ -504,6 +582,7 @@ impl LogCore {
                 self.write_up_to(worker, &mut self.writer.acquire(worker), upto)
             }
             FlushTask::Sync(upto) => self.sync(worker, upto),
+            FlushTask::MakeSpace => self.make_space_ahead(worker),
             FlushTask::Stop => return false,
         };
         // If not, `fail` has ended all waits.

@@ -19,7 +19,8 @@
 //!   If nothing is inserted behind it, it closes the log this time, too, and the log is then byte
 //!   for byte what it was.
 //!
-//! Segments before the last are durable (`segment`, I1).
+//! Segments before the last are durable (`segment`, I1). The log can be opened on a full device,
+//! unless a segment must be copied: space for further records is reserved if there is some.
 //!
 //! # Why the page cache may be read
 //!
@@ -41,14 +42,16 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{Device, FailureKind};
 use crate::format::clean_shutdown;
 use crate::format::error::Failure;
 use crate::format::lsn::Lsn;
 use crate::format::record::HeaderCodec;
 use crate::format::segment::{self, SegmentExtent, SegmentFile};
 use crate::read::reader::ScanResult;
-use crate::write::segment_writer::{SegmentWriter, closing_record, create_segment, failure_about};
+use crate::write::segment_writer::{
+    FIRST_RESERVED, SegmentWriter, closing_record, create_segment, failure_about, whole_blocks,
+};
 
 /// Number of bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -63,8 +66,14 @@ pub(crate) fn prepare(
     let (from, end) = (found.from, found.summary.end);
     let last = remove_after_end(&*device, found.segments, &found.leftovers, end)?;
     clean_shutdown::create(&*device)?;
+    let mut reserved = end;
     let (segment, rewritten) = match (last, found.closed_at) {
-        (None, _) => (create_segment(&*device, &identity, Lsn::ZERO, capacity)?, 0),
+        (None, _) => {
+            let bytes = FIRST_RESERVED.min(capacity);
+            reserved = Lsn::new(bytes);
+            let segment = create_segment(&*device, &identity, Lsn::ZERO, capacity, bytes)?;
+            (segment, 0)
+        }
         (Some(last), Some(lsn)) if lsn >= last.first => {
             (rewrite_closed(last, &identity, lsn)?, end.since(lsn))
         }
@@ -74,10 +83,20 @@ pub(crate) fn prepare(
             end.since(last.first),
         ),
     };
-    Ok((
-        SegmentWriter::new(device, identity, capacity, segment, end, found.closed_at),
-        rewritten,
-    ))
+    let mut writer = SegmentWriter::new(
+        device,
+        identity,
+        capacity,
+        (segment, reserved),
+        end,
+        found.closed_at,
+    );
+    match writer.reserve(end.plus(1)) {
+        // The log can be opened without, and the first record asks again.
+        Err(failure) if FailureKind::of(&failure.source) != FailureKind::Broken => {}
+        reserved => reserved?,
+    }
+    Ok((writer, rewritten))
 }
 
 /// Removes files that hold nothing of the log, and returns the segment in which the log ends.
@@ -120,10 +139,6 @@ fn rewrite_closed(
     last.file
         .write_at(&record, last.offset_of(lsn))
         .map_err(Failure::of("write", &name))?;
-    let file_bytes = segment::HEADER_BYTES + last.capacity;
-    last.file
-        .allocate(file_bytes)
-        .map_err(Failure::of("reserve space for", &name))?;
     last.file.sync().map_err(Failure::of("sync", &name))?;
     Ok(last)
 }
@@ -139,7 +154,9 @@ fn copy(
         segment::name(last.first),
         segment::unfinished_name(last.first),
     );
-    let fresh = SegmentFile::create_as(&unfinished, device, identity, last.first, last.capacity)
+    let (first, capacity) = (last.first, last.capacity);
+    let bytes = whole_blocks(read.end.since(first), capacity);
+    let fresh = SegmentFile::create_as(&unfinished, device, identity, first, capacity, bytes)
         .map_err(failure_about(&unfinished))?;
     let mut chunk = Vec::new();
     let mut at = last.first;

@@ -13,12 +13,13 @@
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
+use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
-use foxton_log::{Log, LogError, Lsn, OpenError};
+use foxton_log::{BufferKind, Log, LogEnd, LogError, LogOptions, Lsn, OpenError};
 use foxton_sync::worker::{Worker, Workers};
 
-use crate::support::{Entry, Random, Refused, open, read};
+use crate::support::{self, Entry, Random, Refused, open, open_as, read};
 
 /// Promises that the log has made before something failed.
 #[derive(Default)]
@@ -186,7 +187,7 @@ fn fail_each_once_and_for_ever(call: Call, kind: ErrorKind) {
 
 #[test]
 fn any_write_may_fail() {
-    fail_each_once_and_for_ever(Call::Write, ErrorKind::StorageFull);
+    fail_each_once_and_for_ever(Call::Write, ErrorKind::Other);
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn any_making_of_a_file_may_fail() {
 
 #[test]
 fn any_reserving_of_space_may_fail() {
-    fail_each_once_and_for_ever(Call::Allocate, ErrorKind::StorageFull);
+    fail_each_once_and_for_ever(Call::Allocate, ErrorKind::Other);
 }
 
 #[test]
@@ -221,7 +222,12 @@ fn any_read_listing_or_opening_may_fail() {
     fail_each_once_and_for_ever(Call::Open, ErrorKind::PermissionDenied);
 }
 
-/// A log renames and removes files only when it is opened after it was not closed.
+#[test]
+fn any_rename_of_a_segment_may_fail() {
+    fail_each_once_and_for_ever(Call::Rename, ErrorKind::Other);
+}
+
+/// A restart renames and removes files after the log was not closed.
 #[test]
 fn any_rename_or_removal_in_a_restart_may_fail() {
     let worker = Workers::new().worker();
@@ -251,26 +257,155 @@ fn any_rename_or_removal_in_a_restart_may_fail() {
     assert!(struck > 50);
 }
 
-#[test]
-fn a_full_disk_shows_when_a_segment_is_made_and_says_what_to_do() {
-    let device = FaultDevice::new();
-    let worker = Workers::new().worker();
-    let (log, ..) = open(Arc::new(device.clone())).unwrap();
-    device.fail(Call::Allocate, 1, Times::Once, ErrorKind::StorageFull);
-    let error = loop {
-        let end = log.insert(&worker, 1, &[&[7; 500]]).unwrap();
-        if let Err(error) = log.wait_durable(&worker, end) {
-            break error.to_string();
+/// Kinds of errors after which a request for space or for a file may be repeated.
+const FOR_NOW: [ErrorKind; 5] = [
+    ErrorKind::StorageFull,
+    ErrorKind::QuotaExceeded,
+    ErrorKind::OutOfMemory,
+    ErrorKind::WouldBlock,
+    ErrorKind::Interrupted,
+];
+
+/// Inserts records of 500 bytes until one is refused; returns the refusal.
+fn insert_until_refused(log: &Log, worker: &Worker, inserted: &mut Vec<Entry>) -> LogError {
+    for _ in 0..1_000 {
+        let payload = vec![inserted.len() as u8; 500];
+        match log.insert(worker, 1, &[&payload]) {
+            Ok(end) => inserted.push(Entry {
+                end,
+                kind: 1,
+                payload,
+            }),
+            Err(error) => return error,
         }
+    }
+    panic!("nothing was refused");
+}
+
+fn is_refused_for_now(error: &LogError) {
+    assert!(matches!(error, LogError::NotInserted(_)), "{error:?}");
+    assert!(error.to_string().contains("try again"), "{error}");
+}
+
+#[test]
+fn space_that_is_refused_for_now_refuses_the_next_record_and_nothing_else() {
+    let worker = Workers::new().worker();
+    for call in [Call::Create, Call::Allocate] {
+        for kind in FOR_NOW {
+            let device = FaultDevice::new();
+            let (log, ..) = open(Arc::new(device.clone())).unwrap();
+            let mut inserted = Vec::new();
+            for _ in 0..3 {
+                device.fail(call, 1, Times::ForEver, kind);
+                is_refused_for_now(&insert_until_refused(&log, &worker, &mut inserted));
+                let large = log.insert(&worker, 1, &[&[7; 20_000]]);
+                is_refused_for_now(&large.unwrap_err());
+                // All that was accepted becomes durable, and the log takes more when there is space.
+                log.check().unwrap();
+                let end = inserted.last().expect("there was space at first").end;
+                log.wait_written(&worker, end).unwrap();
+                log.wait_durable(&worker, end).unwrap();
+                is_refused_for_now(&insert_until_refused(&log, &worker, &mut inserted));
+                device.heal();
+                let payload = vec![9; 20_000];
+                let end = log.insert(&worker, 2, &[&payload]).unwrap();
+                log.wait_durable(&worker, end).unwrap();
+                inserted.push(Entry {
+                    end,
+                    kind: 2,
+                    payload,
+                });
+            }
+            for damage in Damage::ALL {
+                if !damage.harms_durable() {
+                    assert_eq!(read(&device.crash(damage, 1)).unwrap().1, inserted);
+                }
+            }
+            device.fail(call, 1, Times::ForEver, kind);
+            is_refused_for_now(&insert_until_refused(&log, &worker, &mut inserted));
+            // There is space for the closing record.
+            log.close(&worker).unwrap();
+            let (summary, found) = read(&device).unwrap();
+            assert_eq!((summary.ended, found), (LogEnd::Closed, inserted));
+            let names = device.list().unwrap();
+            let is_unfinished = |name: &String| name.ends_with(".new");
+            assert!(!names.iter().any(is_unfinished), "{names:?}");
+            // Nor does opening need space.
+            let (log, opened, _) = open(Arc::new(device.clone())).unwrap();
+            assert_eq!(opened.summary.ended, LogEnd::Closed);
+            log.close(&worker).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_thread_gets_the_refusal_and_none_waits_for_ever() {
+    for buffer in BufferKind::ALL {
+        let (device, workers) = (FaultDevice::new(), Workers::new());
+        let mut options = support::options();
+        options.buffer = buffer;
+        let (log, ..) = open_as(Arc::new(device.clone()), options, support::IDENTITY).unwrap();
+        for _ in 0..10 {
+            device.fail(Call::Create, 1, Times::ForEver, ErrorKind::StorageFull);
+            std::thread::scope(|scope| {
+                for _ in 0..6 {
+                    let (log, worker) = (&log, workers.worker());
+                    scope.spawn(move || {
+                        is_refused_for_now(&insert_until_refused(log, &worker, &mut Vec::new()));
+                    });
+                }
+            });
+            device.heal();
+            std::thread::scope(|scope| {
+                for _ in 0..6 {
+                    let (log, worker) = (&log, workers.worker());
+                    scope.spawn(move || {
+                        for _ in 0..50 {
+                            log.insert(&worker, 1, &[&[1; 700]]).unwrap();
+                        }
+                    });
+                }
+            });
+        }
+        let worker = workers.worker();
+        let records = log.stats(&worker).records;
+        log.close(&worker).unwrap();
+        assert_eq!(read(&device).unwrap().0.records, records, "{buffer}");
+    }
+}
+
+/// A log asks for as much space as it has had, so 500 small databases are small together.
+#[test]
+fn a_short_log_has_a_short_file_and_a_long_one_grows_by_doubling() {
+    let (device, worker) = (FaultDevice::new(), Workers::new().worker());
+    let open_log = || {
+        let options = LogOptions::default();
+        open_as(Arc::new(device.clone()), options, support::IDENTITY).unwrap()
     };
-    assert!(
-        error.contains("could not reserve space for `log-0000000000001000`"),
-        "{error}"
-    );
-    assert!(
-        error.contains("Repair the device and open the database again"),
-        "{error}"
-    );
+    let reserved = || -> u64 {
+        let names = device.list().unwrap();
+        let logs = names.iter().filter(|name| name.starts_with("log-"));
+        logs.map(|name| device.open(name).unwrap().len().unwrap())
+            .sum()
+    };
+    let (log, ..) = open_log();
+    assert_eq!(reserved(), 64 << 10);
+    let end = log.insert(&worker, 1, &[&[1; 1_000]]).unwrap();
+    log.wait_durable(&worker, end).unwrap();
+    assert_eq!(reserved(), 64 << 10);
+    for _ in 0..5_000 {
+        log.insert(&worker, 1, &[&[2; 1_000]]).unwrap();
+    }
+    let end = log.insert(&worker, 1, &[&[3; 3 << 20]]).unwrap();
+    log.wait_durable(&worker, end).unwrap();
+    let calls = device.calls(Call::Allocate);
+    assert!(reserved() <= 3 * end.bytes(), "{} for {end}", reserved());
+    assert!(calls <= 20, "{calls} requests for {end} bytes");
+    log.close(&worker).unwrap();
+    assert!(reserved() < end.bytes() + (16 << 10));
+    let (log, opened, found) = open_log();
+    assert_eq!((opened.summary.segments, found.len()), (1, 5_002));
+    log.close(&worker).unwrap();
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!
 //! # Orderings
 //!
-//! None of its own. [`Ring::released`] orders the overwriting of a reserved part; completing a
+//! None of its own. [`Ring::limit`] orders the overwriting of a reserved part; completing a
 //! reservation orders what is read of it.
 
 use super::{ALIGNMENT, MIN_RESERVATION, Reservation, Ring};
@@ -50,18 +50,17 @@ fn check_length(length: u64, capacity: u64) {
 pub struct RingAllocator {
     ring: Arc<Ring>,
     next: u64,
-    /// The part known to be released, plus the capacity.
+    /// The limit of the ring, as far as it is known.
     limit: u64,
 }
 
 impl RingAllocator {
     /// Returns the allocator of a new ring whose stream begins at `start`.
     pub(super) fn new(ring: Arc<Ring>, start: u64) -> Self {
-        let limit = start + ring.capacity();
         RingAllocator {
             ring,
             next: start,
-            limit,
+            limit: start,
         }
     }
 
@@ -70,7 +69,7 @@ impl RingAllocator {
         self.next
     }
 
-    /// Reserves the next `length` bytes; `None` if they are not released yet.
+    /// Reserves the next `length` bytes; `None` if they end behind the limit of the ring.
     ///
     /// # Panics
     ///
@@ -82,7 +81,7 @@ impl RingAllocator {
         check_length(length, ring.capacity());
         let end = self.next + length;
         if end > self.limit {
-            self.limit = ring.released() + ring.capacity();
+            self.limit = ring.limit();
             if end > self.limit {
                 return None;
             }
@@ -103,7 +102,7 @@ impl RingAllocator {
 /// Reason why a shared allocator reserved nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocationRefused {
-    /// There is no space until the drainer releases some.
+    /// There is no space until the drainer releases some, or raises its bound.
     Full,
     /// It was closed.
     Closed,
@@ -168,7 +167,7 @@ impl SharedAllocator {
             if next & CLOSED != 0 {
                 return Err(AllocationRefused::Closed);
             }
-            if next + length > ring.released() + ring.capacity() {
+            if next + length > ring.limit() {
                 return Err(AllocationRefused::Full);
             }
             // Relaxed: the word gives out numbers. O1 orders what was released, and O2 and O3 what
