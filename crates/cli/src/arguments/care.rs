@@ -168,7 +168,8 @@ It repairs nothing: restore damaged files from a backup. `foxton dump` reads the
 database that still opens.
 
 Exit codes: 0 no damage; 1 damage, which is named; 2 it could not be checked: there is no
-database, a process has it open, it is of a later version, or the device fails.
+database, a process has it open, it is of a later version, or the device fails; 3 the
+result could not be printed.
 
 Examples:
   foxton check /var/lib/shop

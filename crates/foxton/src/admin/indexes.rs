@@ -28,8 +28,8 @@ pub struct IndexStats {
     /// True if the program has declared it. Otherwise the database does not maintain it and, if it
     /// is unique, its table accepts no writes.
     pub is_open: bool,
-    /// Number of entries, estimated as [`TableStats::keys`](crate::inspect::TableStats::keys) is; 0 if
-    /// it is not open.
+    /// Number of entries, estimated as [`TableStats::keys`](crate::inspect::TableStats::keys) is; 0
+    /// if it is not open.
     pub entries: u64,
 }
 

@@ -229,9 +229,9 @@ pub struct TableStats {
     pub key_hash: u64,
     /// Hash of its value type's name.
     pub value_hash: u64,
-    /// Number of keys, estimated from a sample of the table's nodes: large tables are wrong by a few
-    /// percent, and differently after each opening. Includes deleted keys that are still linked.
-    /// For the exact number, count a range: `tx.range(&TABLE, ..).count()`.
+    /// Number of keys, estimated from a sample of the table's nodes: large tables are wrong by a
+    /// few percent, and differently after each opening. Includes deleted keys that are still
+    /// linked. For the exact number, count a range: `tx.range(&TABLE, ..).count()`.
     pub keys: u64,
 }
 

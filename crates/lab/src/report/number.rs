@@ -27,7 +27,8 @@ pub fn short(value: f64) -> String {
     significant(value)
 }
 
-/// An estimate, so that it cannot be taken for a count: `about 270,000`, with two significant digits.
+/// An estimate, so that it cannot be taken for a count: `about 270,000`, with two significant
+/// digits.
 pub fn about(estimate: u64) -> String {
     format!("about {}", grouped(rounded(estimate) as f64))
 }
