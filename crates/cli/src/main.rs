@@ -2,12 +2,14 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 //! The foxton command: measure the engine, inspect a database, use one by hand.
 //!
-//! Exit codes: 0 success; 1 a failure, or a failed check of a workload; 2 a wrong command line, or a
-//! database that `check` could not check; 3 standard output could not be written; 141 its reader
-//! stopped.
+//! Exit codes: 0 success; 1 a failure, or a failed check of a workload; 2 a wrong command line; 3
+//! standard output could not be written; 141 its reader stopped. `check` has its own 1 and 2.
 
 /// Standard output and standard error, which may fail.
 mod output;
+
+/// Signals that end the program.
+mod signals;
 
 /// Opening a database, with a bar.
 mod opening;

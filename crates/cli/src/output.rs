@@ -1,9 +1,9 @@
 //! Standard output and standard error.
 //!
 //! If the reader of standard output stops (`foxton ... | head`), the program ends silently, like
-//! other programs in a pipe. If standard output cannot be written for another reason, such as a full
-//! disk, the program says so and ends with an exit code of its own. A standard error that cannot be
-//! written changes nothing.
+//! other programs in a pipe. If standard output cannot be written for another reason, such as a
+//! full disk, the program says so and ends with an exit code of its own. A standard error that
+//! cannot be written changes nothing.
 //!
 //! Nothing is buffered here: the buffer of [`io::stdout`] keeps the end of a text until the program
 //! ends, and then ignores a failure.
@@ -103,18 +103,20 @@ pub(crate) fn fail(error: &io::Error) -> ! {
     process::exit(OUTPUT_FAILED);
 }
 
+/// Standard output as a file, which reports each failure: [`io::stdout`] takes bytes as written if
+/// its descriptor is only open for reading.
+pub(crate) fn descriptor() -> io::Result<File> {
+    io::stdout().as_fd().try_clone_to_owned().map(File::from)
+}
+
 /// Standard output without a buffer. A failed write ends the program.
 #[derive(Debug)]
 pub(crate) struct StandardOutput;
 
 impl StandardOutput {
     fn put(&self, bytes: &[u8]) {
-        // `io::stdout` would take a descriptor that is only open for reading as written.
-        let descriptor = io::stdout().as_fd().try_clone_to_owned();
-        let written = descriptor.and_then(|own| File::from(own).write_all(bytes));
-        if let Err(error) = written {
-            fail(&error);
-        }
+        let written = descriptor().and_then(|mut own| own.write_all(bytes));
+        written.unwrap_or_else(|error| fail(&error));
     }
 }
 

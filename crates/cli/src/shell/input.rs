@@ -2,12 +2,19 @@
 
 use std::{
     fmt::Display,
-    io::{self, BufRead, ErrorKind, IsTerminal, StdinLock},
+    io::{self, BufRead, ErrorKind, IsTerminal, StdinLock, Write},
 };
 
-use rustyline::{DefaultEditor, error::ReadlineError};
+use nix::sys::termios::{SetArg, tcgetattr, tcsetattr};
+use rustyline::{
+    DefaultEditor,
+    error::{ReadlineError, Signal},
+};
 
-use crate::output;
+use crate::{output, signals};
+
+/// Ends the bracketed paste of the editor, and its line.
+const EDITOR_ENDS: &str = "\x1b[?2004l\r\n";
 
 /// Input of the shell.
 pub(crate) enum Input {
@@ -24,6 +31,7 @@ impl Input {
             true => {
                 let editor = DefaultEditor::new();
                 let editor = editor.map_err(|error| format!("the terminal: {error}"))?;
+                restore_before_end()?;
                 Ok(Input::Editor(Box::new(editor)))
             }
             false => Ok(Input::Lines(io::stdin().lock())),
@@ -46,7 +54,10 @@ impl Input {
                     let _ = editor.add_history_entry(&line);
                     Ok(Some(line))
                 }
-                Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
+                // The editor takes this signal for the key.
+                Err(ReadlineError::Interrupted | ReadlineError::Signal(Signal::Interrupt)) => {
+                    Ok(Some(String::new()))
+                }
                 Err(ReadlineError::Eof) => Ok(None),
                 Err(ReadlineError::Io(error)) => Err(unprinted(error, &no_more)),
                 Err(ReadlineError::Errno(error)) => Err(unprinted(error.into(), &no_more)),
@@ -69,4 +80,21 @@ fn unprinted(error: io::Error, no_more: impl Fn(&dyn Display) -> String) -> Stri
         ErrorKind::BrokenPipe | ErrorKind::StorageFull => output::fail(&error),
         _ => no_more(&error),
     }
+}
+
+/// Restores the terminal before a signal ends the program: the editor has changed it while it waits
+/// for a line.
+fn restore_before_end() -> Result<(), String> {
+    let before = tcgetattr(io::stdin()).map_err(|error| format!("the terminal: {error}"))?;
+    signals::before_end(&signals::ENDING, move |_| {
+        if tcgetattr(io::stdin()).is_ok_and(|now| now.local_flags == before.local_flags) {
+            return;
+        }
+        // A terminal that cannot be restored is gone.
+        let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &before);
+        if io::stdout().is_terminal() {
+            let restored = output::descriptor();
+            let _ = restored.and_then(|mut own| own.write_all(EDITOR_ENDS.as_bytes()));
+        }
+    })
 }

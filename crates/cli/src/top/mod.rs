@@ -1,8 +1,8 @@
 //! `foxton top`: a running database, live on the terminal.
 //!
 //! Each tick requests a snapshot and shows the differences to the one before. The terminal is
-//! restored however the program ends, also by a panic. If the process ends, the view waits until
-//! the database is opened again.
+//! restored however the program ends, also by a panic or a signal. If the process ends, the view
+//! waits until the database is opened again.
 
 /// The data shown, and the keys that change them.
 mod state;
@@ -10,7 +10,11 @@ mod state;
 /// The frame.
 mod view;
 
+/// The terminal.
+mod screen;
+
 use std::{
+    io::{self, IsTerminal},
     path::Path,
     process::ExitCode,
     thread,
@@ -22,11 +26,13 @@ use foxton::{
     status::Status,
 };
 use ratatui::{
-    DefaultTerminal, Terminal,
+    Terminal,
     backend::TestBackend,
     buffer::Buffer,
     crossterm::event::{self, Event, KeyEventKind},
 };
+use screen::Screen;
+use signal_hook::{consts::SIGTSTP, low_level};
 use state::{State, Verdict};
 
 use crate::{arguments::Top, output::show};
@@ -44,10 +50,12 @@ pub(crate) fn run(what: &Top) -> Result<ExitCode, String> {
     if what.once {
         return once(&mut eye, &mut state, what.size);
     }
-    let mut terminal = ratatui::try_init()
-        .map_err(|error| format!("this is not a terminal ({error}); --once prints one frame"))?;
-    let ended = watch(&mut terminal, &mut eye, &mut state);
-    ratatui::restore();
+    if !io::stdout().is_terminal() {
+        return Err("standard output is not a terminal; --once prints one frame".to_owned());
+    }
+    let mut screen = Screen::open()?;
+    let ended = watch(&mut screen, &mut eye, &mut state);
+    drop(screen);
     ended.map_err(|error| format!("the terminal could not be used: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -62,11 +70,7 @@ fn once(eye: &mut Eye<'_>, state: &mut State, size: (u16, u16)) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-fn watch(
-    terminal: &mut DefaultTerminal,
-    eye: &mut Eye<'_>,
-    state: &mut State,
-) -> std::io::Result<()> {
+fn watch(screen: &mut Screen, eye: &mut Eye<'_>, state: &mut State) -> io::Result<()> {
     let mut due = Instant::now();
     loop {
         if Instant::now() >= due {
@@ -78,7 +82,7 @@ fn watch(
                 }
             }
         }
-        terminal.draw(|frame| view::draw(frame, state))?;
+        screen.draw(|frame| view::draw(frame, state))?;
         let pause = due.saturating_duration_since(Instant::now());
         if !event::poll(pause)? {
             continue;
@@ -87,8 +91,10 @@ fn watch(
             Event::Key(key) if key.kind != KeyEventKind::Release => match state.press(key) {
                 Verdict::Stay => {}
                 Verdict::Look => due = Instant::now(),
+                Verdict::Suspend => low_level::raise(SIGTSTP)?,
                 Verdict::Leave => return Ok(()),
             },
+            Event::Resize(..) => screen.clear()?,
             _ => {}
         }
     }

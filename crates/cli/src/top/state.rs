@@ -24,6 +24,8 @@ pub(super) enum Verdict {
     Stay,
     /// Take a snapshot at once.
     Look,
+    /// Stop until the user continues it, as other programs do.
+    Suspend,
     /// Exit.
     Leave,
 }
@@ -142,6 +144,7 @@ impl State {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if control => return Verdict::Leave,
+            KeyCode::Char('z') if control => return Verdict::Suspend,
             KeyCode::Char('q') | KeyCode::Esc => return Verdict::Leave,
             KeyCode::Char(' ' | 'p') => {
                 self.paused = !self.paused;
