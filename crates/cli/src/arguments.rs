@@ -34,7 +34,11 @@ Examples:
   foxton backup /tmp/play /tmp/copy    a consistent copy, even while a process has it open
   foxton dump /tmp/play > play.jsonl   its rows as text, which `foxton load` reads
   foxton top /tmp/play                 watch a database that another process has open
-  foxton locks /tmp/play               its locks, their holders and waiters, now";
+  foxton locks /tmp/play               its locks, their holders and waiters, now
+  foxton clean                         remove databases that killed benchmarks have left
+
+Exit codes: 0 success; 1 a failure; 2 a wrong command line; 3 standard output could not be written;
+141 its reader stopped. `foxton check` has its own meanings of 1 and 2.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -148,6 +152,34 @@ Examples:
         #[arg(long)]
         observe: bool,
     },
+    /// Remove databases that killed benchmarks have left.
+    ///
+    /// A benchmark removes its databases when it ends, also by Control-C. One that was killed
+    /// cannot. Databases of benchmarks that still run are neither listed nor removed.
+    #[command(after_help = "\
+Examples:
+  foxton clean                 list them, and ask
+  foxton clean --yes           remove them
+  foxton clean /data/scratch   those of benchmarks with --dir /data/scratch")]
+    Clean(Clean),
+}
+
+/// The arguments of `clean`.
+#[derive(Debug, Args)]
+pub(crate) struct Clean {
+    /// Directories in which benchmarks made databases [default: the system's directory for
+    /// temporary files].
+    #[arg(value_name = "DIR")]
+    pub(crate) places: Vec<PathBuf>,
+    /// Remove them without asking.
+    #[arg(long, short, visible_short_alias = 'f')]
+    pub(crate) yes: bool,
+    /// Remove those of this process, and let this signal end it.
+    #[arg(long, hide = true)]
+    pub(crate) after_signal: Option<i32>,
+    /// A directory that was made for databases, to be removed if it is empty.
+    #[arg(long, hide = true)]
+    pub(crate) made: Vec<PathBuf>,
 }
 
 /// The arguments of `locks`.

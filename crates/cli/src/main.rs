@@ -74,18 +74,49 @@ mod top;
 /// `foxton shell`.
 mod shell;
 
-use std::process::ExitCode;
+/// `foxton clean`.
+mod clean;
+
+use std::{path::PathBuf, process::ExitCode};
 
 use arguments::{Arguments, Command};
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use output::note;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+        let arguments = Arguments::from_arg_matches(&matches)?;
+        Ok((arguments.command, scratch_place(&matches)))
+    });
+    let result = match parsed {
+        Ok((command, place)) => run(command, place),
         Err(instead) => return output::help_or_refusal(&instead),
     };
-    let result = match arguments.command {
+    match result {
+        Ok(code) => code,
+        Err(message) => {
+            // The message has names of tables and files, which another user may have chosen.
+            let lines = message.lines().map(tables::plain);
+            note!("error: {}", lines.collect::<Vec<String>>().join("\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The argument `--dir` of the innermost command, which benchmarks and figures have for databases.
+fn scratch_place(matches: &ArgMatches) -> Option<PathBuf> {
+    match matches.subcommand() {
+        Some((_, inner)) => scratch_place(inner),
+        None => matches.try_get_one("dir").ok().flatten().cloned(),
+    }
+}
+
+fn run(command: Command, place: Option<PathBuf>) -> Result<ExitCode, String> {
+    if matches!(command, Command::Bench(_) | Command::Figure(_)) {
+        clean::mention(place.as_deref());
+        clean::before_end(place.as_deref(), None)?;
+    }
+    match command {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
         Command::Reproduce(what) => reproduce::run(what),
@@ -104,14 +135,6 @@ fn main() -> ExitCode {
             wait,
             observe,
         } => shell::run(&directory, wait, observe),
-    };
-    match result {
-        Ok(code) => code,
-        Err(message) => {
-            // The message has names of tables and files, which another user may have chosen.
-            let lines = message.lines().map(tables::plain);
-            note!("error: {}", lines.collect::<Vec<String>>().join("\n"));
-            ExitCode::FAILURE
-        }
+        Command::Clean(what) => clean::run(&what),
     }
 }

@@ -17,6 +17,7 @@ use foxton_lab::{
 use crate::{
     arguments::Reproduce,
     bench::{command_line, moment},
+    clean,
     output::{note, say, show},
 };
 
@@ -36,6 +37,12 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
         request: request(arguments)?,
         directory,
     };
+    let own = reproduce::databases(&plan.directory);
+    let place = plan.request.directory.as_deref();
+    if place.is_some() {
+        clean::mention(place);
+    }
+    clean::before_end(place.or(Some(&own)), Some(&own))?;
     let outcomes = reproduce::run(&plan, Audience::here()).map_err(|error| error.to_string())?;
     show(&reproduce::text(&outcomes));
     say!("\nWritten:");

@@ -6,6 +6,9 @@ pub mod error;
 /// Settings of every sweep over clients.
 pub mod runs;
 
+/// Directories of experiments.
+pub mod directory;
+
 /// A database for one experiment.
 pub mod scratch;
 

@@ -12,12 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::{directory::ScratchDirectory, error::BenchError};
+use crate::{progress::Audience, random::Random, threads};
 use foxton::{Checkpoint, Database, Durability, Options, RecoveryReport, Table};
 use hdrhistogram::Histogram;
-use tempfile::TempDir;
-
-use super::error::BenchError;
-use crate::{progress::Audience, random::Random, threads};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 const VALUE_BYTES: usize = 100;
@@ -104,10 +102,7 @@ pub fn run(
 ) -> Result<Findings, BenchError> {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
     let scratch = || {
-        let directory = tempfile::Builder::new()
-            .prefix("foxton-restart-")
-            .tempdir_in(&parent);
-        directory.map_err(|cause| BenchError::File {
+        ScratchDirectory::new(&parent).map_err(|cause| BenchError::File {
             path: parent.clone(),
             cause,
         })
@@ -131,12 +126,16 @@ pub fn run(
     Ok(Findings { restarts, windows })
 }
 
-fn open(settings: &Settings, every: u64, directory: &TempDir) -> Result<Database, BenchError> {
+fn open(
+    settings: &Settings,
+    every: u64,
+    directory: &ScratchDirectory,
+) -> Result<Database, BenchError> {
     let mut options = Options::default();
     options.checkpoint_log_bytes = every;
     options.restart_threads = settings.threads;
     options.durability = Durability::Buffered;
-    let opened = Database::open_with(directory.path().join("db"), options);
+    let opened = Database::open_with(directory.database(), options);
     opened.map_err(engine("opening the database"))
 }
 
@@ -166,7 +165,7 @@ fn restart(
     settings: &Settings,
     rows: u64,
     bytes: u64,
-    directory: &TempDir,
+    directory: &ScratchDirectory,
 ) -> Result<Restart, BenchError> {
     let db = open(settings, u64::MAX, directory)?;
     load(&db, rows)?;
@@ -198,7 +197,11 @@ fn restart(
     })
 }
 
-fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window, BenchError> {
+fn window(
+    settings: &Settings,
+    every: u64,
+    directory: &ScratchDirectory,
+) -> Result<Window, BenchError> {
     let db = open(settings, every, directory)?;
     let rows = settings.rows.first().copied().unwrap_or(1);
     load(&db, rows)?;

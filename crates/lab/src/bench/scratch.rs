@@ -1,23 +1,10 @@
 //! A database for one experiment, in a directory that is removed with it.
-//!
-//! Control-C leaves the directory behind. The next experiment in the same place removes those that
-//! no process has locked.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    time::Duration,
-};
+use std::{fs, path::Path};
 
-use foxton::{Database, Durability, Observe, Options, observe::SOCKET_FILE};
-use tempfile::TempDir;
-
-use super::error::BenchError;
+use super::{directory::ScratchDirectory, error::BenchError};
 use crate::{progress::Progress, system::System, workload::loading::Loading};
-
-const PREFIX: &str = "foxton-bench-";
-const DATABASE: &str = "db";
-const YOUNG: Duration = Duration::from_secs(60);
+use foxton::{Database, Durability, Observe, Options, observe::SOCKET_FILE};
 
 /// A database of one system. Its directory is removed when this is dropped.
 #[derive(Debug)]
@@ -27,7 +14,7 @@ pub struct Scratch {
     /// Its configuration.
     pub system: System,
     // Dropped last: the database is closed before its directory is removed.
-    _directory: TempDir,
+    _directory: ScratchDirectory,
 }
 
 impl Scratch {
@@ -61,14 +48,10 @@ impl Scratch {
         change: impl FnOnce(&mut Options),
     ) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-        remove_abandoned(&parent);
-        let directory = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .tempdir_in(&parent)
-            .map_err(|cause| BenchError::File {
-                path: parent,
-                cause,
-            })?;
+        let directory = ScratchDirectory::new(&parent).map_err(|cause| BenchError::File {
+            path: parent,
+            cause,
+        })?;
         let mut options = system.options(Durability::default());
         change(&mut options);
         if let Some(watched) = watched {
@@ -79,7 +62,7 @@ impl Scratch {
             options.observe = Observe::At(watched.join(SOCKET_FILE));
         }
         let doing = format!("opening a database for {system}");
-        let db = Database::open_with(directory.path().join(DATABASE), options)
+        let db = Database::open_with(directory.database(), options)
             .map_err(BenchError::engine(doing))?;
         Ok(Scratch {
             db,
@@ -120,61 +103,5 @@ impl Scratch {
             .map(|wait| format!("  {wait}\n"))
             .collect();
         format!("Waits:\n{}", waits.concat())
-    }
-}
-
-/// Removes the directories of interrupted experiments in `parent`. Those that cannot be read or
-/// removed belong to another user and are left alone.
-fn remove_abandoned(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if ours && is_abandoned(&entry.path()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// True if `directory` has a database that no process has open. A young one is left alone, because
-/// it may be between the creation of its lock file and the locking.
-fn is_abandoned(directory: &Path) -> bool {
-    let modified = fs::metadata(directory).and_then(|about| about.modified());
-    let age = modified.ok().and_then(|modified| modified.elapsed().ok());
-    if age.is_none_or(|age| age < YOUNG) {
-        return false;
-    }
-    let lock = File::open(directory.join(DATABASE).join("lock"));
-    lock.is_ok_and(|lock| lock.try_lock().is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_directory_of_an_interrupted_experiment_is_removed_and_one_in_use_is_not() {
-        let parent = tempfile::tempdir().unwrap();
-        let system = || System::all(&["default".parse().unwrap()], &[]).remove(0);
-        let open =
-            || Scratch::new(system(), Durability::Buffered, Some(parent.path()), None).unwrap();
-        let count = || fs::read_dir(parent.path()).unwrap().count();
-        let first = open();
-        let left = parent.path().join("foxton-bench-left").join(DATABASE);
-        fs::create_dir_all(&left).unwrap();
-        File::create(left.join("lock")).unwrap();
-        let other = parent.path().join("something-else").join(DATABASE);
-        fs::create_dir_all(&other).unwrap();
-        File::create(other.join("lock")).unwrap();
-        let long_ago = std::time::SystemTime::now() - 2 * YOUNG;
-        for entry in fs::read_dir(parent.path()).unwrap() {
-            File::open(entry.unwrap().path())
-                .unwrap()
-                .set_modified(long_ago)
-                .unwrap();
-        }
-        let second = open();
-        assert!(!left.exists() && other.exists());
-        assert_eq!(count(), 3);
-        drop((first, second));
-        assert_eq!(count(), 1);
     }
 }

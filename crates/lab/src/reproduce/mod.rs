@@ -120,8 +120,8 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
     let mut clock = Clock::new(to_make.map(|(listed, _)| *listed));
     let progress = audience.share("figures", clock.whole());
     let mut outcomes: Vec<Option<Outcome>> = kept;
-    let databases = Databases::new(&plan.directory)?;
-    let request = databases.asked(&plan.request);
+    let own = Databases::new(&plan.directory)?;
+    let request = own.asked(&plan.request);
     for (at, listed) in plan.figures.iter().enumerate() {
         let place = format!("{} of {}", at + 1, plan.figures.len());
         if outcomes[at].is_some() {
@@ -179,6 +179,11 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
     }
 }
 
+/// Returns the directory that a run makes for its databases, beside its report.
+pub fn databases(directory: &Path) -> PathBuf {
+    directory.join("databases")
+}
+
 /// The directory of the measured databases, unless the request names another. It is beside the
 /// report, so that the next run finds and removes those of an interrupted one.
 struct Databases(PathBuf);
@@ -186,7 +191,7 @@ struct Databases(PathBuf);
 impl Databases {
     /// Creates the directory, empty.
     fn new(directory: &Path) -> Result<Databases, ReproduceError> {
-        let databases = Databases(directory.join("databases"));
+        let databases = Databases(databases(directory));
         databases.take_away();
         fs::create_dir_all(&databases.0).map_err(at(&databases.0))?;
         Ok(databases)
