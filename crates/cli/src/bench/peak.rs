@@ -13,7 +13,7 @@ use foxton_lab::{
     system::{Locks, System},
 };
 
-use crate::{output::show, seconds::seconds};
+use crate::{output::{note, show}, seconds::seconds};
 
 /// The arguments of `bench peak`.
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Peak) -> Result<ExitCode, String> {
     }
     show(&table.render());
     if cfg!(debug_assertions) {
-        eprintln!(
+        note!(
             "note: built without optimisation, so do not compare these numbers; use --release"
         );
     }
