@@ -13,7 +13,10 @@ use foxton_lab::{
     system::{Locks, System},
 };
 
-use crate::{output::{note, show}, seconds::seconds};
+use crate::{
+    output::{note, show},
+    seconds::seconds,
+};
 
 /// The arguments of `bench peak`.
 #[derive(Debug, Args)]
@@ -83,9 +86,7 @@ pub(crate) fn run(arguments: &Peak) -> Result<ExitCode, String> {
     }
     show(&table.render());
     if cfg!(debug_assertions) {
-        note!(
-            "note: built without optimisation, so do not compare these numbers; use --release"
-        );
+        note!("note: built without optimisation, so do not compare these numbers; use --release");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,8 @@ mod hostile;
 #[cfg(target_os = "linux")]
 mod killed;
 #[cfg(target_os = "linux")]
+mod leftovers;
+#[cfg(target_os = "linux")]
 mod output;
 mod report;
 mod reproduce;

@@ -1,8 +1,5 @@
 //! Databases of benchmarks that a signal ends: none is left. Those of killed ones are named by the
 //! next benchmark and removed by `foxton clean`, and those in use are not.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{
     fs,
@@ -14,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{command, said};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use support::{command, said};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const LONG: &str = "bench txbench --rows 2000 --seconds 600 --ramp 0 --mpl 2 --reps 1 --locks bucket --out RESULTS";
