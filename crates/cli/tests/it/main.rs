@@ -20,3 +20,5 @@ mod row_counts;
 mod rows;
 #[cfg(unix)]
 mod seeing;
+#[cfg(target_os = "linux")]
+mod terminal;

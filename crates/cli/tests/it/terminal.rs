@@ -1,8 +1,5 @@
 //! Signals while a command has changed the terminal, on a pseudoterminal: afterwards it is in its
 //! former mode, on its main screen and with a cursor, and the signal has ended the command.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::{
     fs::{self, File},
@@ -18,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{command, foxton};
 use nix::{
     pty::{Winsize, openpty},
     sys::{
@@ -26,7 +24,6 @@ use nix::{
     },
     unistd::Pid,
 };
-use support::{command, foxton};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const ENDING: [Signal; 4] = [
