@@ -2,8 +2,8 @@
 //!
 //! A hot name can have ten thousand waiters, and each of them comes, is granted or gives up under
 //! the latch of the name. So no step visits all of them. A step learns what it needs to know about
-//! many waiters from their *classes*: waiters of one class hold the same mode, or none, and wait for
-//! the same mode. A name has few classes, most often one.
+//! many waiters from their *classes*: waiters of one class hold the same mode, or none, and wait
+//! for the same mode. A name has few classes, most often one.
 //!
 //! # State
 //!

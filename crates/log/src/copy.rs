@@ -20,8 +20,8 @@
 //! * It opens the last segment first. If a process opens the log meanwhile, it may replace the
 //!   segment with the end and remove those behind. Then an opened segment is never older than the
 //!   ones behind it.
-//! * The last segment grows while it is read, up to its limit, so the copy ends there at the latest.
-//!   If the process closes the log, it cuts off what it had reserved.
+//! * The last segment grows while it is read, up to its limit, so the copy ends there at the
+//!   latest. If the process closes the log, it cuts off what it had reserved.
 //!
 //! # Invariants
 //!
@@ -107,8 +107,8 @@ impl From<Failure> for CopyError {
     }
 }
 
-/// Opens the files of a log in use from `from` on, so that they can be copied later. Returns false if
-/// one is missing at the beginning, or was removed meanwhile.
+/// Opens the files of a log in use from `from` on, so that they can be copied later. Returns false
+/// if one is missing at the beginning, or was removed meanwhile.
 ///
 /// # Errors
 ///

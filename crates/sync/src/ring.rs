@@ -438,8 +438,8 @@ impl Drainer {
     }
 
     /// Refuses reservations that end behind `bound`, from now on. Without a call there is no such
-    /// bound, apart from the ring's capacity. The first call comes before the first reservation, and
-    /// later ones only raise the bound.
+    /// bound, apart from the ring's capacity. The first call comes before the first reservation,
+    /// and later ones only raise the bound.
     ///
     /// ```
     /// # use foxton_sync::ring::{Completion, Ring};

@@ -249,6 +249,16 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "the flusher's thread, when the log is opened and closed",
     ),
     (
+        "crates/foxton/src/engine/large_transactions.rs",
+        1,
+        "only who looks in",
+    ),
+    (
+        "crates/foxton/src/engine/persistence.rs",
+        2,
+        "only without space in the log, and by checkpoints",
+    ),
+    (
         "crates/foxton/src/engine/context_pool.rs",
         9,
         "\"pool overflow\", with the box that is taken or made; when the pool is trimmed, in the background; and when the database is closed",

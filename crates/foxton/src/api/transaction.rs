@@ -263,7 +263,8 @@ impl Transaction {
     }
 
     /// Makes a table called `name`, unless there is one, for types that only the program's input
-    /// names. Waits for transactions that have read the table as absent. The table stays even if the transaction rolls back; an empty table does no harm.
+    /// names. Waits for transactions that have read the table as absent. The table stays even if
+    /// the transaction rolls back; an empty table does no harm.
     /// [`Encoded`](crate::types::codec::Encoded) reads and writes it.
     ///
     /// ```
@@ -279,7 +280,8 @@ impl Transaction {
     ///
     /// # Errors
     /// A request error, if there is one with other types, the name is too long, or the database
-    /// reserves it. A conflict, if the lock was not granted. A storage error, if the log has failed.
+    /// reserves it. A conflict, if the lock was not granted. A storage error, if the log has
+    /// failed.
     pub fn make_table(
         &mut self,
         name: &str,

@@ -84,7 +84,7 @@ pub(crate) struct BuildSteps<'d> {
 
 /// How much of the log a step has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gathered {
+enum Collected {
     /// All of it.
     All,
     /// As much as fits into its memory.
@@ -260,8 +260,8 @@ impl CheckpointBuilder {
         loop {
             let gathered = self.gather(next, memory, steps, pacer)?;
             let buffer = &mut steps.buffer;
-            let is_last = gathered == Gathered::All;
-            if gathered != Gathered::Incomplete
+            let is_last = gathered == Collected::All;
+            if gathered != Collected::Incomplete
                 && next.checkpoint_lsn <= self.manifest.checkpoint_lsn
             {
                 return Ok(false);
@@ -297,7 +297,7 @@ impl CheckpointBuilder {
             } else {
                 next.layers.extend(old);
             }
-            if gathered != Gathered::Incomplete {
+            if gathered != Collected::Incomplete {
                 return Ok(true);
             }
         }
@@ -310,7 +310,7 @@ impl CheckpointBuilder {
         memory: u64,
         steps: &mut BuildSteps<'_>,
         pacer: &Pacer<'_>,
-    ) -> Result<Gathered, CheckpointError> {
+    ) -> Result<Collected, CheckpointError> {
         let BuildSteps {
             buffer,
             parts,
@@ -333,7 +333,7 @@ impl CheckpointBuilder {
                 };
                 if !gather_parts(buffer, cursor, part_log, memory, pacer)? {
                     buffer.sort()?;
-                    return Ok(Gathered::Incomplete);
+                    return Ok(Collected::Incomplete);
                 }
                 self.at = cursor.end();
                 *parts = None;
@@ -376,8 +376,8 @@ impl CheckpointBuilder {
         let is_all = buffer.bytes() < memory || self.at >= steps.until;
         buffer.sort()?;
         Ok(match is_all {
-            true => Gathered::All,
-            false => Gathered::Some,
+            true => Collected::All,
+            false => Collected::Some,
         })
     }
 

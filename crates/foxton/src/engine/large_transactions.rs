@@ -10,8 +10,17 @@ use std::time::Instant;
 use foxton_lock::owner::Owner;
 use foxton_log::Lsn;
 use foxton_sync::shim::{self, Mutex};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
 
 use crate::status::LogHolder;
+
+/// First part, and end, of a large transaction.
+static LARGE: Site = Site::new(
+    Component::Transaction,
+    Pattern::Unbounded,
+    "large transactions",
+);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -32,7 +41,8 @@ struct LargeTransaction {
 impl LargeTransactions {
     /// Records that the transaction of `owner` has written its first part, of `bytes` bytes, which
     /// ends at `first`.
-    pub(crate) fn insert(&self, first: Lsn, bytes: usize, owner: &Owner) {
+    pub(crate) fn insert(&self, worker: &Worker, first: Lsn, bytes: usize, owner: &Owner) {
+        worker.account().passed(&LARGE);
         let transaction = LargeTransaction {
             owner: owner.id().to_string(),
             label: owner.label().to_string(),
@@ -43,7 +53,8 @@ impl LargeTransactions {
     }
 
     /// Records that the transaction whose first part ends at `first` has ended.
-    pub(crate) fn remove(&self, first: Lsn) {
+    pub(crate) fn remove(&self, worker: &Worker, first: Lsn) {
+        worker.account().passed(&LARGE);
         shim::lock(&self.open).remove(&first);
     }
 

@@ -1,8 +1,8 @@
 //! Replay: turns log records into committed transactions, in commit order.
 //!
 //! Replay collects the positions of the parts of large transactions until it reads the record that
-//! commits them. Then its caller reads the parts again ([`parts`](super::parts)). Parts without such
-//! a record never happened. Restart and the checkpoint builder both read the log this way.
+//! commits them. Then its caller reads the parts again ([`parts`](super::parts)). Parts without
+//! such a record never happened. Restart and the checkpoint builder both read the log this way.
 //!
 //! # Invariants
 //!

@@ -49,7 +49,7 @@ const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
 /// A table by name, with the types that a program gives it.
 type NamedTable<'n> = (&'n str, &'n TypeName, &'n TypeName);
 
-/// What a request for the name of an absent table came to.
+/// Result of a request for the name of an absent table.
 enum Found {
     /// The table exists by now.
     Table(usize),

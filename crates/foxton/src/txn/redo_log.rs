@@ -37,7 +37,7 @@ impl BoundTxn {
         };
         if changes.first_part.is_none() {
             changes.first_part = Some(end);
-            large.insert(end, changes.redo.len(), &ctx.owner);
+            large.insert(worker, end, changes.redo.len(), &ctx.owner);
         }
         changes.parts += 1;
         changes.redo.clear();
@@ -65,7 +65,7 @@ impl BoundTxn {
             }
         }?;
         if let Some(first) = changes.first_part {
-            logged.large.remove(first);
+            logged.large.remove(worker, first);
         }
         *commit_lsn = end;
         let parts = changes.parts as usize * engine.options.redo_part_bytes;
@@ -82,7 +82,7 @@ impl BoundTxn {
         if let Some(first) = self.txn.changes.first_part.take()
             && let Some(logged) = engine.logged()
         {
-            logged.large.remove(first);
+            logged.large.remove(worker, first);
             logged.abandon(worker, first);
         }
     }

@@ -278,7 +278,7 @@ fn backed_up(
     let again: Arc<dyn Device> = Arc::new(MemoryDevice::new());
     backup::restore_between(&*target, &again, None, &mut |_, _| {}).unwrap();
     let found = steps(&Database::open_on(again, unattended()).unwrap());
-    // What the backup prevented from being removed goes with the next checkpoint.
+    // Files that the backup kept from being removed go with the next checkpoint.
     replace_all_files(&db);
     let names = source.list().unwrap();
     let layers = names.iter().filter(|name| name.starts_with("layer-"));

@@ -221,7 +221,7 @@ fn a_log_that_was_not_closed_is_replayed_in_memory() {
             for call in changes {
                 assert_eq!(image.calls(call), 0, "{call:?}");
             }
-            // What a reader finds, the next writer finds.
+            // The next writer finds the same as a reader.
             let db = Database::open_on(Arc::new(MemoryDevice::with_files(before)), Options::tiny());
             is_filled(&db.unwrap());
         }

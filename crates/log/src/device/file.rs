@@ -2,8 +2,9 @@
 //!
 //! Every file is reached through a handle of the directory that is held from the start. So a
 //! process that has the directory open is not affected when it is renamed or replaced by a link. No
-//! link is ever followed below it. Calls that a signal interrupts are repeated, except a sync. Files are readable for their owner alone (0600), the directory
-//! too (0700). No handle is inherited by a program that is executed.
+//! link is ever followed below it. Calls that a signal interrupts are repeated, except a sync.
+//! Files are readable for their owner alone (0600), the directory too (0700). No handle is
+//! inherited by a program that is executed.
 //!
 //! # Invariants
 //!

@@ -107,7 +107,7 @@ pub enum FileLockMode {
 /// A lock on a file, which ends when this is dropped.
 pub type FileLock = Box<dyn fmt::Debug + Send + Sync>;
 
-/// What a failed call says about the device, and about calling again.
+/// Kind of a failed call: the state of the device, and whether to call again.
 ///
 /// The kind matters where a failed call has left nothing behind: a file was not opened, space was
 /// not reserved. A write or a sync that fails is final, whatever its kind (D3).

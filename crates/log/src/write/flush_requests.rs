@@ -2,9 +2,9 @@
 //!
 //! # State
 //!
-//! Behind a mutex: up to where the log shall be written and synced at least; when records committed
-//! *buffered* must be synced; whether space shall be made for further records; whether the flusher
-//! shall stop; whether it sleeps.
+//! Behind a mutex there are these: up to where the log shall be written and synced at least, and
+//! when records committed *buffered* must be synced. Also, whether space shall be made for further
+//! records, whether the flusher shall stop, and whether it sleeps.
 //!
 //! # Why no request is lost
 //!

@@ -35,18 +35,19 @@
 //!   inserts nothing after it.
 //!
 //! * I6 The buffer accepts only records for which the device has space already: the bound of its
-//!   ring is what [`SegmentWriter::accepted`] says. So an accepted record can be written, unless the
-//!   device breaks; and a record for which there is no space is refused before it has a position.
-//!   Its transaction has then changed nothing in the log and rolls back.
+//!   ring is what [`SegmentWriter::accepted`] says. So an accepted record can be written, unless
+//!   the device breaks; and a record for which there is no space is refused before it has a
+//!   position. Its transaction has then changed nothing in the log and rolls back.
 //!
 //! # Why no thread waits for ever for space
 //!
-//! A thread that finds no space tries to acquire the writer lock and makes space itself. If the lock
-//! is taken, it enters the list of `space`, tries again, requests space from the flusher, and then
-//! sleeps. The flusher serves the request later than that. It reserves space if it can, releases
-//! the lock, and wakes a few threads of the list, whether or not it succeeded. A woken thread tries
-//! by itself, and gets the error if there is one. Whether it inserts or gives up, it wakes one more.
-//! A thread that lacks memory of the buffer requests a write, too, which wakes it as well.
+//! A thread that finds no space tries to acquire the writer lock and makes space itself. If the
+//! lock is taken, it enters the list of `space`, tries again, requests space from the flusher, and
+//! then sleeps. The flusher serves the request later than that. It reserves space if it can,
+//! releases the lock, and wakes a few threads of the list, whether or not it succeeded. A woken
+//! thread tries by itself, and gets the error if there is one. Whether it inserts or gives up, it
+//! wakes one more. A thread that lacks memory of the buffer requests a write, too, which wakes it
+//! as well.
 //!
 //! # Orderings
 //!

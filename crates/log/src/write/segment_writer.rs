@@ -17,8 +17,8 @@
 //! * I2 The next segment gets its name only once this one is full and synced (`segment`, I1).
 //! * I3 While `closed_at` is set, the log ends in a durable closing record at `at`, and closing it
 //!   needs no other.
-//! * I4 The device has space for every byte before `reserved`, in `segment` and in the files `ahead`,
-//!   which follow it in order. All of them but the last are reserved whole.
+//! * I4 The device has space for every byte before `reserved`, in `segment` and in the files
+//!   `ahead`, which follow it in order. All of them but the last are reserved whole.
 
 use std::collections::VecDeque;
 use std::io;

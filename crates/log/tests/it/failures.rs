@@ -300,7 +300,8 @@ fn space_that_is_refused_for_now_refuses_the_next_record_and_nothing_else() {
                 is_refused_for_now(&insert_until_refused(&log, &worker, &mut inserted));
                 let large = log.insert(&worker, 1, &[&[7; 20_000]]);
                 is_refused_for_now(&large.unwrap_err());
-                // All that was accepted becomes durable, and the log takes more when there is space.
+                // All that was accepted becomes durable, and the log takes more when there is
+                // space.
                 log.check().unwrap();
                 let end = inserted.last().expect("there was space at first").end;
                 log.wait_written(&worker, end).unwrap();

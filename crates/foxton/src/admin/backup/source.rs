@@ -10,8 +10,8 @@
 //!
 //! Opening shares a lock on the file [`REMOVAL_LOCK`], and a checkpoint removes files only under
 //! the exclusive lock. Neither waits: a checkpoint that is refused leaves its files to the next
-//! one. So a backup that is descheduled or stopped here stops no checkpoint, and the system releases
-//! the lock of a process that ends.
+//! one. So a backup that is descheduled or stopped here stops no checkpoint, and the system
+//! releases the lock of a process that ends.
 //!
 //! # Why opening ends
 //!
