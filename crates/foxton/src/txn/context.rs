@@ -236,8 +236,9 @@ impl WorkerContext {
 
 impl Drop for WorkerContext {
     fn drop(&mut self) {
-        // An owner that waits or holds locks, which only a panic leaves, keeps what it has.
-        if !self.owner.is_waiting() && self.owner.lock_count() == 0 {
+        // A forked child may find any mutex locked for ever. An owner that waits or holds locks,
+        // which only a panic leaves, keeps what it has.
+        if !self.engine.is_inherited() && !self.owner.is_waiting() && self.owner.lock_count() == 0 {
             self.engine.locks.dismiss(&self.worker, &mut self.owner);
         }
     }

@@ -22,6 +22,7 @@ use super::retired::{self, RetiredList};
 use super::slot::SlotTable;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
+use crate::process::ProcessStamp;
 use crate::shim::{Arc, AtomicU64, Ordering, fence, unmodelled};
 use std::fmt;
 
@@ -42,6 +43,7 @@ pub(super) struct DomainInner {
     epoch_list: RetiredList,
     hazard_list: RetiredList,
     pub(super) fence: Asymmetric,
+    pub(super) process: ProcessStamp,
 }
 
 impl DomainInner {
@@ -189,6 +191,7 @@ impl Domain {
             epoch_list: RetiredList::new(retired::EPOCH_SWEEP_BYTES),
             hazard_list: RetiredList::new(retired::HAZARD_SWEEP_BYTES),
             fence: Asymmetric::new(),
+            process: ProcessStamp::new(),
         }))
     }
 

@@ -358,6 +358,9 @@ impl Drop for Participant {
     /// Leaves what it retired to the domain: others free it with what they retire. A participant
     /// that looked at all others here would make dropping many of them quadratic.
     fn drop(&mut self) {
+        if self.domain.0.process.is_inherited() {
+            return; // A thread of the parent may have locked the table of slots.
+        }
         let sweep_due = self.seal();
         let hazard_sweep_due = self.seal_hazard_bag();
         // A forgotten hazard protects nothing any more, for the same reason as below.
