@@ -13,6 +13,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability};
 use foxton_lab::{
     bench::alone::Alone,
@@ -67,7 +68,7 @@ fn transactions(times: u64) -> f64 {
     });
     let mut options = System::new(Locks::Default, None).options(Durability::None);
     workload.indexes(&mut options.indexes);
-    let db = Database::in_memory(options).expect("it opens");
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).expect("it opens");
     let nobody = Audience::Nobody.count("", 0, "");
     let loading = Loading::new(&db, 1, &nobody);
     drop(workload.load(&loading).expect("it loads"));

@@ -10,6 +10,7 @@
 mod common;
 
 use common::{Arguments, Outcome, bar};
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph::{self, Name};
@@ -18,6 +19,7 @@ use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
@@ -96,7 +98,7 @@ impl Setting {
         options.durability = Durability::None;
         // A thread that waits this long has been forgotten; it was not only descheduled.
         options.lock_wait = LONGEST;
-        Database::in_memory(options)
+        Database::open_on(Arc::new(MemoryDevice::new()), options)
     }
 
     fn told(&self) -> String {

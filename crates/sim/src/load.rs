@@ -1,8 +1,10 @@
 //! The ledger's transactions on a database.
 
 use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Error, Index, Options, Result, Table, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A balance, and padding that makes the row so long that an update of it is logged as a patch.
 type Padded = (i64, [u8; 80]);
@@ -227,7 +229,7 @@ mod tests {
         let mut options = Options::tiny();
         options.durability = Durability::None;
         declare(&mut options);
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         load(&db, Scale::SMALL).unwrap();
         for n in 1..30 {
             run(&db, 7, (n as u32 % 3, n), Scale::SMALL, Durability::None).unwrap();

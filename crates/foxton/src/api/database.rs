@@ -14,7 +14,6 @@ use foxton_lock::any::{self, AnyManager};
 use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
-use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, LogWait};
 use foxton_sync::counter::WorkerCounters;
@@ -37,7 +36,7 @@ use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
-use crate::engine::persistence::{DatabaseFiles, Logged, Persistence, ReadOnly};
+use crate::engine::persistence::{CommitPositions, DatabaseFiles, Logged, Persistence, ReadOnly};
 use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
@@ -46,6 +45,7 @@ use crate::recovery::open_error::{
     device_error, no_database, no_superblock, not_created, not_locked, not_opened, not_read,
 };
 use crate::recovery::restart::{self, RecoveryReport, RestartError};
+use crate::redo::record::RedoForm;
 use crate::txn::bound::BoundTxn;
 use crate::types::limits::RESTORE_FILE;
 
@@ -104,6 +104,15 @@ struct DatabaseInner {
     services: ServiceThreads,
     /// Its share in the open database, the last of its fields.
     open: Option<Arc<OpenHandle>>,
+}
+
+/// A database before it is open: its tables, and what becomes of their changes.
+struct RestoredDatabase {
+    persistence: Persistence,
+    redo_form: RedoForm,
+    catalog: Catalog,
+    workers: Workers,
+    recovered: RecoveryReport,
 }
 
 /// Threads of an open database: observation, dumps of waits, checkpoints, idle timeout.
@@ -192,6 +201,12 @@ impl Database {
 
     /// Makes a new database in memory: nothing of it remains when it is closed.
     ///
+    /// It has rows and nothing else, no log and no checkpoints. So every
+    /// [`Durability`](crate::Durability) is the same, [`sync`](Self::sync) and
+    /// [`checkpoint`](Self::checkpoint) do nothing, and there is nothing to back up. A database
+    /// that is [opened on](Self::open_on) a [`MemoryDevice`](crate::device::MemoryDevice) has all
+    /// of that, in memory.
+    ///
     /// # Errors
     /// A request error if an option is out of its range.
     pub fn in_memory(options: Options) -> Result<Database> {
@@ -202,8 +217,16 @@ impl Database {
             )
             .into());
         }
-        let device = Arc::new(MemoryDevice::new());
-        Database::open_on_at(device, Path::new("in memory"), None, options)
+        check_observe(None, &options)?;
+        let workers = Workers::new();
+        let restored = RestoredDatabase {
+            persistence: Persistence::InMemory(CommitPositions::default()),
+            redo_form: RedoForm::Nothing,
+            catalog: Catalog::new(workers.domain().clone()),
+            workers,
+            recovered: RecoveryReport::in_memory(),
+        };
+        Database::start(restored, Path::new("in memory"), None, options)
     }
 
     /// Opens the database on a device of the caller's own, such as one that fails on purpose.
@@ -221,14 +244,12 @@ impl Database {
         directory: Option<&Path>,
         options: Options,
     ) -> Result<Database> {
-        if directory.is_none() && options.observe == Observe::InDirectory {
-            return Err(Request::Option(
-                "observe = Beside needs a directory, and this database has none: use At",
-            )
-            .into());
-        }
+        check_observe(directory, &options)?;
         let files = lock_files(device, path, &options)?;
-        let patches = files.superblock.incompat & superblock::PATCHES != 0;
+        let redo_form = match files.superblock.incompat & superblock::PATCHES {
+            0 => RedoForm::Values,
+            _ => RedoForm::Patches,
+        };
         let workers = Workers::new();
         let catalog = Catalog::new(workers.domain().clone());
         let (persistence, recovered) =
@@ -236,12 +257,36 @@ impl Database {
                 RestartError::Log(error) => not_opened(path, error),
                 RestartError::Checkpoint(error) => error.into_error(path),
             })?;
+        let restored = RestoredDatabase {
+            persistence,
+            redo_form,
+            catalog,
+            workers,
+            recovered,
+        };
+        Database::start(restored, path, directory, options)
+    }
+
+    /// Starts a database whose tables are restored.
+    fn start(
+        restored: RestoredDatabase,
+        path: &Path,
+        directory: Option<&Path>,
+        options: Options,
+    ) -> Result<Database> {
+        let RestoredDatabase {
+            persistence,
+            redo_form,
+            catalog,
+            workers,
+            recovered,
+        } = restored;
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
             background: BackgroundThread::new(locks.clone(), workers.clone()),
             locks,
             persistence,
-            patches,
+            redo_form,
             hasher: KeyHasher::new(RandomState::new().hash_one(0)),
             workers,
             catalog,
@@ -410,9 +455,10 @@ impl Database {
     /// that option says.
     ///
     /// ```
-    /// use foxton::{Database, Options, Table};
+    /// use foxton::{Database, Options, Table, device::MemoryDevice};
     /// const USERS: Table<str, u32> = Table::new("users");
-    /// let db = Database::in_memory(Options::default())?;
+    /// let device = std::sync::Arc::new(MemoryDevice::new());
+    /// let db = Database::open_on(device, Options::default())?;
     /// db.run(|tx| tx.put(&USERS, "ada", &1815))?;
     /// let made = db.checkpoint()?;
     /// assert_eq!(made.layers, 1);
@@ -428,8 +474,9 @@ impl Database {
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let engine = self.engine();
         engine.check_process()?;
+        engine.check_writable()?;
         let Some(logged) = engine.logged() else {
-            return Err(Request::OpenedReadOnly.into());
+            return Ok(Checkpoint::default());
         };
         let made = logged.make_checkpoint(&engine.workers.worker());
         made.map_err(|error| match error {
@@ -550,6 +597,17 @@ impl ServiceThreads {
         self._server = Some(server);
         Ok(())
     }
+}
+
+/// Refuses a socket in the directory of a database that has none.
+fn check_observe(directory: Option<&Path>, options: &Options) -> Result<()> {
+    if directory.is_none() && options.observe == Observe::InDirectory {
+        return Err(Request::Option(
+            "observe = Beside needs a directory, and this database has none: use At",
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// Locks the directory, alone or among readers, and reads its superblock.

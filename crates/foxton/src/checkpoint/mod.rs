@@ -599,7 +599,7 @@ mod tests {
         let mut options = Options::tiny();
         options.admission = Admission::Fixed(1.try_into().unwrap());
         options.durability = Durability::None;
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let engine = db.engine();
         let throttle = &engine.logged().expect("it has a log").checkpoints.throttle;
         let waits = || throttle.waits().begun;

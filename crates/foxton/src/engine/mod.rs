@@ -61,6 +61,7 @@ use crate::engine::idle_timeout::IdleRegistry;
 use crate::engine::persistence::{Logged, Persistence};
 use crate::error::{Error, Request, Result, check_process};
 use crate::options::Options;
+use crate::redo::record::RedoForm;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -72,9 +73,9 @@ pub(crate) struct Engine {
     pub(crate) locks: Arc<AnyManager>,
     pub(crate) background: BackgroundThread,
     pub(crate) persistence: Persistence,
-    /// True if the redo of an update may hold only the difference. False for a database created
-    /// before patches existed, so that the program that created it can still read it.
-    pub(crate) patches: bool,
+    /// Content of the redo. A database created before patches existed has none, so that the program
+    /// that created it can still read it.
+    pub(crate) redo_form: RedoForm,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
@@ -126,13 +127,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the log, unless the database was opened to be read.
+    /// Returns the log, unless the database is in memory or was opened to be read.
     #[inline]
     pub(crate) fn log(&self) -> Option<&Log> {
         self.logged().map(|logged| &logged.log)
     }
 
-    /// Returns the log and the checkpoints, unless the database was opened to be read.
+    /// Returns the log and the checkpoints, unless the database is in memory or was opened to be
+    /// read.
     #[inline]
     pub(crate) fn logged(&self) -> Option<&Logged> {
         self.persistence.logged()
@@ -143,7 +145,7 @@ impl Engine {
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.persistence {
             Persistence::ReadOnly(_) => Err(Request::OpenedReadOnly.into()),
-            Persistence::Logged(_) => Ok(()),
+            Persistence::Logged(_) | Persistence::InMemory(_) => Ok(()),
         }
     }
 

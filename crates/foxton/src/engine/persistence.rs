@@ -1,22 +1,30 @@
 //! Persistence: what becomes of the changes that transactions commit.
 //!
-//! A database that is opened to be written keeps them in a log and in checkpoints. One that is
-//! opened to be read has no changes, so it has neither: it was restored from the files, and keeps
-//! the device only because the device holds the directory's shared lock.
+//! A database that is opened to be written keeps them in a log and in checkpoints. One in memory
+//! keeps them in its tables and nowhere else. One that is opened to be read has no changes: it was
+//! restored from the files, and keeps the device only because the device holds the directory's
+//! shared lock.
 //!
 //! # Invariants
 //!
 //! * I1  Only a database with a log writes to its device. So a database that was opened to be read
 //!   changes no byte there.
-//! * I2  A transaction of a database without a log has no redo, because every write is refused. So
-//!   its commit waits for nothing.
+//! * I2  A transaction of a database without a log has no redo: writes are refused, or leave none
+//!   ([`RedoForm`](crate::redo::record::RedoForm)). So its commit waits for nothing.
+//!
+//! # Orderings
+//!
+//! None of its own. A commit in memory takes its position while it holds all its locks. The locks
+//! order it after every commit that it has seen, and before every one that sees it.
 
 use std::sync::Arc;
 
 use foxton_log::device::Device;
 use foxton_log::format::superblock::Superblock;
 use foxton_log::{Log, Lsn};
-use foxton_sync::shim::{self, Mutex};
+use foxton_sync::cache_line::CachePadded;
+use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
+use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::large_transactions::LargeTransactions;
@@ -29,9 +37,22 @@ use crate::status::LogHolder;
 pub(crate) enum Persistence {
     /// Changes go to the log, and from there to checkpoints.
     Logged(Logged),
+    /// Changes stay in the tables.
+    InMemory(CommitPositions),
     /// There are no changes.
     ReadOnly(ReadOnly),
 }
+
+/// Positions of the commits of a database in memory: their numbers, of those that ask for one.
+#[derive(Debug, Default)]
+pub(crate) struct CommitPositions(CachePadded<AtomicU64>);
+
+/// Commits in memory that ask for their position.
+static POSITIONS: Site = Site::new(
+    Component::Transaction,
+    Pattern::Unbounded,
+    "commit positions",
+);
 
 /// The log and the checkpoints of a database that can be written.
 #[derive(Debug)]
@@ -123,15 +144,28 @@ impl Persistence {
     pub(crate) fn logged(&self) -> Option<&Logged> {
         match self {
             Persistence::Logged(logged) => Some(logged),
-            Persistence::ReadOnly(_) => None,
+            Persistence::InMemory(_) | Persistence::ReadOnly(_) => None,
         }
     }
 
-    /// Returns the files.
-    pub(crate) fn files(&self) -> &DatabaseFiles {
+    /// Returns the files, if there are any.
+    pub(crate) fn files(&self) -> Option<&DatabaseFiles> {
         match self {
-            Persistence::Logged(logged) => &logged.files,
-            Persistence::ReadOnly(read_only) => &read_only.files,
+            Persistence::Logged(logged) => Some(&logged.files),
+            Persistence::ReadOnly(read_only) => Some(&read_only.files),
+            Persistence::InMemory(_) => None,
+        }
+    }
+
+    /// Returns the position of a transaction among all commits. It holds all its locks, and is
+    /// about to commit. If it has redo, its record replaces the position.
+    pub(crate) fn commit_position(&self, worker: &Worker, is_changed: bool) -> Lsn {
+        match self {
+            Persistence::InMemory(CommitPositions(last)) if is_changed => {
+                worker.account().passed(&POSITIONS);
+                Lsn::new(last.fetch_add(1, Ordering::Relaxed) + 1) // Relaxed: the locks order it.
+            }
+            _ => self.end(worker),
         }
     }
 
@@ -140,6 +174,10 @@ impl Persistence {
         match self {
             Persistence::Logged(logged) => logged.log.end(worker),
             Persistence::ReadOnly(read_only) => read_only.end,
+            Persistence::InMemory(CommitPositions(last)) => {
+                worker.account().passed(&POSITIONS);
+                Lsn::new(last.load(Ordering::Relaxed)) // Relaxed: the locks order it.
+            }
         }
     }
 }

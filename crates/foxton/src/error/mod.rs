@@ -206,6 +206,8 @@ pub enum Request {
     Index(Box<IndexError>),
     /// An option is out of range.
     Option(&'static str),
+    /// The database is in memory and keeps no files that could be copied.
+    InMemory,
     /// The database was opened with [`Options::read_only`](crate::Options::read_only), so nothing
     /// in it can be changed.
     OpenedReadOnly,
@@ -243,6 +245,7 @@ impl Request {
             Request::SessionWithoutLocks => "session_without_locks",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
+            Request::InMemory => "in_memory",
             Request::OpenedReadOnly => "opened_read_only",
             Request::Other(_) => "other",
         }
@@ -323,6 +326,10 @@ impl fmt::Display for Request {
             ),
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),
+            Request::InMemory => f.write_str(
+                "the database is in memory and keeps no files that could be copied; open it on a \
+                 MemoryDevice to have some",
+            ),
             Request::OpenedReadOnly => f.write_str(
                 "the database was opened with read_only, so nothing in it can be changed; close it \
                  and open it without read_only to write",

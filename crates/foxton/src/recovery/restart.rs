@@ -68,6 +68,23 @@ pub struct RecoveryReport {
     pub log: String,
 }
 
+impl RecoveryReport {
+    /// The report of a new database in memory.
+    pub(crate) fn in_memory() -> RecoveryReport {
+        RecoveryReport {
+            checkpoint_rows: 0,
+            checkpoint_bytes: 0,
+            checkpoint_time: Duration::ZERO,
+            transactions: 0,
+            changes: 0,
+            log_bytes: 0,
+            log_time: Duration::ZERO,
+            log_end: Lsn::ZERO,
+            log: "none, because the database is in memory".to_owned(),
+        }
+    }
+}
+
 /// Why a restart failed.
 pub(crate) enum RestartError {
     Log(OpenError<InvalidRecord>),

@@ -42,6 +42,17 @@ const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PATCH: u8 = 2;
 
+/// What a transaction collects as redo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedoForm {
+    /// Nothing, because the database has no log.
+    Nothing,
+    /// Keys and new values.
+    Values,
+    /// Keys and new values, or for an update the bytes that differ.
+    Patches,
+}
+
 /// The effect of a change on its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect<'a> {

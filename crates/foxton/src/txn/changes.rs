@@ -16,7 +16,7 @@ use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
 use foxton_sync::epoch::{Guard, Stamp};
 
-use crate::redo::record::{Effect, RowChange};
+use crate::redo::record::{Effect, RedoForm, RowChange};
 
 /// Buffers above this size are freed after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;
@@ -99,14 +99,14 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// Records a change that has just been made: of the key `(number of its table, key)` from
-    /// `before` to `new`. With `patches`, the redo may hold only the difference.
+    /// `before` to `new`.
     pub(crate) fn record(
         &mut self,
         table: usize,
         (id, key): (u32, &[u8]),
         (before, new): (Option<&[u8]>, Option<&[u8]>),
         old: Option<ValueBlock>,
-        patches: bool,
+        redo: RedoForm,
     ) {
         let ghost_if = match (before, new) {
             (_, None) => GhostIf::Committed,
@@ -114,6 +114,7 @@ impl Changes {
             (Some(_), Some(_)) => GhostIf::Never,
         };
         match new {
+            _ if redo == RedoForm::Nothing => {}
             None => {
                 let effect = Effect::Delete;
                 RowChange {
@@ -124,6 +125,7 @@ impl Changes {
                 .encode(&mut self.redo);
             }
             Some(new) => {
+                let patches = redo == RedoForm::Patches;
                 RowChange::encode_update((id, key), (before, new), patches, &mut self.redo);
             }
         }
@@ -134,7 +136,7 @@ impl Changes {
             table,
             key_start,
             key_end,
-            is_logged: true,
+            is_logged: redo != RedoForm::Nothing,
             old,
             ghost_if,
         });

@@ -78,7 +78,9 @@ impl BoundTxn {
     pub(crate) fn fix_commit_lsn(&mut self) {
         // Every lock is held. A commit that we read from has its record before this position, and
         // one that changes what we read will have it behind.
-        self.txn.commit_lsn = self.ctx.engine.persistence.end(&self.ctx.worker);
+        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let is_changed = !self.txn.changes.is_empty();
+        self.txn.commit_lsn = engine.persistence.commit_position(worker, is_changed);
     }
 
     /// C1 to C3. After an error the transaction is rolled back, or that is pending, and the log has

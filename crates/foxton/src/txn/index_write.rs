@@ -284,7 +284,7 @@ impl BoundTxn {
             };
         }
         let id = table.record.id;
-        changes.record(at, (id, key), (before, new), old, engine.patches);
+        changes.record(at, (id, key), (before, new), old, engine.redo_form);
         let set = &indexes[index_plan.indexes].set;
         for entry in &index_plan.entries {
             let rows = &tables[entry.place].table.rows;

@@ -106,7 +106,7 @@ impl BoundTxn {
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
         let mut located = Some(located);
         let new = (write != Write::Delete).then_some(&value[..]);
-        let patches = engine.patches;
+        let redo = engine.redo_form;
         loop {
             let record = match located.take() {
                 Some(located) => located.record(&table.rows, &guard, key),
@@ -130,7 +130,7 @@ impl BoundTxn {
                     Some(new) => record.put(new, &guard, kept_since)?,
                     None => record.swap(None, &guard),
                 };
-                changes.record(index, (id, key), (before, new), old, patches);
+                changes.record(index, (id, key), (before, new), old, redo);
                 return Ok(AttemptResult::Done(existed));
             }
             if write == Write::Delete {
@@ -143,7 +143,7 @@ impl BoundTxn {
                 region,
             };
             if done!(inserter.insert(&mut locks, &guard, table, name, (key, new))) {
-                changes.record(index, (id, key), (None, new), None, patches);
+                changes.record(index, (id, key), (None, new), None, redo);
                 return Ok(AttemptResult::Done(false));
             }
         }

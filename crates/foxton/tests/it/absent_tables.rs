@@ -5,10 +5,12 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use foxton::device::MemoryDevice;
 use foxton::{
     AsyncTransaction, Database, Durability, Error, Isolation, Lock, LockManagerKind, LockWait,
     Locking, Options, Result, Table, TableLock,
@@ -28,7 +30,7 @@ fn options(lock_manager: LockManagerKind) -> Options {
 fn each_manager(test: impl Fn(Database)) {
     for kind in LockManagerKind::ALL {
         println!("{kind}");
-        test(Database::in_memory(options(kind)).unwrap());
+        test(Database::open_on(Arc::new(MemoryDevice::new()), options(kind)).unwrap());
     }
 }
 
@@ -67,7 +69,7 @@ fn every_read_of_an_absent_table_finds_nothing_and_makes_nothing() -> Result<()>
         for isolation in Isolation::ALL {
             let mut options = options(LockManagerKind::default());
             (options.locking, options.isolation) = (locking, isolation);
-            let db = Database::in_memory(options)?;
+            let db = Database::open_on(Arc::new(MemoryDevice::new()), options)?;
             let before = made(&db);
             let mut tx = db.begin()?;
             assert_eq!(tx.get(&ABSENT, &1)?, None);
@@ -112,7 +114,10 @@ fn every_read_of_an_absent_table_finds_nothing_and_makes_nothing() -> Result<()>
 #[test]
 fn any_number_of_names_can_be_read_and_the_limit_is_left_for_tables_that_are_written() -> Result<()>
 {
-    let db = Database::in_memory(options(LockManagerKind::default()))?;
+    let db = Database::open_on(
+        Arc::new(MemoryDevice::new()),
+        options(LockManagerKind::default()),
+    )?;
     db.run(|tx| {
         for number in 0..10_000 {
             let name = Box::leak(format!("typo-{number}").into_boxed_str());
@@ -131,7 +136,10 @@ fn any_number_of_names_can_be_read_and_the_limit_is_left_for_tables_that_are_wri
 fn a_refused_request_makes_no_table() -> Result<()> {
     const NAMED: Table<str, str> = Table::new("named");
     const NAMELESS: Table<str, str> = Table::new("");
-    let db = Database::in_memory(options(LockManagerKind::default()))?;
+    let db = Database::open_on(
+        Arc::new(MemoryDevice::new()),
+        options(LockManagerKind::default()),
+    )?;
     let before = made(&db);
     let mut tx = db.begin()?;
     let long = "k".repeat(2000);
@@ -181,7 +189,9 @@ fn a_table_that_was_read_as_absent_is_made_by_another_only_afterwards() {
         for (number, read) in reads.into_iter().enumerate() {
             let db = match number {
                 0 => db.clone(),
-                _ => Database::in_memory(db.options().clone()).unwrap(),
+                _ => {
+                    Database::open_on(Arc::new(MemoryDevice::new()), db.options().clone()).unwrap()
+                }
             };
             let mut reader = db.begin_async().unwrap();
             read(&mut reader).unwrap();
@@ -327,7 +337,10 @@ fn poll_until<T>(mut future: std::pin::Pin<&mut impl Future<Output = T>>) -> T {
 
 #[test]
 fn a_refusal_names_the_table_and_a_dropped_write_makes_nothing() -> Result<()> {
-    let db = Database::in_memory(options(LockManagerKind::default()))?;
+    let db = Database::open_on(
+        Arc::new(MemoryDevice::new()),
+        options(LockManagerKind::default()),
+    )?;
     let before = made(&db);
     let mut reader = db.begin()?;
     assert_eq!(reader.get(&ABSENT, &1)?, None);
@@ -363,7 +376,7 @@ fn a_table_that_was_only_read_is_not_there_after_a_restart() -> Result<()> {
 fn transactions_on_absent_tables_are_serializable() {
     for kind in LockManagerKind::ALL {
         for round in 0..20u64 {
-            let db = Database::in_memory(options(kind)).unwrap();
+            let db = Database::open_on(Arc::new(MemoryDevice::new()), options(kind)).unwrap();
             thread::scope(|scope| {
                 for number in 0..4u64 {
                     let db = &db;

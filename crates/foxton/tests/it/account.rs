@@ -2,8 +2,10 @@
 //!
 //! `cargo test -p foxton --features account`
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Options, Table};
 use foxton_sync::site::{Component, Pattern};
+use std::sync::Arc;
 
 const NUMBERS: Table<u64, i64> = Table::new("numbers");
 const ROUNDS: u64 = 100;
@@ -12,7 +14,7 @@ const ROUNDS: u64 = 100;
 fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
     let mut options = Options::default();
     options.durability = Durability::None;
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     db.run(|tx| (0..100).try_for_each(|key| tx.put(&NUMBERS, &key, &1)))
         .unwrap();
     let passed = |run: &dyn Fn(u64)| {
@@ -70,7 +72,7 @@ fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
 fn the_engines_own_critical_sections_are_counted_apart() {
     let mut options = Options::default();
     options.durability = Durability::Sync;
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
     // The flusher made the sync.
     let background = db.stats().background_account;

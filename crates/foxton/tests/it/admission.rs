@@ -1,7 +1,9 @@
 //! Admission: few running transactions, many that want to run.
 
+use std::sync::Arc;
 use std::thread;
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Options, Table};
 
 const NUMBERS: Table<u32, u64> = Table::new("numbers");
@@ -10,7 +12,7 @@ fn database(admission: &str, durability: Durability) -> Database {
     let mut options = Options::default();
     options.admission = admission.parse().unwrap();
     options.durability = durability;
-    Database::in_memory(options).unwrap()
+    Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap()
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn memory(durability: Durability) -> Database {
     let mut options = Options::tiny();
     options.durability = durability;
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     db.run(|tx| (0..100).try_for_each(|key| tx.put(&ACCOUNTS, &key, &100)))
         .unwrap();
     db

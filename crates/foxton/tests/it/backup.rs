@@ -296,7 +296,7 @@ fn a_file_of_zeros_without_an_end_is_damage_and_not_read() {
 
 /// Creates a database in memory after some steps, with a log of several segments.
 fn filled() -> Database {
-    let db = Database::in_memory(Options::tiny()).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), Options::tiny()).unwrap();
     for seed in 0..40 {
         if seed == 20 {
             db.checkpoint().unwrap();

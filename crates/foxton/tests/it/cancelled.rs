@@ -551,7 +551,10 @@ fn in_any_race_each_transaction_ends_one_way() {
 /// Races at failpoints.
 #[cfg(feature = "hooks")]
 mod at_points {
+    use std::sync::Arc;
+
     use super::*;
+    use foxton::device::MemoryDevice;
     use foxton::failpoint;
 
     /// The request is in its queue, and is not yet recorded as waiting.
@@ -583,7 +586,8 @@ mod at_points {
     /// Its record is in the log: too late to cancel.
     #[test]
     fn a_commit_that_is_logged_is_not_cancelled() {
-        let db = patient(Options::tiny());
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), Options::tiny());
+        let db = filled(db.unwrap(), TWO);
         let cancel_token = CancelToken::new();
         let by = cancel_token.clone();
         let mut tx = db.begin().unwrap();

@@ -274,7 +274,7 @@ fn garbage_is_an_error_or_a_finding_and_never_a_panic() {
 /// The label of a backup does not match its files, so it cannot be restored.
 #[test]
 fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
-    let db = Database::in_memory(Options::tiny()).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), Options::tiny()).unwrap();
     let put = |key: u64| db.run(|tx| tx.put(&BULK, &key, b"1")).unwrap();
     let backup = || {
         let made = Arc::new(MemoryDevice::new());

@@ -156,7 +156,7 @@ fn a_checkpoint_removes_old_log_and_merged_layers() {
 
 #[test]
 fn a_checkpoint_writes_changes_and_not_the_whole_database() {
-    let db = Database::in_memory(options()).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options()).unwrap();
     let value = vec![1; 1_000];
     for from in (0..5_000u64).step_by(500) {
         db.run(|tx| {

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::gate::{Gate, Opener};
+use foxton::device::MemoryDevice;
 use foxton::{Admission, Database, Durability, Options, Table};
 use foxton_log::device::fault::FaultDevice;
 
@@ -279,7 +280,7 @@ fn waiters_are_released_when_the_checkpoint_fails() {
 fn a_checkpoint_that_is_to_be_slow_hurries_when_commits_wait_for_it() {
     let mut options = options();
     options.checkpoint_rate = Some(1);
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     // At its own rate it would take a day.
     let mut key = 0;
     while db.checkpoints().made < 2 {

@@ -7,6 +7,7 @@
 //! is not written because another thread is stopped while it writes the log; the end of the process
 //! would lose that commit.
 
+use foxton::device::MemoryDevice;
 use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, failpoint};
 use foxton_log::device::{
     disk::Damage,
@@ -341,7 +342,7 @@ fn a_commit_whose_future_is_dropped_still_releases_its_locks() {
 fn switched_off_locks_are_held_until_it_is_durable() {
     let mut options = Options::tiny();
     options.early_release = false;
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
     let stop = db.failpoints().stop(&foxton_log::failpoint::SYNC);
     let writing = {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::scratch::Directory;
 use foxton::codec::{Encoded, TypeName};
+use foxton::device::MemoryDevice;
 use foxton::progress::{OpenPhase, ProgressCall};
 use foxton::{Database, Durability, Error, Index, Key, Options, Table};
 
@@ -124,7 +125,7 @@ fn a_key_that_is_taken_is_refused_and_the_statement_leaves_nothing() {
 /// The transaction has only a refused statement: it logs nothing, and its ghosts are removed.
 #[test]
 fn a_transaction_with_only_a_refused_statement_changes_nothing() {
-    let db = Database::in_memory(with_both()).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), with_both()).unwrap();
     db.run(|tx| tx.put(&ROWS, b"1", &row("zoe", 1))).unwrap();
     let before = db.stats().log.bytes;
     for ends_well in [true, false] {

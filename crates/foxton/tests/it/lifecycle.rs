@@ -16,7 +16,7 @@ fn memory(change: impl FnOnce(&mut Options)) -> Database {
     let mut options = Options::tiny();
     options.durability = Durability::None;
     change(&mut options);
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(FaultDevice::new()), options).unwrap();
     db.run(|tx| (1..=3).try_for_each(|key| tx.put(&NUMBERS, &key, &10)))
         .unwrap();
     db
@@ -263,7 +263,7 @@ fn a_sync_interval_too_long_for_the_clock_is_no_interval() {
     let mut options = Options::tiny();
     options.durability = Durability::Buffered;
     options.sync_interval = Duration::MAX;
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(FaultDevice::new()), options).unwrap();
     for value in 0..3 {
         db.run(|tx| tx.put(&NUMBERS, &1, &value)).unwrap();
     }

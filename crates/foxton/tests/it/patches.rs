@@ -227,7 +227,7 @@ fn a_database_older_than_patches_gets_none() {
 
 #[test]
 fn the_size_of_a_checkpoint_depends_on_the_bytes_changed() {
-    let db = Database::in_memory(options(1)).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options(1)).unwrap();
     let mut random = Random(1);
     let mut row = random.bytes(2_000);
     db.run(|tx| (0..1_000).try_for_each(|key| tx.put(&ROWS, &key, &row)))

@@ -27,7 +27,7 @@ fn put(db: &Database, keys: std::ops::Range<u64>) {
 
 /// A backup of this many rows, half of them in a checkpoint, with a log of several files.
 fn made(rows: u64) -> Arc<dyn Device> {
-    let db = Database::in_memory(Options::tiny()).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), Options::tiny()).unwrap();
     put(&db, 0..rows / 2);
     db.checkpoint().unwrap();
     put(&db, rows / 2..rows);

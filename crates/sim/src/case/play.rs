@@ -7,6 +7,7 @@
 use super::alone::{added, placed};
 use super::outcome::{Answer, Outcome, Played, Rows};
 use super::script::{Case, Step};
+use foxton::device::MemoryDevice;
 use foxton::error::{ConflictReason, Request};
 use foxton::{
     AsyncRange, AsyncTransaction, Database, Durability, Error, Index, Isolation, Lock, LockWait,
@@ -47,7 +48,7 @@ impl Stage {
         if case.index.is_some() {
             options.indexes.add(&index);
         }
-        let db = Database::in_memory(options)?;
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options)?;
         Ok(Stage { db, level, index })
     }
 

@@ -5,12 +5,14 @@
 //! every run of a level that allows an anomaly shows it (the counts are printed), and up to 400
 //! runs are made. The cases show the same in fixed schedules.
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph::{self, Name};
 use foxton_sim::level::{admits, expected};
 use foxton_sim::replay::replay;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns every anomaly found at `level` within this many rounds with each manager, or until all
@@ -29,7 +31,7 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
             if indexed {
                 declare(&mut options);
             }
-            let db = Database::in_memory(options).unwrap();
+            let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
             let plan = Plan {
                 seed: round,
                 clients: 6,
@@ -69,7 +71,7 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
         // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         declare(&mut options);
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let mut start = BTreeMap::new();
         for round in 0..4 {
             let plan = Plan {

@@ -6,8 +6,10 @@
 
 use adya::history::{Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Report, Valid, Workload, check};
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Error, Isolation, LockManagerKind, Options, Result, Table};
 use foxton_sim::ledger::mix;
+use std::sync::Arc;
 use std::{collections::BTreeSet, thread, time::Duration, time::Instant};
 
 const LISTS: Table<u64, [u8]> = Table::new("lists");
@@ -162,7 +164,7 @@ fn judge(
     let mut options = Options::tiny();
     (options.lock_manager, options.lock_threads) = (manager, true);
     (options.isolation, options.durability) = (level, Durability::None);
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
     let events: Vec<Event> = thread::scope(|scope| {
         let db = &db;
         let run = |id| scope.spawn(move || client(db, appends, id, count, seed).unwrap());

@@ -5,11 +5,13 @@
 //! and the graph's name for it.
 //! `cargo test --release -p foxton-sim --features planted --test it planted:: -- --nocapture`
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, LockManagerKind, Options, injected_fault};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::{graph, replay::replay};
 use foxton_sync::failpoint::Failpoint;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// An anomaly, and after how many transactions it was found.
@@ -36,7 +38,7 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
         if indexed {
             declare(&mut options);
         }
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         if let Some(fault) = fault {
             db.failpoints().arm(&fault);
         }

@@ -5,11 +5,13 @@
 //! step, and the right answer. The long form, with any number of threads and transactions, is an
 //! example: `cargo run --release -p foxton-sim --example histories -- --threads 512`.
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph;
 use foxton_sim::replay::replay;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
@@ -29,7 +31,7 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
         if indexed {
             declare(&mut options);
         }
-        let db = Database::in_memory(options.clone()).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options.clone()).unwrap();
         let mut plan = Plan {
             seed,
             clients: 8,
@@ -102,7 +104,7 @@ fn of_five_hundred_and_twelve_threads() {
             options.durability = Durability::None;
             options.lock_wait = Duration::from_secs(600);
             declare(&mut options);
-            let db = Database::in_memory(options).unwrap();
+            let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
             let plan = Plan {
                 seed,
                 clients: 512,

@@ -120,7 +120,8 @@ impl Database {
     ///
     /// # Errors
     /// A storage error if the directory is not empty, the log has failed, or either device fails.
-    /// The directory then holds no backup; the database continues.
+    /// The directory then holds no backup; the database continues. A request error if the database
+    /// is in memory.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         self.engine().check_process()?;
         let path = path.as_ref();
@@ -161,6 +162,7 @@ impl Database {
         progress: CopyProgress<'_>,
     ) -> Result<Backup> {
         let engine = self.engine();
+        let files = engine.persistence.files().ok_or(Request::InMemory)?;
         let worker = engine.workers.worker();
         let end = engine.persistence.end(&worker);
         if let Some(logged) = engine.logged() {
@@ -171,7 +173,6 @@ impl Database {
             at_most: end,
         };
         let place = Path::new(&engine.location);
-        let files = engine.persistence.files();
         make(&*files.device, &files.superblock, extent, target, progress)
             .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
     }

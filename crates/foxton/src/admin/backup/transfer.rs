@@ -230,7 +230,7 @@ mod tests {
     /// checkpoint beyond its extent.
     #[test]
     fn the_log_is_copied_up_to_a_checkpoint_beyond_the_extent() {
-        let db = Database::in_memory(Options::tiny()).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), Options::tiny()).unwrap();
         // This transaction retains the log from its first part on.
         let mut open = db.begin().unwrap();
         for key in 0..100 {
@@ -247,7 +247,7 @@ mod tests {
         let (at_least, at_most) = (said, said);
         let (engine, target) = (db.engine(), Arc::new(MemoryDevice::new()));
         let target: Arc<dyn Device> = target;
-        let files = engine.persistence.files();
+        let files = engine.persistence.files().expect("it has a device");
         let moved = transfer(
             &*files.device,
             &files.superblock.identity,

@@ -310,7 +310,11 @@ pub fn now<T>(operation: impl Future<Output = T>) -> T {
 /// Creates a database in memory with these rows.
 pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
     options.durability = Durability::None;
-    let db = Database::in_memory(options).unwrap();
+    filled(Database::in_memory(options).unwrap(), rows)
+}
+
+/// Puts these rows into a new database.
+pub fn filled(db: Database, rows: &[(u64, i64)]) -> Database {
     db.run(|tx| {
         rows.iter()
             .try_for_each(|(key, value)| tx.put(&TABLE, key, value))
