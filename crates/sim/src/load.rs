@@ -1,10 +1,8 @@
 //! The ledger's transactions on a database.
 
 use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
-use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Error, Index, Options, Result, Table, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// A balance, and padding that makes the row so long that an update of it is logged as a patch.
 type Padded = (i64, [u8; 80]);

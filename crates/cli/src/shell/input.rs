@@ -59,8 +59,8 @@ impl Input {
                     Ok(Some(String::new()))
                 }
                 Err(ReadlineError::Eof) => Ok(None),
-                Err(ReadlineError::Io(error)) => Err(unprinted(error, &no_more)),
-                Err(ReadlineError::Errno(error)) => Err(unprinted(error.into(), &no_more)),
+                Err(ReadlineError::Io(error)) => Err(unprinted(error, no_more)),
+                Err(ReadlineError::Errno(error)) => Err(unprinted(error.into(), no_more)),
                 Err(error) => Err(no_more(&error)),
             },
             Input::Lines(lines) => {

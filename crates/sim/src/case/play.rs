@@ -249,7 +249,7 @@ impl<'c> Session<'c> {
                 let mut undone = pin!(tx.rollback_to(savepoint));
                 // It yields, and waits for nothing.
                 let mut context = Context::from_waker(Waker::noop());
-                while let Poll::Pending = undone.as_mut().poll(&mut context)? {}
+                while undone.as_mut().poll(&mut context)?.is_pending() {}
             }
             _ => {}
         }
