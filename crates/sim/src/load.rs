@@ -221,6 +221,8 @@ fn balances(tx: &mut Transaction, table: &Table<u64, Padded>) -> Result<BTreeMap
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foxton::device::MemoryDevice;
+    use std::sync::Arc;
 
     #[test]
     fn indexes_are_compared_with_the_rows() {

@@ -32,7 +32,7 @@ const DOCUMENTS: [(&str, usize); 11] = [
 const ALL_DOCUMENTS: usize = 160_000;
 
 /// The programs of tests. Beside `it`, each has the reason why its tests are not modules of `it`.
-const PROGRAMS: [(&str, &str); 24] = [
+const PROGRAMS: [(&str, &str); 25] = [
     ("crates/cli/tests/it", ""),
     (
         "crates/foxton/tests/after_a_peak",
@@ -45,6 +45,10 @@ const PROGRAMS: [(&str, &str); 24] = [
     (
         "crates/foxton/tests/forked",
         "forks, and so has no threads of a harness",
+    ),
+    (
+        "crates/foxton/tests/in_memory",
+        "its allocator counts for the whole process",
     ),
     ("crates/foxton/tests/it", ""),
     (

@@ -42,7 +42,7 @@ const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PATCH: u8 = 2;
 
-/// What a transaction collects as redo.
+/// Form in which a transaction collects redo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RedoForm {
     /// Nothing, because the database has no log.
