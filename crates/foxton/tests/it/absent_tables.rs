@@ -310,7 +310,6 @@ fn two_that_read_it_as_absent_and_both_write_are_a_deadlock() {
                 match (poll(one_put.as_mut()), poll(two_put.as_mut())) {
                     (Some(one), Some(two)) => break (one, two),
                     (Some(one), None) => {
-                        drop(one_put);
                         break (one, poll_until(two_put.as_mut()));
                     }
                     (None, Some(two)) => break (poll_until(one_put.as_mut()), two),

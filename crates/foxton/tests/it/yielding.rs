@@ -158,7 +158,7 @@ fn a_scan_visits_few_rows_between_two_yields() {
             let (count, pending) = polls(tx.range(&ROWS, ..).count());
             assert_eq!(count, MANY);
             assert!(
-                pending >= MANY / AT_MOST && pending <= MANY / 128,
+                (MANY / AT_MOST..=MANY / 128).contains(&pending),
                 "{pending}"
             );
             assert_eq!(polls(tx.range(&ROWS, ..).limit(2_000).count()).0, 2_000);
@@ -468,7 +468,7 @@ fn dropping_a_large_transaction_leaves_the_work_to_the_background_thread() {
             .is_pending()
     );
     // The background thread ends the wait, and is blocked from then on.
-    while db.waits().iter().count() > 0 {
+    while !db.waits().is_empty() {
         thread::yield_now();
     }
     let small = {
