@@ -173,8 +173,8 @@ impl Directory {
         Directory(path)
     }
 
-    /// Every file with its bytes, without the zeros at its end. The log may reserve space meanwhile:
-    /// zeros behind its end, and files.
+    /// Every file with its bytes, without the zeros at its end. The log may reserve space
+    /// meanwhile: zeros behind its end, and files.
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let entries = fs::read_dir(&self.0).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());

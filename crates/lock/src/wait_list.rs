@@ -615,7 +615,9 @@ mod tests {
                 }
                 5 if at < plain.len() && at >= conversions => {
                     let to = (conversions..at).rev();
-                    let to = to.take_while(|&to| plain[to].owner_index % 5 != 0).last();
+                    let to = to
+                        .take_while(|&to| !plain[to].owner_index.is_multiple_of(5))
+                        .last();
                     let to = to.unwrap_or(at);
                     let wait = plain[at].wait_ticket();
                     let moved = list.move_forward(wait, |w| w.owner_index % 5 != 0, |_| {});

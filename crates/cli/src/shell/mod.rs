@@ -297,7 +297,10 @@ impl Shell {
 
 fn blockers(wait: &WaitingLock) -> String {
     let labels: Vec<&str> = wait.blockers.iter().map(|(_, label)| &**label).collect();
-    labels.join(" and ")
+    match wait.more_blockers {
+        0 => labels.join(" and "),
+        more => format!("{} and {more} more", labels.join(", ")),
+    }
 }
 
 fn print_table(table: &Table, nothing: &str) {

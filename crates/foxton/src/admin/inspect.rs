@@ -1,12 +1,13 @@
 //! Inspection of a database: lock holders and waiters, recent deadlocks, and statistics.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use foxton_lock::inspect::{LockSnapshot, NameQueue, QueueRequest};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Class;
+use foxton_lock::request::MAX_BLOCKERS;
 
 use crate::admin::indexes::IndexStats;
 use crate::api::database::Database;
@@ -52,8 +53,11 @@ pub struct WaitingLock {
     pub lock: HeldLock,
     /// Time waited.
     pub waited: Duration,
-    /// The owners it waits for directly.
+    /// The owners it waits for directly, at most 16. First holders, then the nearest of the waiters
+    /// ahead.
     pub blockers: Vec<(OwnerId, Label)>,
+    /// Number of further owners it waits for directly.
+    pub more_blockers: usize,
 }
 
 /// A transaction or session that holds a lock or waits for one.
@@ -137,7 +141,10 @@ impl fmt::Display for WaitingLock {
         for (owner, label) in &self.blockers {
             write!(f, " {owner} {label}")?;
         }
-        Ok(())
+        match self.more_blockers {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -354,38 +361,26 @@ impl Database {
         WaitGraph::of_status(&self.status())
     }
 
-    /// Returns all waiting transactions and the owners they wait for, longest wait first.
+    /// Returns all waiting transactions and the owners they wait for, longest wait first. Time and
+    /// memory are of the order of the number of holders and waiters.
     pub fn waits(&self) -> Vec<WaitingLock> {
         let snapshot = self.snapshot();
-        let mut labels: HashMap<OwnerId, &Label> = HashMap::new();
-        for queue in &snapshot.queues {
-            let entries = queue.holders.iter().chain(&queue.waiters);
-            labels.extend(entries.map(|entry| (entry.owner, &entry.label)));
-        }
-        let mut blockers: HashMap<OwnerId, BTreeSet<OwnerId>> = HashMap::new();
-        for edge in snapshot.edges() {
-            blockers
-                .entry(edge.waiter)
-                .or_default()
-                .insert(edge.blocker);
-        }
-        let label = |owner: &OwnerId| {
-            (
-                *owner,
-                labels.get(owner).copied().cloned().unwrap_or_default(),
-            )
-        };
-        let wait = |(name, waiter): (Name, &QueueRequest)| WaitingLock {
-            lock: self.describe(name, waiter),
-            waited: waiter.waited,
-            blockers: blockers
-                .get(&waiter.owner)
-                .into_iter()
-                .flatten()
-                .map(label)
-                .collect(),
-        };
-        snapshot.waits().into_iter().map(wait).collect()
+        let waits = snapshot.queues.iter().flat_map(|queue| {
+            let blocked = queue.blocked(MAX_BLOCKERS);
+            blocked.map(|blocked| WaitingLock {
+                lock: self.describe(queue.name, blocked.waiter),
+                waited: blocked.waiter.waited,
+                blockers: blocked
+                    .blockers
+                    .iter()
+                    .map(|blocking| (blocking.request.owner, blocking.request.label.clone()))
+                    .collect(),
+                more_blockers: blocked.more,
+            })
+        });
+        let mut waits: Vec<WaitingLock> = waits.collect();
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited));
+        waits
     }
 
     /// Returns the most recent deadlocks, the latest last.

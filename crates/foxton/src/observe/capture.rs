@@ -187,8 +187,9 @@ fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<QueueStatus> {
             .iter()
             .map(|holder| entry(holder, Vec::new()))
             .collect(),
-        waiters: (0..queue.waiters.len())
-            .map(|at| entry(&queue.waiters[at], behind(queue, at)))
+        waiters: queue
+            .blocked(NAMED)
+            .map(|blocked| entry(blocked.waiter, behind(&blocked)))
             .collect(),
     };
     queues.iter().map(queue).collect()
@@ -206,21 +207,16 @@ fn entry(source: &inspect::QueueRequest, behind: Vec<ConflictingOwner>) -> Reque
     }
 }
 
-/// Returns the owners that the waiter at `at` waits for: holders, then the waiters ahead of it,
-/// nearest first.
-fn behind(queue: &inspect::NameQueue, at: usize) -> Vec<ConflictingOwner> {
-    let waiter = &queue.waiters[at];
-    let holders = queue.holders.iter().map(|holder| (holder, true));
-    let ahead = queue.waiters[..at].iter().rev();
-    let in_the_way = holders
-        .chain(ahead.map(|earlier| (earlier, false)))
-        .filter(|(other, _)| other.owner != waiter.owner && !other.mode.compatible(waiter.mode));
-    let source = in_the_way.map(|(other, holds)| ConflictingOwner {
-        owner: other.owner.to_string(),
-        label: other.label.to_string(),
-        mode: other.mode.to_string(),
-        age: other.age,
-        holds,
+/// Returns the owners that a waiter waits for: holders, then the waiters ahead of it, nearest
+/// first.
+fn behind(blocked: &inspect::BlockedRequest<'_>) -> Vec<ConflictingOwner> {
+    let blockers = blocked.blockers.iter();
+    let source = blockers.map(|blocking| ConflictingOwner {
+        owner: blocking.request.owner.to_string(),
+        label: blocking.request.label.to_string(),
+        mode: blocking.request.mode.to_string(),
+        age: blocking.request.age,
+        holds: blocking.holds,
     });
-    source.take(NAMED).collect()
+    source.collect()
 }

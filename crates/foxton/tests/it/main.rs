@@ -40,6 +40,7 @@ mod indexes;
 mod isolation;
 mod levels;
 mod lifecycle;
+mod long_queues;
 mod many;
 mod model;
 #[cfg(unix)]

@@ -115,11 +115,14 @@ impl WaitGraph {
     /// Returns the graph of all waits in `status`.
     pub fn of_status(status: &Status) -> WaitGraph {
         let mut builder = GraphBuilder::default();
-        for (queue, entry) in status.waiters() {
+        let waiters = status.waiters();
+        let by_owner = waiters.iter().map(|&(_, entry)| (&*entry.owner, entry));
+        let by_owner: HashMap<&str, &RequestStatus> = by_owner.collect();
+        for (queue, entry) in waiters {
             let waiter = builder.node(&entry.owner, &entry.label, entry.age);
             builder.graph.nodes[waiter].awaits =
                 Some((entry.mode.clone(), queue.name.clone(), entry.waited));
-            for other in needed(entry, &queue.waiters) {
+            for other in needed(entry, &by_owner) {
                 let behind = &entry.behind[other];
                 let blocker = builder.node(&behind.owner, &behind.label, behind.age);
                 builder.edge(waiter, blocker, &behind.mode, behind.holds);
@@ -253,9 +256,9 @@ impl TransactionNode {
 
 /// Returns which blockers of `entry` to draw (I2): not those that the nearest waiter ahead of it
 /// waits for too.
-fn needed(entry: &RequestStatus, waiters: &[RequestStatus]) -> Vec<usize> {
+fn needed(entry: &RequestStatus, waiters: &HashMap<&str, &RequestStatus>) -> Vec<usize> {
     let nearest = entry.behind.iter().find(|other| !other.holds);
-    let nearest = nearest.and_then(|near| waiters.iter().find(|other| other.owner == near.owner));
+    let nearest = nearest.and_then(|near| waiters.get(&*near.owner));
     let implied = |owner: &str| {
         nearest.is_some_and(|near| near.behind.iter().any(|other| other.owner == owner))
     };
