@@ -66,6 +66,9 @@ mod queue;
 /// `foxton bench peak`.
 mod peak;
 
+/// `foxton bench hot-row`.
+mod hot_row;
+
 /// `foxton bench storm`.
 mod storm;
 
@@ -82,6 +85,7 @@ use commit::Commit;
 use critical_sections::CriticalSections;
 use fairness::Fairness;
 use foxton_lab::{bench::workload, progress::Audience, workload::contract::Workload as _};
+use hot_row::HotRow;
 use lock_cost::LockCost;
 use lock_only::LockOnly;
 use log_insert::LogInsert;
@@ -195,6 +199,12 @@ pub(crate) enum Bench {
     /// updates, and reads, rows of both by turns. The rates of the first are divided by those of
     /// the other. The memory that stays and the time to close are shown, too.
     Peak(Peak),
+    /// One hot row: tasks, and threads, that all update the same row.
+    ///
+    /// A client reads the row for update, writes it, commits, and lets the others go first. So
+    /// nearly all wait in one queue. Shows how much of the most each number of clients keeps.
+    /// Afterwards the row must have counted every commit.
+    HotRow(HotRow),
     /// Storms: every thread wants the same few rows, so that deadlocks are the rule.
     ///
     /// There are readers of one row who then write it, the same reading for update, and
@@ -254,6 +264,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::LogInsert(arguments) => log_insert::run(arguments),
         Bench::Queue(arguments) => queue::run(&arguments),
         Bench::Peak(arguments) => peak::run(&arguments),
+        Bench::HotRow(arguments) => hot_row::run(&arguments),
         Bench::Storm(arguments) => storm::run(&arguments),
         Bench::Fairness(arguments) => fairness::run(&arguments),
         Bench::Bank(arguments) => arguments.run(),

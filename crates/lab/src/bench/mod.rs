@@ -60,6 +60,9 @@ pub mod queue;
 /// Updates, reads, memory and closing after a peak of open transactions.
 pub mod peak;
 
+/// One hot row that tasks or threads update.
+pub mod hot_row;
+
 /// Readers granted before waiting writers, counted.
 pub mod fairness;
 
