@@ -14,6 +14,7 @@ use crate::txn::explicit_lock::{self, LockRequest};
 use crate::txn::handle::TxnGuard;
 use crate::txn::index_read::EncodedRow;
 use crate::txn::read::KeyList;
+use crate::txn::work_budget::BYTES_PER_UNIT;
 use crate::txn::write::Write;
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
@@ -97,7 +98,18 @@ pub(crate) fn get_with<K: Key + ?Sized, V: Value + ?Sized, T, F: FnOnce(&[u8]) -
     Operation {
         wait: lock.wait,
         prepare: |bound: &mut BoundTxn| bound.prepare_get(table, key),
-        attempt: move |bound: &mut BoundTxn, &table: &usize| bound.get_step(table, lock, &mut read),
+        attempt: move |bound: &mut BoundTxn, &table: &usize| {
+            let mut bytes = 0;
+            let mut read = Some(|value: &[u8]| {
+                bytes = value.len();
+                read.take().map(|read| read(value))
+            });
+            let value = done!(bound.get_step(table, lock, &mut read));
+            if bytes > BYTES_PER_UNIT {
+                bound.ctx.budget.charge_bytes(bytes);
+            }
+            Ok(AttemptResult::Done(value.flatten()))
+        },
     }
 }
 
@@ -108,12 +120,19 @@ pub(crate) fn get<K: Key + ?Sized, V: Value + ?Sized>(
     key: &K,
     lock: LockOptions,
 ) -> Operation<impl Prepare<usize>, impl Attempt<usize, Option<V::Owned>> + use<K, V>> {
-    let mut read = Some(V::decode);
     Operation {
         wait: lock.wait,
         prepare: |bound: &mut BoundTxn| bound.prepare_get(table, key),
         attempt: move |bound: &mut BoundTxn, &table: &usize| {
+            let mut bytes = 0;
+            let mut read = Some(|value: &[u8]| {
+                bytes = value.len();
+                V::decode(value)
+            });
             let value = done!(bound.get_step(table, lock, &mut read));
+            if bytes > BYTES_PER_UNIT {
+                bound.ctx.budget.charge_bytes(bytes);
+            }
             Ok(AttemptResult::Done(value.transpose()?))
         },
     }

@@ -60,23 +60,14 @@ enum Found {
 }
 
 impl BoundTxn {
-    /// Returns the index of a table that a read with these options reads; `None` if the table is
-    /// absent.
-    #[inline(always)]
-    pub(super) fn table_to_read(
-        &mut self,
-        index: usize,
-        lock: LockOptions,
-    ) -> Result<AttemptResult<Option<usize>>> {
-        match index < self.ctx.tables.len() {
-            true => Ok(AttemptResult::Done(Some(index))),
-            false => self.absent_to_read(lock),
-        }
-    }
-
+    /// Returns the index of a table that was absent when a read was prepared; `None` if it is
+    /// absent still.
     #[cold]
     #[inline(never)]
-    fn absent_to_read(&mut self, lock: LockOptions) -> Result<AttemptResult<Option<usize>>> {
+    pub(super) fn absent_to_read(
+        &mut self,
+        lock: LockOptions,
+    ) -> Result<AttemptResult<Option<usize>>> {
         let found = match self.txn.isolation.hold(lock) {
             LockDuration::Range | LockDuration::Key => done!(self.read_name(lock)),
             LockDuration::Short | LockDuration::None => self.find_absent()?,

@@ -67,7 +67,9 @@ pub(crate) struct WorkerContext {
 /// A table that this worker has used.
 #[derive(Debug)]
 pub(crate) struct CachedTable {
-    identity: TableIdentity,
+    name: &'static str,
+    key_type: u64,
+    value_type: u64,
     pub(crate) table: Arc<OpenTable>,
     /// Place of the table's indexes among the cached ones.
     pub(super) indexes: Option<usize>,
@@ -96,7 +98,7 @@ impl Identified for CachedTable {
 
     #[inline(always)]
     fn identity(&self) -> TableIdentity {
-        self.identity
+        (address(self.name), self.key_type, self.value_type)
     }
 }
 
@@ -142,21 +144,32 @@ impl WorkerContext {
         table: &Table<K, V>,
     ) -> Result<usize> {
         let name = table.name();
-        let identity = (address(name), K::TYPE.hash(), V::TYPE.hash());
-        match self.tables.find(identity) {
+        let same = |cached: &CachedTable| {
+            std::ptr::eq(cached.name, name)
+                && cached.key_type == K::TYPE.hash()
+                && cached.value_type == V::TYPE.hash()
+        };
+        match self.tables.find_first(same) {
             Some(index) => Ok(index),
-            None => self.cache_table(AbsentTable {
-                name,
-                key_type: K::TYPE,
-                value_type: V::TYPE,
-            }),
+            None => self.cache_table::<K, V>(name),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn cache_table(&mut self, table: AbsentTable) -> Result<usize> {
-        self.absent = Some(table);
+    fn cache_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<usize> {
+        let identity = (address(name), K::TYPE.hash(), V::TYPE.hash());
+        if let Some(index) = self.tables.find(identity) {
+            return Ok(index);
+        }
+        self.absent = Some(AbsentTable {
+            name,
+            key_type: K::TYPE,
+            value_type: V::TYPE,
+        });
         Ok(self.open_absent()?.unwrap_or(ABSENT))
     }
 
@@ -173,7 +186,15 @@ impl WorkerContext {
         }
         let catalog = &self.engine.catalog;
         let table = catalog.look_up(&self.worker, name, (&key_type, &value_type))?;
-        Ok(table.map(|table| self.cache(identity, table)))
+        Ok(table.map(|table| {
+            self.tables.push(CachedTable {
+                name,
+                key_type: key_type.hash(),
+                value_type: value_type.hash(),
+                table,
+                indexes: None,
+            })
+        }))
     }
 
     /// Returns the lock name of the name of the recorded absent table.
@@ -182,20 +203,19 @@ impl WorkerContext {
         Name::key(TABLE_NAMES, name.as_bytes(), &self.engine.hasher)
     }
 
-    /// Adds a table to the cache, and returns its index.
-    fn cache(&mut self, identity: TableIdentity, table: Arc<OpenTable>) -> usize {
-        self.tables.push(CachedTable {
-            identity,
-            table,
-            indexes: None,
-        })
-    }
-
     /// Returns the index of an index's entries among the cached tables.
     pub(super) fn cached_entries(&mut self, entries: Arc<OpenTable>) -> usize {
-        let identity = (address(""), u64::from(entries.record.id), 0);
-        let found = self.tables.find(identity);
-        found.unwrap_or_else(|| self.cache(identity, entries))
+        let number = u64::from(entries.record.id);
+        let found = self.tables.find((address(""), number, 0));
+        found.unwrap_or_else(|| {
+            self.tables.push(CachedTable {
+                name: "",
+                key_type: number,
+                value_type: 0,
+                table: entries,
+                indexes: None,
+            })
+        })
     }
 
     /// Encodes the key of the current operation.

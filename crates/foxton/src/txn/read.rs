@@ -43,7 +43,6 @@ struct Reader<'a> {
     short_lock: &'a ShortLock,
     changes: &'a Changes,
     cancel_token: &'a Option<CancelToken>,
-    budget: &'a mut WorkBudget,
 }
 
 /// A key that was located, and is neither locked nor read yet.
@@ -53,8 +52,13 @@ struct LocatedKey<'g> {
 }
 
 impl<'a> Reader<'a> {
+    /// Returns a reader, the encoded key, and the work budget.
     #[inline(always)]
-    fn new(bound: &'a mut BoundTxn, index: usize, options: LockOptions) -> (Reader<'a>, &'a [u8]) {
+    fn new(
+        bound: &'a mut BoundTxn,
+        index: usize,
+        options: LockOptions,
+    ) -> (Reader<'a>, &'a [u8], &'a mut WorkBudget) {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -93,9 +97,8 @@ impl<'a> Reader<'a> {
             short_lock,
             changes,
             cancel_token,
-            budget,
         };
-        (reader, key)
+        (reader, key, budget)
     }
 
     /// Locates a key before it is locked, and prefetches its lock and its record.
@@ -157,11 +160,6 @@ impl<'a> Reader<'a> {
         if faults.misbehaves(&injected_fault::MISS_UNLOCKED) && found.is_none() {
             locks.release_shared(name);
         }
-        if let Some(value) = found
-            && value.len() > BYTES_PER_UNIT
-        {
-            self.budget.charge_bytes(value.len());
-        }
         let found = found.and_then(|value| Some(read.take()?(value)));
         if duration == LockDuration::Short {
             locks.release_short(self.short_lock);
@@ -179,10 +177,14 @@ impl BoundTxn {
         options: LockOptions,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<AttemptResult<Option<R>>> {
-        let Some(table) = done!(self.table_to_read(table, options)) else {
-            return Ok(AttemptResult::Done(None));
+        let table = match table < self.ctx.tables.len() {
+            true => table,
+            false => match done!(self.absent_to_read(options)) {
+                Some(table) => table,
+                None => return Ok(AttemptResult::Done(None)),
+            },
         };
-        let (mut reader, key) = Reader::new(self, table, options);
+        let (mut reader, key, _) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
         let found = reader.locate(&guard, key);
         reader.read(&guard, found, key, read)
@@ -199,18 +201,25 @@ impl BoundTxn {
         next: &mut usize,
         read: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<AttemptResult<()>> {
-        let Some(table) = done!(self.table_to_read(table, options)) else {
-            (mem::take(next)..keys.len()).for_each(|place| read(place, None));
-            return Ok(AttemptResult::Done(()));
+        let table = match table < self.ctx.tables.len() {
+            true => table,
+            false => match done!(self.absent_to_read(options)) {
+                Some(table) => table,
+                None => {
+                    (mem::take(next)..keys.len()).for_each(|place| read(place, None));
+                    return Ok(AttemptResult::Done(()));
+                }
+            },
         };
-        let (mut reader, _) = Reader::new(self, table, options);
+        let (mut reader, _, budget) = Reader::new(self, table, options);
         while *next < keys.len() {
-            if reader.budget.is_spent() {
+            if budget.is_spent() {
                 return Ok(AttemptResult::Pause);
             }
-            reader.budget.charge(AHEAD);
-            let guard = reader.worker.pin();
             let end = keys.len().min(*next + AHEAD);
+            budget.charge(end - *next);
+            let mut bytes = 0;
+            let guard = reader.worker.pin();
             let mut ahead: SmallVec<[LocatedKey<'_>; AHEAD]> = SmallVec::new();
             ahead.extend((*next..end).map(|place| reader.locate(&guard, keys.key(place))));
             // By now the records are being fetched.
@@ -220,12 +229,16 @@ impl BoundTxn {
                     return Err(Conflict::CANCELLED.into());
                 }
                 let place = *next;
-                let mut take = Some(|value: &[u8]| read(place, Some(value)));
+                let mut take = Some(|value: &[u8]| {
+                    bytes += value.len();
+                    read(place, Some(value));
+                });
                 if done!(reader.read(&guard, found, keys.key(place), &mut take)).is_none() {
                     read(place, None);
                 }
                 *next += 1;
             }
+            budget.charge(bytes / BYTES_PER_UNIT);
         }
         Ok(AttemptResult::Done(()))
     }

@@ -139,9 +139,15 @@ impl BoundTxn {
         index: usize,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let Some(index) = done!(self.table_to_read(index, self.txn.scan.lock)) else {
-            self.txn.scan.progress = Progress::Finished;
-            return Ok(AttemptResult::Done(()));
+        let index = match index < self.ctx.tables.len() {
+            true => index,
+            false => match done!(self.absent_to_read(self.txn.scan.lock)) {
+                Some(index) => index,
+                None => {
+                    self.txn.scan.progress = Progress::Finished;
+                    return Ok(AttemptResult::Done(()));
+                }
+            },
         };
         let BoundTxn {
             ctx:

@@ -33,15 +33,18 @@ impl<E: Identified> TableCache<E> {
         }
     }
 
+    /// Returns the index of the entry that `is_it` accepts, if it is among the first. The caller
+    /// compares, because a whole identity takes more instructions.
+    #[inline(always)]
+    pub(super) fn find_first(&self, is_it: impl Fn(&E) -> bool) -> Option<usize> {
+        let compared = self.entries.len().min(COMPARED);
+        self.entries[..compared].iter().position(is_it)
+    }
+
     /// Returns the index of an entry.
-    #[inline]
     pub(super) fn find(&self, identity: E::Identity) -> Option<usize> {
-        let mut first = self.entries.iter().take(COMPARED);
-        let found = first.position(|entry| entry.identity() == identity);
-        match found {
-            None if self.entries.len() > COMPARED => self.by_identity.get(&identity).copied(),
-            found => found,
-        }
+        let found = self.find_first(|entry| entry.identity() == identity);
+        found.or_else(|| self.by_identity.get(&identity).copied())
     }
 
     /// Adds an entry that is not there, and returns its index.
