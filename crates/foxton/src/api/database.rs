@@ -47,6 +47,7 @@ use crate::recovery::open_error::{
 use crate::recovery::restart::{self, RecoveryReport, RestartError};
 use crate::redo::record::RedoForm;
 use crate::txn::bound::BoundTxn;
+use crate::txn::wait::yield_once;
 use crate::types::limits::RESTORE_FILE;
 
 /// An open database. A handle is cheap to clone; all clones are handles of one database.
@@ -427,11 +428,12 @@ impl Database {
             .map_err(|error| engine.log_failed(error))
     }
 
-    /// As [`sync`](Self::sync), for tasks: yields while the device works.
+    /// As [`sync`](Self::sync), for tasks: yields while the device works, and once in any case.
     ///
     /// # Errors
     /// As for [`sync`](Self::sync).
     pub async fn sync_async(&self) -> Result<()> {
+        yield_once().await;
         let engine = self.engine();
         engine.check_process()?;
         let Some(log) = engine.log() else {

@@ -241,6 +241,13 @@ fn a_series_of_short_operations_yields() {
     assert!(bounds.contains(&locks), "{locks}");
 }
 
+#[test]
+fn a_sync_yields_even_if_nothing_is_to_be_synced() {
+    let db = filled(options());
+    db.sync().unwrap();
+    assert_eq!(polls(db.sync_async()), ((), 1));
+}
+
 /// A thread never yields, in a context that a task has used.
 #[test]
 fn a_thread_reads_on_after_tasks_have_used_its_context() {

@@ -79,6 +79,14 @@ fn on_ten_thousand_keys() {
     try_all(1, 10_000, 1_500, 8);
 }
 
+/// Short histories, of which many are over soon after the first write has made the table.
+#[test]
+fn on_a_table_that_does_not_exist_at_first() {
+    for first in 1..=20 {
+        try_all(100 * first, 6, 6, 4);
+    }
+}
+
 /// Keys are exchanged for table locks all the time, by a transaction alone, or because all together
 /// hold too many.
 #[test]
