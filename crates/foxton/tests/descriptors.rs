@@ -60,16 +60,17 @@ fn without_descriptors_the_database_continues() {
             }
             acknowledged
         };
-        for _ in 0..3 {
+        for round in 0..3 {
             let taken = take_all();
-            // The log needs its next file.
+            // The log needs its next file. Later it has one that was made ahead, and each file that
+            // is full leaves its descriptor to another.
             let was_refused = Cell::new(false);
             let rows = put(&|error| {
                 lacks_descriptors(error);
                 was_refused.replace(true);
                 true
             });
-            assert!(was_refused.get(), "{rows} rows");
+            assert!(was_refused.get() || round > 0, "{rows} rows");
             assert_eq!(db.run(|tx| tx.range(&ROWS, ..).count()).unwrap(), rows);
             lacks_descriptors(&db.checkpoint().unwrap_err());
             lacks_descriptors(&db.backup_to(directory.0.join("backup")).unwrap_err());
