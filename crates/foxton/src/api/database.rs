@@ -433,8 +433,9 @@ impl Database {
     /// # Errors
     /// As for [`sync`](Self::sync).
     pub async fn sync_async(&self) -> Result<()> {
-        yield_once().await;
         let engine = self.engine();
+        engine.check_process()?;
+        yield_once().await;
         engine.check_process()?;
         let Some(log) = engine.log() else {
             return Ok(());

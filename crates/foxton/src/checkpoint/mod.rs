@@ -528,7 +528,7 @@ mod tests {
     fn the_transaction_that_keeps_the_most_log_is_named() {
         let mut options = Options::tiny();
         options.checkpoint_log_bytes = u64::MAX;
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let keeps = || {
             let holder = db.checkpoints().log_holder;
             assert_eq!(
