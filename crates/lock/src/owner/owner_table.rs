@@ -465,8 +465,8 @@ impl OwnerRecord {
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 19;
 
-/// Records, shared with their owners.
-type RecordChunk = Arc<[CachePadded<OwnerRecord>]>;
+/// Records, shared with their owners. No model needs the count, and theirs has no slices.
+type RecordChunk = std::sync::Arc<[CachePadded<OwnerRecord>]>;
 
 /// A record in shared ownership, for its owner.
 #[derive(Debug, Clone)]

@@ -72,7 +72,7 @@ pub(super) struct ParticipantSlot {
     pub(super) retired: AtomicUsize,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<ParticipantSlot>() == 64);
 
 impl ParticipantSlot {
