@@ -12,7 +12,7 @@
 //! # A log in use
 //!
 //! Segments are created one after the other, never used again for other bytes, and removed from the
-//! first on. [`open_log`] opens them before the copy begins:
+//! first on. `open_log` opens them before the copy begins:
 //!
 //! * It lists the directory twice. A list may miss a segment that is created at that moment. So the
 //!   first list only says which segment is the last one to copy, and all up to there are in the
@@ -28,7 +28,7 @@
 //! * I1 Every record in the copy was read as a good one, and the records follow each other without
 //!   gaps from `from` on.
 //! * I2 The copy is durable when [`copy`] returns, except for the name of the directory itself.
-//! * I3 Everything that was written when [`open_log`] was called is in the segments that it opens.
+//! * I3 Everything that was written when `open_log` was called is in the segments that it opens.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -562,13 +562,15 @@ impl OwnerTable {
     /// Frees an index. Its owner holds and waits for nothing but inherited locks.
     pub(crate) fn free_index(&self, owner_index: u32) {
         let record = self.record(owner_index);
+        // Not under the other mutexes: a thread that revokes an inherited lock takes those of the
+        // record while it has this one. Only the owner adds inherited locks.
+        let has_inherited = |details: SharedDetails| lock(&details.inherited).len() > 0;
+        let keeps = record.details().is_some_and(has_inherited);
         let mut indexes = lock(&self.indexes);
-        let mut details = lock(&record.details);
-        let has_inherited = |details: &SharedDetails| lock(&details.inherited).len() > 0;
-        if details.as_ref().is_some_and(has_inherited) {
+        if keeps {
             return indexes.inherited.push(owner_index); // I4
         }
-        let details = details.take();
+        let details = lock(&record.details).take();
         if let Some(gone) = &details {
             self.gone.absorb(gone);
         }

@@ -10,7 +10,7 @@
 //!
 //! * I1  A name leads to the same file for as long as this exists, if all files were opened or the
 //!   lock is respected.
-//! * I2  At most [`MAX_OPEN`] files are kept open.
+//! * I2  At most `MAX_OPEN` files are kept open.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,7 @@
 //! Reader of single records by LSN, in any order; undo reads the changes of a transaction with it.
 //!
 //! Undo goes backwards through the log, from record to record. So each read begins well before the
-//! wanted record and ends a little behind it, unless the reader [goes
-//! forwards](RecordReader::forwards).
+//! wanted record and ends a little behind it, unless the reader goes forwards.
 //!
 //! # Invariants
 //!
