@@ -47,8 +47,8 @@ histories *args:
 
 # The models of every memory ordering, under loom.
 model *args:
-    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test models {{args}}
-    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-store --lib models
+    LOOM_MAX_BRANCHES=50000 RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test models {{args}}
+    LOOM_MAX_BRANCHES=50000 RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-store --lib models
 
 # Long histories on every lock manager, in schedules drawn at random.
 shuttle *args:

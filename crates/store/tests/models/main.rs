@@ -1,7 +1,7 @@
 //! Models of every memory ordering, under loom.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom \
+//! LOOM_MAX_BRANCHES=50000 RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom \
 //!     -p foxton-store --test models
 //! ```
 #![cfg(loom)]
