@@ -8,7 +8,7 @@
 //! # State
 //!
 //! Blocks in chunks: chunk c has 2^c of them, made when the first worker with such an id counts.
-//! Worker id i is in chunk floor(log2(i + 1)), if i is below [`PRIVATE`]. All workers beyond share
+//! Worker id i is in chunk floor(log2(i + 1)), if i is below `PRIVATE`. All workers beyond share
 //! the blocks of one more chunk, so that a peak of a hundred thousand leaves little behind.
 //!
 //! # Invariants
@@ -24,7 +24,7 @@ use crate::worker::Worker;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Site: a block that workers beyond [`PRIVATE`] share.
+/// Site: a block that workers beyond `PRIVATE` share.
 static SHARED_COUNTERS: Site =
     Site::new(Component::Metadata, Pattern::Unbounded, "shared counters");
 
