@@ -3,8 +3,11 @@
 use std::{
     fmt::Display,
     io::{self, BufRead, ErrorKind, IsTerminal, StdinLock, Write},
+    thread,
+    time::{Duration, Instant},
 };
 
+use foxton_sync::shim::{AtomicBool, Ordering::SeqCst};
 use nix::sys::termios::{SetArg, tcgetattr, tcsetattr};
 use rustyline::{
     DefaultEditor,
@@ -15,6 +18,14 @@ use crate::{output, signals};
 
 /// Ends the bracketed paste of the editor, and its line.
 const EDITOR_ENDS: &str = "\x1b[?2004l\r\n";
+
+/// True while the editor may change the terminal.
+static IS_READING: AtomicBool = AtomicBool::new(false);
+/// True once a signal ends the program. Each side stores its own, and then reads the other's
+/// (`SeqCst`): so the editor does not begin, or the end waits for it.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// How long the end waits for an editor that has begun.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Input of the shell.
 pub(crate) enum Input {
@@ -48,7 +59,7 @@ impl Input {
     pub(crate) fn line(&mut self, prompt: &str) -> Result<Option<String>, String> {
         let no_more = |error: &dyn Display| format!("the input could not be read: {error}");
         match self {
-            Input::Editor(editor) => match editor.readline(prompt) {
+            Input::Editor(editor) => match read_line(editor, prompt) {
                 Ok(line) => {
                     // A line that the history refuses is no reason to stop.
                     let _ = editor.add_history_entry(&line);
@@ -74,6 +85,19 @@ impl Input {
     }
 }
 
+/// Reads a line, unless the program is about to end: then the terminal has its former mode, and
+/// keeps it.
+fn read_line(editor: &mut DefaultEditor, prompt: &str) -> Result<String, ReadlineError> {
+    IS_READING.store(true, SeqCst);
+    while IS_ENDING.load(SeqCst) {
+        IS_READING.store(false, SeqCst);
+        thread::park();
+    }
+    let line = editor.readline(prompt);
+    IS_READING.store(false, SeqCst);
+    line
+}
+
 /// Ends the program if the prompt could not be printed; else the input failed.
 fn unprinted(error: io::Error, no_more: impl Fn(&dyn Display) -> String) -> String {
     match error.kind() {
@@ -87,7 +111,15 @@ fn unprinted(error: io::Error, no_more: impl Fn(&dyn Display) -> String) -> Stri
 fn restore_before_end() -> Result<(), String> {
     let before = tcgetattr(io::stdin()).map_err(|error| format!("the terminal: {error}"))?;
     signals::before_end(&signals::ENDING, move |_| {
-        if tcgetattr(io::stdin()).is_ok_and(|now| now.local_flags == before.local_flags) {
+        IS_ENDING.store(true, SeqCst);
+        let is_as_before =
+            || tcgetattr(io::stdin()).is_ok_and(|now| now.local_flags == before.local_flags);
+        // An editor that has begun is about to change it.
+        let begun = Instant::now();
+        while is_as_before() && IS_READING.load(SeqCst) && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if is_as_before() {
             return;
         }
         // A terminal that cannot be restored is gone.
