@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Results(Results),
     /// Show a database's tables, their numbers of rows, and the state of its log.
     #[command(after_help = "\
-Rows are counted, not estimated. Counting takes a small part of the time of opening.
+Rows are counted, not estimated.
 
 A database that another process has open is refused. If the database was closed, its checkpoint and
 log stay the same byte for byte. After a crash, the end of the log is repaired for writing, as by

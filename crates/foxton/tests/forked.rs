@@ -2,8 +2,8 @@
 //!
 //! A program of its own, without the test harness, so that the parent has no threads but its own.
 //! The parent prepares handles of every kind, often while its threads hold whatever they hold, and
-//! forks. The child uses and drops them all and reports through a pipe. Then the parent goes on,
-//! and compares what is in the directory.
+//! forks. The child uses and drops them all and reports through a pipe. Then the parent
+//! continues, and compares the files of the directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -68,8 +68,8 @@ use crate::types::limits::RESTORE_FILE;
 ///
 /// A child made by `fork` cannot use a database that its parent opened. Every call that returns a
 /// result returns `forked_child`; inspection finds nothing. Dropping what was inherited does
-/// nothing, so parent and files are undisturbed. A child can open databases of its own, and give
-/// them cancel tokens of its own. If it outlives a killed parent, the directory stays in use until
+/// nothing, so parent and files are undisturbed. A child can open other databases, and give
+/// them new cancel tokens. If it outlives a killed parent, the directory stays in use until
 /// the child has ended too.
 ///
 /// ```
