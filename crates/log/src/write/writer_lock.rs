@@ -134,17 +134,22 @@ impl<T> WriterLock<T> {
             self.wake_waiters(worker, wakeups, &write);
             return Ok(());
         }
-        let (waiters, lsn) = (&self.waiters, lsn.min(end()));
-        let Some((parker, ticket)) = waiters.enqueue(worker, Milestone::Written, lsn) else {
-            let is_reached = waiters.position(Milestone::Written) >= lsn;
-            return waiters.wait_result(worker, is_reached);
+        let (waiters, upto) = (&self.waiters, lsn.min(end()));
+        let is_written = |lsn| waiters.position(Milestone::Written) >= lsn;
+        // A log that failed with nothing left to write gets to `upto`, and never to `lsn`.
+        let ended = || match is_written(lsn) {
+            true => Ok(()),
+            false => waiters.check(worker),
+        };
+        let Some((parker, ticket)) = waiters.enqueue(worker, Milestone::Written, upto) else {
+            return ended().and_then(|()| waiters.wait_result(worker, is_written(upto)));
         };
         // The holder may have released the lock before this thread was visible as a waiter (I2).
         if let Some(mut guard) = self.try_acquire(worker) {
             parker.disarm(ticket);
-            return match waiters.position(Milestone::Written) < lsn {
-                true => write(&mut guard, Some(lsn)),
-                false => Ok(()),
+            return match is_written(upto) {
+                true => ended(),
+                false => write(&mut guard, Some(upto)),
             };
         }
         worker.account().passed(&WAKING);
