@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn only_what_ends_in_the_window_counts() {
         let clients = sleepers(4, Duration::from_millis(2));
-        let run = run(&plan(100, 200, 5_000), KINDS, clients, go_on).unwrap();
+        let run = run(&plan(100, 200, 60_000), KINDS, clients, go_on).unwrap();
         // Four clients, at most 100 transactions each in 200 ms; the ramp would add half as many.
         let committed = run.tally.committed();
         assert!((40..=404).contains(&committed), "{committed}");
@@ -431,7 +431,7 @@ mod tests {
             }
         }
         let clients: Vec<Box<dyn Client>> = vec![Box::new(Halves(false))];
-        let run = run(&plan(0, 200, 5_000), KINDS, clients, go_on).unwrap();
+        let run = run(&plan(0, 200, 60_000), KINDS, clients, go_on).unwrap();
         assert!(run.tally.of(Outcome::Rule) > 0);
         assert_eq!(run.slices.iter().sum::<u64>(), run.tally.committed());
     }
@@ -511,7 +511,7 @@ mod tests {
             }
         }
         let clients: Vec<Box<dyn Client>> = vec![Box::new(Panics)];
-        let error = run(&plan(0, 50, 1_000), KINDS, clients, go_on).unwrap_err();
+        let error = run(&plan(0, 50, 60_000), KINDS, clients, go_on).unwrap_err();
         assert!(error.to_string().contains("row 7 is gone"), "{error}");
     }
 
@@ -528,7 +528,7 @@ mod tests {
             }
         }
         let clients: Vec<Box<dyn Client>> = vec![Box::new(Fails)];
-        let run = run(&plan(50, 50, 1_000), KINDS, clients, go_on).unwrap();
+        let run = run(&plan(50, 50, 60_000), KINDS, clients, go_on).unwrap();
         assert_eq!(run.tally.of(Outcome::Error), ERRORS_UNTIL_A_CLIENT_GIVES_UP);
         assert_eq!(run.tally.failure.as_deref(), Some("full"));
     }
