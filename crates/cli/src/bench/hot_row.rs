@@ -4,7 +4,7 @@ use crate::note;
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use foxton::Durability;
+use foxton::{Admission, Durability};
 use foxton_lab::{
     bench::hot_row::{self, Clients, Settings},
     progress::Audience,
@@ -12,6 +12,7 @@ use foxton_lab::{
     system::{Locks, System},
 };
 
+use super::sweep::admission;
 use crate::{
     output::{say, show},
     seconds::seconds,
@@ -23,7 +24,8 @@ use crate::{
 Examples:
   foxton bench hot-row
   foxton bench hot-row --locks direct,bucket,staged,sharded --reps 5
-  foxton bench hot-row --threads 0 --tasks 100,10000,100000")]
+  foxton bench hot-row --threads 0 --tasks 100,10000,100000
+  foxton bench hot-row --admission unlimited,adaptive --tasks 100,10000")]
 pub(crate) struct HotRow {
     /// Numbers of tasks, separated by commas; 0 for none.
     #[arg(long, value_delimiter = ',', default_value = "10,100,1000,10000", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -34,8 +36,12 @@ pub(crate) struct HotRow {
     /// Lock managers, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "default")]
     pub(crate) locks: Vec<Locks>,
-    /// Seconds of each measurement, after as many without one.
-    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    /// Transactions that run at once, separated by commas to compare: unlimited, adaptive, or a
+    /// fixed number.
+    #[arg(long, value_delimiter = ',', default_value = "adaptive", value_parser = admission)]
+    pub(crate) admission: Vec<Admission>,
+    /// Seconds of each measurement, after as many without one. Adaptive admission needs one.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// Number of times each point is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -55,7 +61,7 @@ pub(crate) fn run(arguments: &HotRow) -> Result<ExitCode, String> {
         counts.map(|&count| (kind, count)).collect::<Vec<_>>()
     };
     let settings = Settings {
-        systems: System::all(&arguments.locks, &[]),
+        systems: System::with_admissions(System::all(&arguments.locks, &[]), &arguments.admission),
         clients: [
             of(Clients::Tasks, &arguments.tasks),
             of(Clients::Threads, &arguments.threads),

@@ -142,7 +142,7 @@ impl Sweep {
 }
 
 /// Parses a value of `--admission`.
-fn admission(text: &str) -> Result<Admission, String> {
+pub(super) fn admission(text: &str) -> Result<Admission, String> {
     let known = text.parse::<Admission>();
     known.map_err(|_| "give unlimited, adaptive, or a number from 1".to_owned())
 }
