@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foxton::{Database, Durability, LockInheritance, Options, Table};
+use foxton::{Admission, Database, Durability, LockInheritance, Options, Table};
 
 /// The system's allocator, with a count of allocated bytes.
 struct Counting;
@@ -54,6 +54,7 @@ fn open(manager: &str, inheritance: LockInheritance) -> Database {
     options.durability = Durability::None;
     options.lock_manager = manager.parse().unwrap();
     options.lock_inheritance = inheritance;
+    options.admission = Admission::Unlimited; // So that no operation waits.
     Database::in_memory(options).unwrap()
 }
 

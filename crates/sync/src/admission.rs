@@ -34,8 +34,10 @@
 //! * I1  Free slots and taken slots add up to the number of slots, in each lane (`slots`). A client
 //!   that takes a slot, or is granted one, records it and its lane in its claim; a client that
 //!   releases a slot grants it to another or leaves it free.
-//! * I2  A queue that is not empty has exactly one watcher: the client that came to an empty queue.
-//!   When the watcher leaves, the last client becomes the watcher, under the mutex.
+//! * I2  A queue that is not empty has a watcher: the thread that came to an empty queue. When that
+//!   leaves, the last client becomes the watcher, under the mutex. A task cannot watch, because it
+//!   runs only when its executor runs it. So from the time that a task comes until the queue is
+//!   empty, a thread watches that is no client (`is_watched`, [`watch`](AdmissionControl::watch)).
 //! * I3  No client waits for ever. Every `WATCH_INTERVAL` the watcher looks for a free slot,
 //!   whichever client should have granted it. If no client has left the queue for
 //!   `MAX_FRUITLESS_WATCHES` intervals, the first is admitted without a slot: the slot holders may
@@ -47,8 +49,10 @@
 //! # Why no wake-up is lost
 //!
 //! A thread reads its word and then sleeps. A thread that changes the word wakes it after that, and
-//! a token that comes early makes the next sleep return at once. The watcher sleeps for a bounded
-//! time anyway (I3), so a slot that is left free for a client with quantum left wakes no thread.
+//! a token that comes early makes the next sleep return at once. A task reads its word and leaves
+//! its waker under a mutex, under which the other takes the waker after it has changed the word.
+//! The watcher sleeps for a bounded time anyway (I3), so a slot that is left free for a client with
+//! quantum left wakes no thread.
 //!
 //! A woken thread may take the processor from a lock holder. So granting a slot wakes one thread,
 //! not also the next to be first: watching is for clients that still have long to wait.
@@ -84,6 +88,7 @@ mod policy;
 mod load;
 mod queue;
 mod slots;
+mod task;
 
 use load::{LoadMonitor, LocalCounts};
 use queue::{QueuedClient, SlotQueue};
@@ -119,8 +124,8 @@ const LONG_QUANTUM_FACTOR: u32 = 4;
 /// two microseconds. A client that stays away longer has other work, and other clients get the
 /// slot.
 const GRACE_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
-/// Interval at which the watcher looks at the slots.
-const WATCH_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval at which a watcher looks at the slots.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of looks, while no client leaves the queue, before the first is admitted without a slot.
 const MAX_FRUITLESS_WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
@@ -156,6 +161,8 @@ pub struct SlotClaim {
     next_check: u32,
     /// Its local counts for the load monitor.
     counts: LocalCounts,
+    /// Its place in the queue, if it is a task that waits.
+    queued: Option<(u64, Arc<QueuedClient>)>,
 }
 
 impl SlotClaim {
@@ -168,6 +175,27 @@ impl SlotClaim {
     pub fn has_slot(&self) -> bool {
         self.has_slot
     }
+
+    /// Takes what the word of a client says that waits no longer.
+    fn take(&mut self, word: u32) {
+        self.has_slot = word >= GRANTED;
+        match self.has_slot {
+            true => {
+                self.lane = word - GRANTED;
+                self.begin_quantum();
+            }
+            false => self.quantum_start = None,
+        }
+    }
+}
+
+/// State of a watcher after its last look.
+#[derive(Debug, Default)]
+pub struct WatchRecord {
+    /// Number of clients that had left the queue.
+    departed: Option<u64>,
+    /// Number of looks since one did.
+    fruitless: u32,
 }
 
 impl std::fmt::Debug for AdmissionControl {
@@ -272,20 +300,31 @@ impl AdmissionControl {
     /// If the claim has a slot.
     #[inline]
     pub fn acquire(&self, claim: &mut SlotClaim) -> u64 {
+        claim.counts.is_task = false;
+        match self.try_acquire(claim) {
+            Some(passed) => passed,
+            None => 1 + self.wait_in_queue(claim),
+        }
+    }
+
+    /// Takes a slot if that is possible at once; returns how often it passed what all clients
+    /// share. Returns `None` if the client has to queue.
+    #[inline]
+    fn try_acquire(&self, claim: &mut SlotClaim) -> Option<u64> {
         assert!(!claim.has_slot, "a claim has one slot");
         if let Some(monitor) = &self.monitor {
             if monitor.arrive(&mut claim.counts) {
                 monitor.has_ended(self.waiting());
             }
             if !monitor.is_limiting() {
-                return 0;
+                return Some(0);
             }
         }
         if self.reclaim(claim) {
             claim.has_slot = true;
-            return 1;
+            return Some(1);
         }
-        1 + self.find_slot(claim)
+        self.find_slot(claim).then_some(1)
     }
 
     /// Takes the claim's own slot if it is still free, which it is until it is granted to a queued
@@ -295,20 +334,17 @@ impl AdmissionControl {
         claim.quantum_start.is_some() && self.slots.take_from(claim.lane)
     }
 
-    /// Takes a free slot if the queue is empty, and queues otherwise. Returns how often it passed
-    /// the queue.
+    /// Takes a free slot if the queue is empty; returns whether it did.
     #[cold]
-    fn find_slot(&self, claim: &mut SlotClaim) -> u64 {
+    fn find_slot(&self, claim: &mut SlotClaim) -> bool {
         if self.waiting() > 0 {
-            return self.wait_in_queue(claim);
+            return false;
         }
         let Some(lane) = self.slots.take_any() else {
-            return self.wait_in_queue(claim);
+            return false;
         };
-        claim.has_slot = true;
-        claim.lane = lane;
-        claim.begin_quantum();
-        0
+        claim.take(GRANTED + lane);
+        true
     }
 
     /// True if slots limit no longer, or stop limiting now.
@@ -361,14 +397,14 @@ impl AdmissionControl {
     fn grant_next(&self, lane: u32) {
         let here = queue::processor();
         let queue = shim::lock(&self.queue);
-        let index = queue.nearest(here);
-        self.grant(queue, index, lane);
+        let next = queue.nearest(here);
+        self.grant(queue, next, lane);
     }
 
     /// Grants a slot of this lane to a queued client, and returns whether there was one. Otherwise
     /// the slot becomes free.
-    fn grant(&self, queue: MutexGuard<'_, SlotQueue>, index: usize, lane: u32) -> bool {
-        let granted = self.dequeue(queue, index, GRANTED + lane);
+    fn grant(&self, queue: MutexGuard<'_, SlotQueue>, client: Option<u64>, lane: u32) -> bool {
+        let granted = self.dequeue(queue, client, GRANTED + lane);
         if !granted {
             self.slots.release(lane);
         }
@@ -376,62 +412,79 @@ impl AdmissionControl {
     }
 
     /// Removes a client from the queue and sets its word; returns whether there was one.
-    fn dequeue(&self, mut queue: MutexGuard<'_, SlotQueue>, index: usize, word: u32) -> bool {
-        let client = queue.dequeue(index, word);
+    fn dequeue(
+        &self,
+        mut queue: MutexGuard<'_, SlotQueue>,
+        client: Option<u64>,
+        word: u32,
+    ) -> bool {
+        let client = client.and_then(|number| queue.dequeue(number, word));
         self.queue_length.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         client.inspect(|client| client.wake()).is_some()
     }
 
+    /// Grants a slot to the first client, or admits it without one.
+    fn dequeue_first(&self, word: u32) -> bool {
+        let queue = shim::lock(&self.queue);
+        let first = queue.first();
+        self.dequeue(queue, first, word)
+    }
+
     /// Waits; returns how often it passed the queue.
     #[cold]
     fn wait_in_queue(&self, claim: &mut SlotClaim) -> u64 {
-        let client = QueuedClient::new();
-        let joined = self.enqueue(&client);
-        // Clients that had left the queue at the last look, and the number of looks since one
-        // did.
-        let (mut left, mut fruitless) = (None, 0);
-        let mut watches = 0_u64;
+        let client = QueuedClient::thread();
+        let mut passed = 1;
+        self.enqueue(shim::lock(&self.queue), &client);
+        passed += self.grant_abandoned();
+        let mut record = WatchRecord::default();
         loop {
-            match client.word.load(Ordering::Relaxed) {
-                ADMITTED => break,
+            match client.word() {
                 WAITING => thread::park(),
                 WATCHING => {
                     thread::park_timeout(self.watch_interval);
-                    watches += 1;
-                    if self.has_ended() {
-                        self.admit_all(); // I4
-                    }
-                    let now = self.check_queue(fruitless + 1 >= MAX_FRUITLESS_WATCHES);
-                    fruitless = if left == Some(now) { fruitless + 1 } else { 0 };
-                    left = Some(now);
+                    passed += 1;
+                    self.look(&mut record);
                 }
-                granted => {
-                    claim.has_slot = true;
-                    claim.lane = granted - GRANTED;
-                    break;
+                word => {
+                    claim.take(word);
+                    return passed;
                 }
             }
         }
-        match claim.has_slot {
-            true => claim.begin_quantum(),
-            false => claim.quantum_start = None,
-        }
-        joined + watches
     }
 
-    /// Adds the client at the end of the queue. A slot whose client did not return in time goes to
-    /// the first, perhaps to this one. Returns how often it passed the queue.
-    fn enqueue(&self, client: &Arc<QueuedClient>) -> u64 {
-        let mut queue = shim::lock(&self.queue);
-        queue.enqueue(client);
+    /// Adds the client at the end of the queue, and returns its number.
+    fn enqueue(&self, mut queue: MutexGuard<'_, SlotQueue>, client: &Arc<QueuedClient>) -> u64 {
+        let number = queue.enqueue(client);
         self.queue_length.store(queue.len(), Ordering::Relaxed);
-        drop(queue);
+        number
+    }
+
+    /// Grants a slot whose client did not return in time to the first client, perhaps to the one
+    /// that has just come. Returns how often it passed the queue.
+    fn grant_abandoned(&self) -> u64 {
         let Some(lane) = self.take_abandoned() else {
-            return 1;
+            return 0;
         };
-        self.grant(shim::lock(&self.queue), 0, lane);
-        2
+        let queue = shim::lock(&self.queue);
+        let first = queue.first();
+        self.grant(queue, first, lane);
+        1
+    }
+
+    /// A watcher's look at the slots and the queue (I3, I4).
+    fn look(&self, record: &mut WatchRecord) {
+        if self.has_ended() {
+            self.admit_all(); // I4
+        }
+        let departed = self.check_queue(record.fruitless + 1 >= MAX_FRUITLESS_WATCHES);
+        record.fruitless = match record.departed == Some(departed) {
+            true => record.fruitless + 1,
+            false => 0,
+        };
+        record.departed = Some(departed);
     }
 
     /// Takes a slot that is free and still free a moment later: a client that is only between two
@@ -449,7 +502,7 @@ impl AdmissionControl {
 
     /// Admits all queued clients, without slots.
     fn admit_all(&self) {
-        while self.dequeue(shim::lock(&self.queue), 0, ADMITTED) {}
+        while self.dequeue_first(ADMITTED) {}
     }
 
     /// Grants an abandoned slot to the first client, or admits it without one if `admit_first`.
@@ -457,10 +510,10 @@ impl AdmissionControl {
     fn check_queue(&self, admit_first: bool) -> u64 {
         let free = self.take_abandoned();
         let queue = shim::lock(&self.queue);
-        let before = queue.departed;
+        let (before, first) = (queue.departed, queue.first());
         let left = match free {
-            Some(lane) => self.grant(queue, 0, lane),
-            None => admit_first && self.dequeue(queue, 0, ADMITTED),
+            Some(lane) => self.grant(queue, first, lane),
+            None => admit_first && self.dequeue(queue, first, ADMITTED),
         };
         before + u64::from(left)
     }

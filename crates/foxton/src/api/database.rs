@@ -375,12 +375,15 @@ impl Database {
         Ok(Transaction::new(bound))
     }
 
-    /// Begins a transaction whose operations are futures. Beginning itself never waits.
+    /// Begins a transaction whose operations are futures. Beginning itself never waits; the first
+    /// operation waits for [admission](crate::Options::admission).
     ///
     /// # Errors
     /// As for [`begin`](Self::begin).
     pub fn begin_async(&self) -> Result<AsyncTransaction> {
-        self.acquire().map(AsyncTransaction::new)
+        let mut bound = self.acquire()?;
+        bound.ctx.needs_slot = bound.ctx.engine.admission.is_some();
+        Ok(AsyncTransaction::new(bound))
     }
 
     /// Waits until every earlier commit is durable, whatever its [`Durability`](crate::Durability):

@@ -11,13 +11,14 @@ use foxton_sync::named_enum::UnknownChoice;
 const CHOICES: [&str; 3] = ["unlimited", "adaptive", "numbers from 1"];
 
 /// Maximum number of transactions that run at once. Further ones wait at their beginning, where
-/// they hold no locks and so block no other transaction.
+/// they hold no locks and so block no other transaction. The transaction of a task waits in its
+/// first operation.
 ///
 /// Admission helps where many more threads than processors update the same rows. Most running
 /// transactions then wait for each other, and the processors spend their time on putting threads to
 /// sleep and waking them. It also helps where threads only read, because each thread finds the
-/// caches filled with data that others read. See [`foxton_sync::admission`]. Transactions of tasks
-/// and sessions are not counted and never wait for admission. A transaction that waits for the log
+/// caches filled with data that others read. See [`foxton_sync::admission`]. Transactions of
+/// sessions are not counted and never wait for admission. A transaction that waits for the log
 /// does not count.
 ///
 /// ```

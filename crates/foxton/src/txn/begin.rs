@@ -2,13 +2,16 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use foxton_sync::admission::SLOTS;
+use foxton_sync::admission::{SLOTS, WATCH_INTERVAL, WatchRecord};
 use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
+use crate::engine::Engine;
 use crate::engine::context_pool::{self, ContextPool};
 use crate::engine::open_handle::OpenHandle;
 use crate::error::{Request, Result};
@@ -74,4 +77,35 @@ impl WorkerContext {
             self.worker.account().passed_many(&SLOTS, passed);
         }
     }
+
+    /// As [`take_slot`](Self::take_slot), for a task: its first operation waits, not its begin.
+    pub(super) fn poll_slot(&mut self, context: &Context<'_>) -> Poll<()> {
+        let WorkerContext {
+            engine,
+            worker,
+            slot_claim,
+            needs_slot,
+            ..
+        } = self;
+        if let Some(admission) = &engine.admission {
+            let start_watch = || watch_slots(engine, worker);
+            let passed = ready!(admission.poll_acquire(slot_claim, context, start_watch));
+            worker.account().passed_many(&SLOTS, passed);
+        }
+        *needs_slot = false;
+        Poll::Ready(())
+    }
+}
+
+/// Makes the background thread grant slots to waiting tasks, as waiting threads do for each other.
+fn watch_slots(engine: &Arc<Engine>, worker: &Worker) {
+    let (watched, mut record) = (Arc::downgrade(engine), WatchRecord::default());
+    let watch = move || {
+        let engine = watched.upgrade()?;
+        let goes_on = engine.admission.as_ref()?.watch(&mut record);
+        goes_on.then_some(WATCH_INTERVAL)
+    };
+    engine
+        .background
+        .repeat(worker, WATCH_INTERVAL, Box::new(watch));
 }

@@ -321,10 +321,13 @@ impl CommitTask {
             }
         };
         self.progress = CommitProgress::Logged(until);
+        bound.ctx.count_commit();
         let commit_lsn = bound.txn.commit_lsn;
         let mut acknowledged = Ok(());
         if until != CommitWait::Now {
             bound.release_early_async(until).await;
+            // So that other tasks commit meanwhile, and one sync serves them all.
+            bound.ctx.free_slot();
             let mut pending = LogWait::default();
             let reached: Result<_> = poll_fn(|context| {
                 check_process(&process)?;
@@ -334,6 +337,7 @@ impl CommitTask {
             acknowledged = bound.acknowledge(reached?);
         }
         bound.finish_async().await;
+        bound.ctx.free_slot();
         check_process(&process)?;
         self.progress = CommitProgress::Finished;
         acknowledged?;

@@ -60,6 +60,10 @@ pub(crate) struct WorkerContext {
     pub(crate) timer: Timer,
     /// Its claim to an admission slot.
     pub(crate) slot_claim: SlotClaim,
+    /// True for a task whose transaction has not passed admission yet; its first operation does.
+    pub(crate) needs_slot: bool,
+    /// True while it counts as blocked.
+    pub(super) is_blocked: bool,
     /// Work that a task may do before it yields.
     pub(crate) budget: WorkBudget,
 }
@@ -127,6 +131,8 @@ impl WorkerContext {
             region: RegionTracker::default(),
             timer: Timer::default(),
             slot_claim: SlotClaim::default(),
+            needs_slot: false,
+            is_blocked: false,
             budget: WorkBudget::default(),
         }
     }

@@ -181,6 +181,7 @@ impl WorkerContext {
     /// Frees the admission slot, once the transaction has no locks any more.
     #[inline]
     pub(super) fn free_slot(&mut self) {
+        self.needs_slot = false;
         if let Some(admission) = &self.engine.admission
             && admission.release(&mut self.slot_claim)
         {

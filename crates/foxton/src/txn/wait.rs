@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 use foxton_lock::manager::LockManager;
 use foxton_lock::request::Outcome;
 use foxton_sync::admission::BLOCKED;
-use foxton_sync::worker::Worker;
 
 use super::attempt::AttemptResult;
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::txn::Phase;
-use crate::engine::{Counter, Engine};
+use crate::engine::Counter;
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::testing::failpoint;
 use crate::testing::injected_fault;
@@ -54,13 +53,16 @@ impl BoundTxn {
         self.check_process()?;
         self.settle().await?;
         self.spend(1).await;
-        self.check_process()?;
-        if let Err(refused) = self.check_active() {
-            self.settle().await?;
-            return Err(refused);
-        }
         let operation = Operation(self);
         let bound = &mut *operation.0;
+        if bound.ctx.needs_slot {
+            poll_fn(|context| bound.poll_slot(context)).await?;
+        }
+        bound.check_process()?;
+        if let Err(refused) = bound.check_active() {
+            bound.settle().await?;
+            return Err(refused);
+        }
         loop {
             // Nothing is awaited in the match, whose result would have to be `Send`.
             let unfinished = match attempt(bound) {
@@ -109,6 +111,7 @@ impl BoundTxn {
         self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         let _record = self.record_wait();
         self.set_timer(wait);
+        self.ctx.block();
         poll_fn(|context| self.poll_wait(context)).await
     }
 
@@ -121,12 +124,13 @@ impl BoundTxn {
         let deadline = Instant::now().checked_add(self.wait_limit(wait));
         let outcome = {
             let _record = self.record_wait();
-            let _blocked = Blocked::of(&self.ctx.engine, &self.ctx.worker);
+            self.ctx.block();
             self.ctx
                 .engine
                 .locks
                 .wait(&self.ctx.worker, &mut self.ctx.owner, deadline)
         };
+        self.ctx.unblock();
         let faults = self.ctx.engine.faults();
         if faults.misbehaves(&injected_fault::WAKE_UP_LOST)
             && self.ctx.worker.random().is_multiple_of(64)
@@ -145,8 +149,14 @@ impl BoundTxn {
                 .poll_wait(&self.ctx.worker, &mut self.ctx.owner, context);
         outcome.map(|outcome| {
             self.ctx.timer.clear();
+            self.ctx.unblock();
             self.waited(outcome)
         })
+    }
+
+    fn poll_slot(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        self.check_process()?;
+        self.ctx.poll_slot(context).map(Ok)
     }
 
     fn wait_limit(&self, wait: LockWait) -> Duration {
@@ -186,21 +196,26 @@ impl BoundTxn {
         }
     }
 
-    /// Takes back an operation that was begun and will not finish: its request, the index entries
-    /// that it inserted, and its fresh gap. A dropped operation calls this itself. A forgotten one
-    /// cannot, so the next operation does it.
+    /// Takes back an operation that was begun and will not finish: its place in the queue for
+    /// admission, its request, the index entries that it inserted, and its fresh gap. A dropped
+    /// operation calls this itself. A forgotten one cannot, so the next operation does it.
     pub(crate) fn withdraw(&mut self) {
         let WorkerContext {
             engine,
             worker,
             owner,
             timer,
+            slot_claim,
             ..
         } = &mut self.ctx;
         if owner.is_waiting() {
             engine.locks.cancel(worker, owner);
             timer.clear();
         }
+        if let Some(admission) = &engine.admission {
+            admission.cancel(slot_claim);
+        }
+        self.ctx.unblock();
         self.abandon_index_plan();
         self.release_fresh_gap();
     }
@@ -248,23 +263,22 @@ pub(crate) async fn yield_once() {
     .await
 }
 
-/// Counts a thread as blocked until it is dropped.
-struct Blocked<'a>(&'a Engine, &'a Worker);
-
-impl<'a> Blocked<'a> {
-    fn of(engine: &'a Engine, worker: &'a Worker) -> Self {
-        if let Some(admission) = &engine.admission {
-            worker.account().passed(&BLOCKED);
+impl WorkerContext {
+    /// Counts it as blocked until [`unblock`](Self::unblock).
+    fn block(&mut self) {
+        if let Some(admission) = &self.engine.admission
+            && !mem::replace(&mut self.is_blocked, true)
+        {
+            self.worker.account().passed(&BLOCKED);
             admission.block();
         }
-        Blocked(engine, worker)
     }
-}
 
-impl Drop for Blocked<'_> {
-    fn drop(&mut self) {
-        if let Some(admission) = &self.0.admission {
-            self.1.account().passed(&BLOCKED);
+    fn unblock(&mut self) {
+        if mem::take(&mut self.is_blocked)
+            && let Some(admission) = &self.engine.admission
+        {
+            self.worker.account().passed(&BLOCKED);
             admission.unblock();
         }
     }

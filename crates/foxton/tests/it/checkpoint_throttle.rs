@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,8 @@ const ROWS: Table<u64, [u8]> = Table::new("rows");
 const ROW: usize = 500;
 /// Bytes of log between checkpoints.
 const EVERY: u64 = 256 << 10;
+
+const ONE_SLOT: Admission = Admission::Fixed(NonZeroU32::MIN);
 
 fn options() -> Options {
     let mut options = Options::tiny();
@@ -128,10 +131,10 @@ fn tasks_wait_without_a_thread_each() {
 
 /// Returns a database whose checkpoint is blocked and whose log is at its limit, the opener of the
 /// checkpoint, and the first unused key.
-fn shut() -> (Database, Opener, u64) {
+fn shut(admission: Admission) -> (Database, Opener, u64) {
     let (device, opener) = Gate::shut();
     let mut options = options();
-    options.admission = Admission::Fixed(1.try_into().unwrap());
+    options.admission = admission;
     let db = Database::open_on(Arc::new(device), options).unwrap();
     let stands = || db.checkpoints().progress.is_some_and(|(done, _)| done > 0);
     let mut key = 0;
@@ -171,7 +174,7 @@ fn wait_until_blocked(db: &Database) -> u64 {
 
 #[test]
 fn a_waiting_commit_holds_neither_locks_nor_a_slot_and_readers_do_not_wait() {
-    let (db, opener, first) = shut();
+    let (db, opener, first) = shut(ONE_SLOT);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| writer(&db, first, &is_over));
@@ -200,7 +203,7 @@ fn a_waiting_commit_holds_neither_locks_nor_a_slot_and_readers_do_not_wait() {
 
 #[test]
 fn a_task_that_waits_may_be_dropped_and_has_committed() {
-    let (db, opener, first) = shut();
+    let (db, opener, first) = shut(ONE_SLOT);
     let mut context = Context::from_waker(Waker::noop());
     let mut key = first;
     loop {
@@ -265,7 +268,7 @@ fn commits_of_dropped_tasks_request_checkpoints_too() {
 
 #[test]
 fn waiters_are_released_when_the_checkpoint_fails() {
-    let (db, opener, first) = shut();
+    let (db, opener, first) = shut(ONE_SLOT);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| writer(&db, first, &is_over));
@@ -300,7 +303,7 @@ fn a_checkpoint_that_is_to_be_slow_hurries_when_commits_wait_for_it() {
 
 #[test]
 fn a_database_is_closed_while_a_commit_waits() {
-    let (db, opener, count) = shut();
+    let (db, opener, count) = shut(Admission::Unlimited);
     let row = [1; 3 * ROW];
     let (told, hears) = std::sync::mpsc::channel();
     let mut transactions = Vec::new();

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use foxton::{AsyncTransaction, Database, Durability, Lock, LockManagerKind, Options, Table};
+use foxton::{
+    Admission, AsyncTransaction, Database, Durability, Lock, LockManagerKind, Options, Table,
+};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const WAITERS: usize = 1_200;
@@ -29,6 +31,7 @@ fn a_long_queue_is_seen_and_refused_in_few_words() {
         let mut options = Options::default();
         (options.durability, options.lock_manager) = (Durability::None, manager);
         options.lock_wait = Duration::from_secs(3_600);
+        options.admission = Admission::Unlimited; // So that all wait in the queue of the row.
         let db = Database::in_memory(options).unwrap();
         db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
         let mut holder = db.begin().unwrap();

@@ -12,6 +12,10 @@
 //!   +------ few clients are blocked, wait for slots, or run --------+
 //! ```
 //!
+//! Where many transactions are blocked by each other, they may be waiting for one row, and one
+//! processor is all that they can use. So there the use of one processor counts, and elsewhere that
+//! of all.
+//!
 //! * *Unlimited*: no slots. Ends when more clients are blocked or running than usual, and the
 //!   process has used three fifths of the processors for [`SAMPLE_PERIOD`].
 //! * *Trial*: first without slots, then with them. Each half lasts [`TRIAL_HALF`], or a little
@@ -37,8 +41,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Minimum share of the processors that is used when a trial begins: processors of threads that
-/// wake each other are idle in between. Below the second share slots are of no use.
+/// Minimum share of the processors, or of one, that is used when a trial begins: processors of
+/// threads that wake each other are idle in between. Below the second share slots are of no use.
 const BUSY_SHARE: f64 = 0.6;
 const IDLE_SHARE: f64 = 0.4;
 /// The use of the processors is measured over this time.
@@ -285,11 +289,16 @@ impl AdmissionPolicy {
     fn share(&mut self, observation: &Observation) -> Option<f64> {
         let earlier = self.sample.replace(observation.usage)?;
         let is_of_now = observation.usage.at.saturating_duration_since(earlier.at) < MAX_SAMPLE_AGE;
-        is_of_now.then(|| {
-            observation
-                .usage
-                .share_since(&earlier, observation.processors)
-        })
+        let many_blocked = match self.stage {
+            PolicyStage::Unlimited => observation.many_blocked,
+            _ => !self.few_blocked, // Slots let few be blocked.
+        };
+        let processors = if many_blocked {
+            1
+        } else {
+            observation.processors
+        };
+        is_of_now.then(|| observation.usage.share_since(&earlier, processors))
     }
 
     fn enter_stage(&mut self, stage: PolicyStage, observation: &Observation) {

@@ -1,7 +1,9 @@
 //! Promises of slots and the queue.
 
 use super::*;
+use crate::shim::AtomicU32;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self as threads, JoinHandle};
 
 /// Waiting clients, first come first: the signal to release, and the thread.
@@ -284,4 +286,120 @@ fn a_client_that_blocks_the_slot_holder_is_admitted_without_a_slot() {
     }
     admission.release(&mut claim);
     assert_eq!((admission.free(), admission.waiting()), (1, 0));
+}
+
+/// Polls once; counts the calls for a watch.
+fn poll(admission: &AdmissionControl, claim: &mut SlotClaim, watches: &mut u32) -> Poll<u64> {
+    let context = Context::from_waker(Waker::noop());
+    admission.poll_acquire(claim, &context, || *watches += 1)
+}
+
+/// A control of one slot with its holder, and tasks in the queue.
+fn queued_tasks<const N: usize>() -> (Arc<AdmissionControl>, SlotClaim, [SlotClaim; N]) {
+    let admission = one_slot(Duration::ZERO);
+    let (mut holder, mut watches) = (SlotClaim::default(), 0);
+    admission.acquire(&mut holder);
+    let tasks = std::array::from_fn(|_| {
+        let mut claim = SlotClaim::default();
+        assert!(poll(&admission, &mut claim, &mut watches).is_pending());
+        claim
+    });
+    assert_eq!((watches, admission.waiting()), (1, N), "one watch for all");
+    (admission, holder, tasks)
+}
+
+#[test]
+fn a_slot_passes_from_task_to_task_in_the_order_of_arrival() {
+    let (admission, mut holder, mut tasks) = queued_tasks::<3>();
+    admission.release(&mut holder);
+    for at in 0..3 {
+        let states = tasks.each_mut().map(|claim| {
+            let was_admitted = claim.has_slot();
+            !was_admitted && claim.queued.is_some() && poll(&admission, claim, &mut 0).is_ready()
+        });
+        let next = [0, 1, 2].map(|other| other == at);
+        assert_eq!(states, next);
+        assert!(tasks[at].has_slot());
+        admission.release(&mut tasks[at]);
+    }
+    assert_eq!((admission.free(), admission.waiting()), (1, 0));
+}
+
+#[test]
+fn a_task_is_woken_when_it_is_granted_a_slot() {
+    struct Count(AtomicU32);
+    impl Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let admission = one_slot(Duration::ZERO);
+    let (mut holder, mut task) = (SlotClaim::default(), SlotClaim::default());
+    admission.acquire(&mut holder);
+    let count = std::sync::Arc::new(Count(AtomicU32::new(0)));
+    let waker = Waker::from(count.clone());
+    for waker in [Waker::noop(), &waker] {
+        let context = Context::from_waker(waker);
+        assert!(
+            admission
+                .poll_acquire(&mut task, &context, || ())
+                .is_pending()
+        );
+    }
+    admission.release(&mut holder);
+    assert_eq!(
+        count.0.load(Ordering::Relaxed),
+        1,
+        "the waker of the last poll"
+    );
+    assert!(poll(&admission, &mut task, &mut 0).is_ready() && task.has_slot());
+}
+
+#[test]
+fn a_task_that_waits_no_longer_leaves_the_queue_or_passes_its_slot_on() {
+    let (admission, mut holder, mut tasks) = queued_tasks::<3>();
+    admission.cancel(&mut tasks[1]);
+    assert_eq!(admission.waiting(), 2);
+    admission.release(&mut holder);
+    // The first was granted the slot, and never polls again.
+    admission.cancel(&mut tasks[0]);
+    assert_eq!((admission.free(), admission.waiting()), (0, 0));
+    assert!(poll(&admission, &mut tasks[2], &mut 0).is_ready());
+    admission.cancel(&mut tasks[2]);
+    assert!(tasks[2].has_slot(), "it does not wait");
+    admission.release(&mut tasks[2]);
+    assert_eq!(admission.free(), 1);
+}
+
+#[test]
+fn the_watch_admits_a_task_without_a_slot_and_ends_with_the_queue() {
+    let (admission, mut holder, mut tasks) = queued_tasks::<2>();
+    let (mut record, mut looks) = (WatchRecord::default(), 0);
+    while admission.watch(&mut record) {
+        looks += 1;
+    }
+    assert!(looks >= 2 * MAX_FRUITLESS_WATCHES - 2, "{looks}");
+    for claim in &mut tasks {
+        assert!(poll(&admission, claim, &mut 0).is_ready() && !claim.has_slot());
+    }
+    let mut watches = 0;
+    assert!(poll(&admission, &mut tasks[0], &mut watches).is_pending());
+    assert_eq!(watches, 1, "the next to come starts it again");
+    admission.release(&mut holder);
+    assert!(poll(&admission, &mut tasks[0], &mut watches).is_ready());
+    assert!(tasks[0].has_slot());
+}
+
+#[test]
+fn all_waiting_tasks_are_admitted_when_the_overload_ends() {
+    let admission = AdmissionControl::new(1).only_when_overloaded(1);
+    let monitor = admission.monitor.as_ref().unwrap();
+    monitor.set_limiting(true);
+    let mut claims: [SlotClaim; 5] = std::array::from_fn(|_| SlotClaim::default());
+    let mut is_ready = |claim: &mut SlotClaim| poll(&admission, claim, &mut 0).is_ready();
+    let ready = claims.each_mut().map(&mut is_ready);
+    assert_eq!(ready, [true, false, false, false, false]);
+    monitor.set_limiting(false);
+    assert!(!admission.watch(&mut WatchRecord::default()));
+    assert!(claims[1..].iter_mut().all(is_ready));
 }

@@ -1,8 +1,10 @@
 //! Models of admission control: no slot is lost or taken twice, and no client waits for ever.
 
+use std::future::poll_fn;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use foxton_sync::admission::{AdmissionControl, SlotClaim};
+use foxton_sync::admission::{AdmissionControl, SlotClaim, WatchRecord};
 use foxton_sync::shim::{Arc, AtomicU32, Ordering, thread};
 
 /// One client; `slots` counts the clients that have a slot.
@@ -83,5 +85,80 @@ fn waiting_clients_are_admitted_when_the_overload_ends() {
         another.join().unwrap();
         admission.release(&mut slots[1]);
         assert_eq!((admission.free(), admission.waiting()), (2, 0), "I1, I4");
+    });
+}
+
+/// A task that passes through `admission` once, and a watcher for tasks.
+fn task(admission: &Arc<AdmissionControl>, slots: &AtomicU32) {
+    let (mut claim, mut watcher) = (SlotClaim::default(), None);
+    let start_watch = |watcher: &mut Option<thread::JoinHandle<()>>| {
+        let admission = admission.clone();
+        *watcher = Some(thread::spawn(move || {
+            let mut record = WatchRecord::default();
+            while admission.watch(&mut record) {
+                thread::yield_now();
+            }
+        }));
+    };
+    loom::future::block_on(poll_fn(|context| {
+        admission.poll_acquire(&mut claim, context, || start_watch(&mut watcher))
+    }));
+    if claim.has_slot() {
+        assert_eq!(slots.fetch_add(1, Ordering::AcqRel), 0, "I1");
+        slots.fetch_sub(1, Ordering::AcqRel);
+    }
+    admission.release(&mut claim);
+    if let Some(watcher) = watcher {
+        watcher.join().unwrap();
+    }
+}
+
+fn task_and_thread(quantum: Duration) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let admission = Arc::new(AdmissionControl::with_quantum(1, quantum));
+        let slots = Arc::new(AtomicU32::new(0));
+        let other = {
+            let (admission, slots) = (admission.clone(), slots.clone());
+            thread::spawn(move || task(&admission, &slots))
+        };
+        run(1, &admission, &slots);
+        other.join().unwrap();
+        assert_eq!((admission.free(), admission.waiting()), (1, 0), "I1, I3");
+    });
+}
+
+#[test]
+fn a_slot_is_granted_to_a_task_or_found_for_it() {
+    task_and_thread(Duration::ZERO);
+    task_and_thread(Duration::MAX);
+}
+
+/// A task is cancelled while the slot may be granted to it, with another client behind.
+#[test]
+fn a_cancelled_task_leaves_the_queue_or_passes_its_slot_on() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let admission = Arc::new(AdmissionControl::with_quantum(1, Duration::ZERO));
+        let mut holder = SlotClaim::default();
+        admission.acquire(&mut holder);
+        let mut claim = SlotClaim::default();
+        let context = Context::from_waker(Waker::noop());
+        assert!(
+            admission
+                .poll_acquire(&mut claim, &context, || ())
+                .is_pending()
+        );
+        let releasing = {
+            let admission = admission.clone();
+            thread::spawn(move || {
+                admission.release(&mut holder);
+            })
+        };
+        admission.cancel(&mut claim);
+        releasing.join().unwrap();
+        assert_eq!((admission.free(), admission.waiting()), (1, 0), "I1");
     });
 }

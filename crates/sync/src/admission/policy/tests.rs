@@ -2,7 +2,6 @@
 
 use super::*;
 
-const PROCESSORS: u32 = 2;
 const STEP: Duration = Duration::from_millis(5);
 
 /// A process, with its commits a second without slots and with them.
@@ -16,6 +15,7 @@ struct Process {
     share: f64,
     is_overloaded: bool,
     many_blocked: bool,
+    processors: u32,
     duration: Duration,
 }
 
@@ -31,6 +31,8 @@ impl Process {
             share: 1.0,
             is_overloaded: true,
             many_blocked: true,
+            // So many can be used by many blocked transactions.
+            processors: 1,
             duration: Duration::ZERO,
         }
     }
@@ -40,7 +42,7 @@ impl Process {
         let word = self.policy.stage.word();
         self.commits += self.rates[usize::from(PolicyStage::has_slots(word))] * time.as_secs_f64();
         self.now += time;
-        self.cpu += time.mul_f64(self.share * f64::from(PROCESSORS));
+        self.cpu += time.mul_f64(self.share * f64::from(self.processors));
         let at = self.start + self.now;
         if !self.policy.is_due(at) {
             return self.policy.stage;
@@ -51,7 +53,7 @@ impl Process {
             commits: self.commits as u64,
             is_overloaded: self.is_overloaded,
             many_blocked: self.many_blocked,
-            processors: PROCESSORS,
+            processors: self.processors,
         })
     }
 
@@ -79,6 +81,23 @@ fn a_trial_begins_where_many_are_blocked_and_the_processors_busy() {
     process.is_overloaded = true;
     assert_eq!(process.run(STEP / 5), PolicyStage::Unlimited, "just looked");
     assert_eq!(process.run(STEP), PolicyStage::TrialUnlimited);
+}
+
+#[test]
+fn one_busy_processor_of_many_is_enough_where_many_are_blocked_and_not_elsewhere() {
+    let mut process = Process::new(1e5, 2e5);
+    (process.processors, process.share) = (64, 0.7 / 64.0);
+    process.many_blocked = false;
+    for _ in 0..1_000 {
+        assert_eq!(process.run(STEP), PolicyStage::Unlimited);
+    }
+    process.many_blocked = true;
+    process.until(PolicyStage::TrialLimited);
+    // Slots let few be blocked.
+    process.many_blocked = false;
+    process.until(PolicyStage::Limited);
+    let limited_time = process.until(PolicyStage::TrialUnlimited);
+    assert_eq!(limited_time, SHORTEST_STAGE);
 }
 
 #[test]
