@@ -124,6 +124,10 @@ pub trait LockManager: Send + Sync + Debug {
     /// holds nothing, and can still be used.
     fn dismiss(&self, _worker: &Worker, _owner: &mut Owner) {}
 
+    /// Frees memory that requests needed which have ended. Visits the whole table, one latch at a
+    /// time, so it is for the background, after many owners were dropped.
+    fn trim(&self, _worker: &Worker) {}
+
     /// Returns all holders and waiters. Visits one queue after the other, and never stops all
     /// threads.
     fn inspect(&self, worker: &Worker) -> LockSnapshot;
@@ -242,6 +246,11 @@ macro_rules! forward {
             owner: &mut $crate::owner::Owner,
         ) {
             self.$($to)+.dismiss(worker, owner);
+        }
+    };
+    (@trim ($($to:tt)+)) => {
+        fn trim(&self, worker: &foxton_sync::worker::Worker) {
+            self.$($to)+.trim(worker);
         }
     };
     (@end_wait ($($to:tt)+)) => {

@@ -33,7 +33,7 @@ enum WorkerRole {
 
 /// Number of ids whose counts stay apart when their worker is dropped. Those of later ids are added
 /// up then, so that a peak of workers leaves little behind.
-const KEPT_IDS: u32 = 512;
+const KEPT_IDS: u32 = Worker::EARLY_IDS;
 
 /// The part of the workers with one id that others may read. It serves one worker after the other.
 #[derive(Debug, Default)]
@@ -304,6 +304,15 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Number of ids for which everything is kept apart. A worker with a later id shares counters
+    /// and requests with others, and is slower for that.
+    pub const EARLY_IDS: u32 = 512;
+
+    /// True if its id is late: not among the first [`EARLY_IDS`](Self::EARLY_IDS).
+    pub fn is_late(&self) -> bool {
+        self.id >= Self::EARLY_IDS
+    }
+
     /// Returns its number: below [`Workers::capacity`], and no other present worker of the same
     /// [`Workers`] has it.
     #[inline]

@@ -145,7 +145,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/lock/src/owner/owner_table.rs",
-        24,
+        23,
         "\"lock wait\" for the wait, who waits for whom, and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
     ),
     (

@@ -540,7 +540,7 @@ impl LockManager for AnyManager {
 
     forward! {
         (member())
-        owner cancel dismiss end_wait wait poll_wait release release_since inspect inspect_limited
+        owner cancel dismiss trim end_wait wait poll_wait release release_since inspect inspect_limited
         longest_wait deadlocks stats verify
     }
 }

@@ -570,5 +570,5 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    forward! { (inner) prefetch end_wait wait poll_wait release longest_wait deadlocks }
+    forward! { (inner) prefetch trim end_wait wait poll_wait release longest_wait deadlocks }
 }

@@ -21,7 +21,8 @@
 //! * I3  The mutexes here are leaves: a thread that holds one takes no latch and no other mutex of
 //!   them, with two exceptions. The mutex of inherited locks is held until a revoked lock has left
 //!   its queue. So no thread takes that mutex under a latch. And freeing an index takes the mutexes
-//!   of the indexes, of the record's details, and of the parts of the details, in this order.
+//!   of the indexes, of the record's wait or details, and of the parts of the details, in this
+//!   order.
 //! * I4  A walk visits every owner that was made before the walk began and has not been dropped.
 //!   It visits every index with inherited locks, too: the index of an owner that leaves some stays
 //!   in use until the next owner gets it. The mutex of the indexes orders making, walking and
@@ -114,9 +115,12 @@ impl WaitInfo {
     }
 }
 
-#[derive(Debug, Default)]
+/// The last wait of an owner.
+#[derive(Debug)]
 struct WaitState {
-    waiting: Option<WaitInfo>,
+    info: WaitInfo,
+    /// True until it has ended.
+    is_open: bool,
     refusal: Option<Box<Refusal>>,
 }
 
@@ -279,19 +283,20 @@ pub(crate) struct OwnerRecord {
     active_since: AtomicU64,
     begun_nanos: AtomicU64,
     /// Number of owners that wait for this one, about, if the manager tracks that.
-    waiter_count: AtomicU64,
+    waiter_count: AtomicU32,
     /// Slot of the latest granted request that had waited, if the manager chose it at the grant.
     granted_slot: AtomicU32,
     pub(crate) parker: Parker,
-    wait: Mutex<WaitState>,
+    /// Made by the first wait, and used again by the next ones.
+    wait: Mutex<Option<Box<WaitState>>>,
     pub(crate) memory: LockMemory,
     /// Details of the owner, if there is one.
     details: Mutex<Option<SharedDetails>>,
 }
 
-// A hundred thousand of them take 26 MB.
+// A hundred thousand of them take 13 MB, and up to twice as much with the rest of their chunk.
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<CachePadded<OwnerRecord>>() <= 256);
+const _: () = assert!(size_of::<CachePadded<OwnerRecord>>() <= 128);
 
 impl OwnerRecord {
     fn new(owner_index: u32) -> Self {
@@ -301,7 +306,7 @@ impl OwnerRecord {
             reserved: AtomicU64::new(0),
             active_since: AtomicU64::new(u64::MAX),
             begun_nanos: AtomicU64::new(0),
-            waiter_count: AtomicU64::new(0),
+            waiter_count: AtomicU32::new(0),
             granted_slot: AtomicU32::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
@@ -351,17 +356,17 @@ impl OwnerRecord {
     /// Returns about how many owners wait for this one.
     pub(crate) fn waiter_count(&self) -> u32 {
         // Relaxed, here and below: plain counting, which only decides an order.
-        u32::try_from(self.waiter_count.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+        self.waiter_count.load(Ordering::Relaxed)
     }
 
     /// Counts more owners that wait for this one.
     pub(crate) fn add_waiters(&self, more: usize) {
-        self.waiter_count.fetch_add(more as u64, Ordering::Relaxed);
+        self.waiter_count.fetch_add(more as u32, Ordering::Relaxed);
     }
 
     /// Counts fewer owners that wait for this one.
     pub(crate) fn remove_waiters(&self, fewer: usize) {
-        let less = |count: u64| Some(count.saturating_sub(fewer as u64));
+        let less = |count: u32| Some(count.saturating_sub(fewer as u32));
         let _ = self
             .waiter_count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -406,11 +411,16 @@ impl OwnerRecord {
         Duration::from_nanos(self.begun_nanos.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn publish(&self, waiting: WaitInfo) {
-        *lock(&self.wait) = WaitState {
-            waiting: Some(waiting),
+    pub(crate) fn publish(&self, info: WaitInfo) {
+        let state = WaitState {
+            info,
+            is_open: true,
             refusal: None,
         };
+        match &mut *lock(&self.wait) {
+            Some(last) => **last = state,
+            none => *none = Some(Box::new(state)),
+        }
     }
 
     /// True if `name` is an inherited lock, which no running transaction holds.
@@ -420,18 +430,23 @@ impl OwnerRecord {
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        lock(&self.wait).waiting.is_some()
+        self.with_wait(|_| ()).is_some()
     }
 
     fn waiting_since(&self) -> Option<Instant> {
-        lock(&self.wait)
-            .waiting
-            .as_ref()
-            .map(|waiting| waiting.since)
+        self.with_wait(|info| info.since)
     }
 
     pub(crate) fn waiting(&self) -> Option<WaitInfo> {
-        lock(&self.wait).waiting.clone()
+        self.with_wait(WaitInfo::clone)
+    }
+
+    /// Returns what `read` returns of the wait, if there is one.
+    fn with_wait<R>(&self, read: impl FnOnce(&WaitInfo) -> R) -> Option<R> {
+        let wait = lock(&self.wait);
+        wait.as_ref()
+            .filter(|wait| wait.is_open)
+            .map(|wait| read(&wait.info))
     }
 
     /// Stores the slot of a request that is about to be granted to a waiter, under the latch of its
@@ -451,13 +466,18 @@ impl OwnerRecord {
     /// Ends the wait with a refusal. Called under the latch of the queue that the waiter was
     /// removed from.
     pub(crate) fn refuse(&self, ticket: Ticket, refusal: Box<Refusal>) -> Option<Wake<'_>> {
-        lock(&self.wait).refusal = Some(refusal);
+        if let Some(wait) = &mut *lock(&self.wait) {
+            wait.refusal = Some(refusal);
+        }
         self.parker.resolve(ticket, REFUSED)
     }
 
     /// Clears the published wait after it has ended.
     pub(crate) fn end_wait(&self) -> Option<Box<Refusal>> {
-        std::mem::take(&mut *lock(&self.wait)).refusal
+        let mut wait = lock(&self.wait);
+        let wait = wait.as_mut()?;
+        wait.is_open = false;
+        wait.refusal.take()
     }
 }
 
@@ -570,11 +590,14 @@ impl OwnerTable {
         if keeps {
             return indexes.inherited.push(owner_index); // I4
         }
+        let wait = lock(&record.wait).take();
         let details = lock(&record.details).take();
         if let Some(gone) = &details {
             self.gone.absorb(gone);
         }
         indexes.used.release(owner_index);
+        drop(indexes);
+        drop((wait, details)); // Freed outside of the mutex.
     }
 
     #[inline]

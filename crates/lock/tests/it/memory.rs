@@ -63,3 +63,42 @@ fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
         assert!(left <= idle + kept, "{kind}: {left} bytes are kept");
     }
 }
+
+/// After a peak each bucket has had several names. The rest of that is small, but it lies on as
+/// many pages as there are buckets.
+#[test]
+fn nothing_is_left_of_many_locks_once_the_manager_was_trimmed() {
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    let is_latched = |kind: &ManagerKind| {
+        let name = kind.to_string();
+        !name.starts_with("staged") && name != "reference"
+    };
+    for kind in ManagerKind::ALL.into_iter().filter(is_latched) {
+        let mut options = Options::default();
+        options.kind = kind;
+        let locks = AnyManager::new(&options);
+        let idle = locks.stats(&worker).memory_bytes;
+        let (mut owner, mut other) = (locks.owner(), locks.owner());
+        for number in 0..100_000 {
+            let name = Name::advisory(number);
+            assert!(locks.try_lock(&worker, &mut owner, name, Mode::X).is_held());
+        }
+        // Some buckets are in use when the others are trimmed.
+        for number in 100_000..100_100 {
+            let name = Name::advisory(number);
+            assert!(locks.try_lock(&worker, &mut other, name, Mode::X).is_held());
+        }
+        locks.release_all(&worker, &mut owner);
+        drop(owner);
+        let before = locks.stats(&worker).memory_bytes;
+        locks.trim(&worker);
+        locks.verify(&worker);
+        let left = locks.stats(&worker).memory_bytes;
+        println!("{kind}: {idle} bytes idle, {before} after many locks, {left} once trimmed");
+        assert!(left <= idle + (100 << 10), "{kind}: {left} bytes are left");
+        assert_eq!(locks.inspect(&worker).queues.len(), 100);
+        locks.release_all(&worker, &mut other);
+        locks.verify(&worker);
+    }
+}

@@ -613,5 +613,5 @@ impl LockManager for Direct {
         self.verify_counts(worker);
     }
 
-    forward! { (real) end_wait longest_wait deadlocks }
+    forward! { (real) trim end_wait longest_wait deadlocks }
 }

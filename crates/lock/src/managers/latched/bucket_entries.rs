@@ -401,6 +401,16 @@ impl BucketEntries {
         existing.chain(sole.map(|sole| HeadRef::Built(sole.head())))
     }
 
+    /// Takes the overflow if it has no names, and the bucket need not keep it. After a peak every
+    /// bucket has one, and though it is small, its page stays with the process.
+    pub(crate) fn take_unused(&mut self) -> Option<impl Drop + use<>> {
+        let is_unused = |overflow: &mut Box<OverflowEntries>| overflow.min_capacity == 0;
+        match self.overflow_count {
+            0 => self.overflow.take_if(is_unused),
+            _ => None,
+        }
+    }
+
     /// Returns the memory beyond the bucket itself, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.overflow.as_ref().map_or(0, |overflow| {

@@ -619,6 +619,13 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         owner.clear_locks();
     }
 
+    fn trim(&self, worker: &Worker) {
+        for index in 0..self.buckets.count() {
+            // Freed after the latch is dropped.
+            drop(self.buckets.with(worker, index, BucketEntries::take_unused));
+        }
+    }
+
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
         LockSnapshot::new(self.queues(worker))
     }

@@ -264,7 +264,7 @@ impl<W: GlobalLatch + 'static> LockManager for Sharded<W> {
 
     forward! {
         (inner.locks)
-        owner prefetch cancel end_wait release inspect inspect_limited longest_wait
+        owner prefetch cancel trim end_wait release inspect inspect_limited longest_wait
         deadlocks stats verify
     }
 }

@@ -7,7 +7,7 @@
 //! ready ring -----> in use, by 64s ----------------> dead stack
 //!   ^                                                     |
 //!   |  flags set                                          v
-//!   +---------------- epoch has passed <------------- dead queue, oldest first
+//!   +---------------- epoch has passed <------------- dead queue, by age
 //!   +---------------- made new
 //! ```
 //!
@@ -110,10 +110,9 @@ const RETRY_AFTER: u32 = 8;
 const DEAD_LIMIT: u32 = 256;
 /// Most yields for one segment.
 const YIELDS: u32 = 32;
-/// Number of workers that take a segment for themselves. More than there are threads in most
-/// programs; further transactions are mostly tasks, and hold few locks.
-const SOLE_WORKERS: u32 = 512;
-/// Number of requests that another worker takes at once.
+/// Number of requests that a late worker takes at once. Others take a segment for themselves: they
+/// are more than there are threads in most programs. Further transactions are mostly tasks, and
+/// hold few locks.
 const FEW: u32 = 4;
 /// Number of lanes. More than there are threads descheduled in one at a time.
 const LANES: usize = if cfg!(loom) { 1 } else { 64 };
@@ -258,9 +257,9 @@ impl LockIndex {
         reserved: &mut ReservedRequests,
         count: u32,
     ) -> Option<()> {
-        let (next, count) = match worker.id() < SOLE_WORKERS {
-            true => (first_of(self.take_segment(worker)?), SEGMENT),
-            false => (self.take_shared(worker, count.max(FEW))?, count.max(FEW)),
+        let (next, count) = match worker.is_late() {
+            true => (self.take_shared(worker, count.max(FEW))?, count.max(FEW)),
+            false => (first_of(self.take_segment(worker)?), SEGMENT),
         };
         *reserved = ReservedRequests {
             next,
@@ -482,26 +481,34 @@ impl LockIndex {
         self.oldest_epoch.store(oldest_epoch, Ordering::Relaxed);
     }
 
-    /// Puts the reusable segments of a dead queue into the ring. Returns the epoch in which the
-    /// first of the rest died.
+    /// Puts reusable segments of a dead queue into the ring, those that died last first: they are
+    /// in the caches, and after a peak of locks there are very many others. Returns the epoch in
+    /// which the first of the rest died.
     fn fill_from(&self, worker: &Worker, dead_queue: &mut VecDeque<u32>, oldest: u64) -> u64 {
-        while let Some(&number) = dead_queue.front() {
+        let is_reusable = |number: u32| {
             let segment = self.slab.segment(number);
             // Relaxed: they came with the segment (O2).
             let epoch = segment.epoch.load(Ordering::Relaxed);
             let moment = segment.moment.load(Ordering::Relaxed);
-            let has_passed = worker
-                .short_participant()
-                .has_passed(Stamp::from_epoch(epoch));
-            if self.ready() >= HIGH_WATER || !has_passed || moment >= oldest {
-                return epoch; // I2
+            let walker = worker.short_participant();
+            walker.has_passed(Stamp::from_epoch(epoch)) && moment < oldest
+        };
+        while let Some(&front) = dead_queue.front() {
+            let epoch = self.slab.segment(front).epoch.load(Ordering::Relaxed);
+            // If the first is not reusable, hardly any other is.
+            if self.ready() >= HIGH_WATER || !is_reusable(front) {
+                return epoch;
             }
-            dead_queue.pop_front();
+            let last = dead_queue.iter().rposition(|&number| is_reusable(number)); // I2
+            let Some((at, number)) = last.and_then(|at| Some((at, dead_queue.remove(at)?))) else {
+                return epoch;
+            };
+            let segment = self.slab.segment(number);
             segment.flags.fill();
             if !self.put(number) {
                 // Other threads filled the ring meanwhile. The dead queue takes no filled segments.
                 segment.flags.empty();
-                dead_queue.push_front(number);
+                dead_queue.insert(at, number);
                 return epoch;
             }
             // Relaxed: see `is_worth_advancing`.
