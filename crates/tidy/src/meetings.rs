@@ -260,7 +260,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/foxton/src/engine/context_pool.rs",
-        9,
+        11,
         "\"pool overflow\", with the box that is taken or made; when the pool is trimmed, in the background; and when the database is closed",
     ),
     (
@@ -295,7 +295,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/foxton/src/engine/slot.rs",
-        10,
+        11,
         "\"session slot\", \"idle slot\" and \"pool cell\", by the user that puts a box in or takes it out; the others are \
          those of the idle timeout thread, of the close of a database and of the display of transactions",
     ),

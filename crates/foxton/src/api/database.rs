@@ -33,6 +33,7 @@ use crate::engine::background::BackgroundThread;
 use crate::engine::checkpoint_thread::CheckpointThread;
 use crate::engine::context_pool::ContextPool;
 use crate::engine::early_release::EarlyRelease;
+use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
@@ -296,6 +297,7 @@ impl Database {
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
             admission: options.admission.open(),
+            freed: FreedBytes::default(),
             idle: IdleRegistry::default(),
             process: ProcessStamp::new(),
             options,
@@ -306,7 +308,7 @@ impl Database {
         index_build::recall(&engine)?;
         let inner = DatabaseInner {
             services: ServiceThreads::start(&engine, directory)?,
-            pool: ContextPool::new(),
+            pool: ContextPool::new(|bound: &BoundTxn| bound.ctx.worker.is_late()),
             recovered,
             open: Some(Arc::new(OpenHandle::new(engine))),
         };

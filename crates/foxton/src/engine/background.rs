@@ -66,7 +66,7 @@ struct TimerState {
 
 type Due = Mutex<TimerState>;
 /// Returns how long to wait until it is to be run again.
-type RepeatedJob = Box<dyn FnMut() -> Option<Duration> + Send>;
+pub(crate) type RepeatedJob = Box<dyn FnMut(&Worker) -> Option<Duration> + Send>;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Action of a timer at its deadline.
@@ -203,9 +203,10 @@ impl BackgroundThread {
     /// Runs `job` after `pause`, and again whenever it says.
     pub(crate) fn repeat(&self, worker: &Worker, pause: Duration, job: RepeatedJob) {
         let deadline = self.0.workers.clock().now() + pause;
-        let mut timer = Timer::default();
+        let mut timer = Timer(Some(Arc::default()));
+        // First, because the thread removes it when the job has run for the last time.
+        shim::lock(&self.0.queue).repeated.extend(timer.0.clone());
         self.set(worker, &mut timer, TimerAction::Run(job), deadline);
-        shim::lock(&self.0.queue).repeated.extend(timer.0);
     }
 
     /// Runs `job` in the background thread. The caller counts the [`TASK_QUEUE`], because the job
@@ -321,7 +322,7 @@ impl Shared {
                         .end_wait(&worker, ticket, RefusalReason::TimedOut);
                 }
                 TimerAction::Wake(waker) => waker.wake(),
-                TimerAction::Run(mut job) => match job() {
+                TimerAction::Run(mut job) => match job(&worker) {
                     Some(pause) => {
                         let deadline = self.workers.clock().now() + pause;
                         self.set(&timer, TimerAction::Run(job), deadline);

@@ -20,6 +20,12 @@
 //! drops a box that it returns, because a program that often has many open would make them again
 //! each time.
 //!
+//! Some boxes are *late*: those of a peak, whose workers have late ids. They are slower than
+//! others, and every walk over workers and owners goes up to the last one. So when fewer boxes
+//! exist than there are early ids, the background thread drops the late ones, even those that are
+//! needed all the time, whenever it finds them in the pool. The boxes made in their place have
+//! early ids.
+//!
 //! # Invariants
 //!
 //! * I1  No thread uses a box that is in the pool.
@@ -34,9 +40,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use foxton_sync::cache_line::CachePadded;
-use foxton_sync::memory;
 use foxton_sync::shim::{self, Arc, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
 
 use super::slot::{BoxSlot, PutRefused};
 
@@ -65,7 +71,7 @@ const BATCH: usize = 64;
 const STEP: usize = 1024;
 const SHORT_PERIOD: Duration = Duration::from_millis(1);
 /// Number of boxes dropped after which free memory is returned to the system.
-const MANY: usize = 1024;
+const MANY: usize = 256;
 
 // Returning a box clones the `Arc` of its cell. The count lies beside the cell, so it is as private
 // to the thread as the cell is.
@@ -75,6 +81,7 @@ type Cells<T> = Arc<[Arc<Cell<T>>]>;
 /// Boxes whose cells are occupied, and the number of all.
 struct Overflow<T> {
     cells: Cells<T>,
+    is_late: fn(&T) -> bool,
     content: Mutex<OverflowContent<T>>,
     trimming: Mutex<()>,
 }
@@ -86,6 +93,8 @@ struct OverflowContent<T> {
     fewest: usize,
     /// Number of boxes that exist, here and elsewhere.
     count: usize,
+    /// Number of those that are late.
+    late: usize,
     /// True if the background thread will trim.
     is_scheduled: bool,
     /// Number of boxes dropped whose memory has not been returned to the system.
@@ -103,6 +112,18 @@ impl<T> OverflowContent<T> {
     fn surplus(&self) -> usize {
         self.count.saturating_sub(KEPT)
     }
+
+    /// True if some boxes have to go sooner or later.
+    fn has_surplus(&self) -> bool {
+        self.surplus() > 0 || self.late > 0
+    }
+
+    /// Records that boxes, so many of them late, are about to be dropped.
+    fn remove(&mut self, count: usize, late: usize) {
+        self.count -= count;
+        self.late -= late;
+        self.dropped += count;
+    }
 }
 
 /// See the [module](self).
@@ -117,8 +138,9 @@ pub(crate) struct PoolCell<T> {
     overflow: Arc<Overflow<T>>,
 }
 
-/// Trims the pool whenever it is called; returns how long to wait until the next time.
-pub(crate) type Trimmer = Box<dyn FnMut() -> Option<Duration> + Send>;
+/// Trims the pool whenever it is called; returns how long to wait until the next time. After many
+/// boxes were dropped it calls the function that it is called with.
+pub(crate) type Trimmer = Box<dyn FnMut(&dyn Fn()) -> Option<Duration> + Send>;
 
 impl<T> fmt::Debug for ContextPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,26 +149,34 @@ impl<T> fmt::Debug for ContextPool<T> {
 }
 
 impl<T> ContextPool<T> {
-    pub(crate) fn new() -> ContextPool<T> {
+    /// Returns an empty pool for boxes that are late if `is_late` says so.
+    pub(crate) fn new(is_late: fn(&T) -> bool) -> ContextPool<T> {
         let cell = |_| Arc::new(CachePadded::new(BoxSlot::new()));
-        ContextPool::over((0..CELLS).map(cell).collect(), Some(VecDeque::new()))
+        let cells = (0..CELLS).map(cell).collect();
+        ContextPool::over(cells, Some(VecDeque::new()), is_late)
     }
 
     /// A pool that is closed, without cells. Nothing may be taken from it.
     pub(crate) fn closed() -> ContextPool<T> {
-        ContextPool::over(Cells::default(), None)
+        ContextPool::over(Cells::default(), None, |_| false)
     }
 
-    fn over(cells: Cells<T>, boxes: Option<VecDeque<Box<T>>>) -> ContextPool<T> {
+    fn over(
+        cells: Cells<T>,
+        boxes: Option<VecDeque<Box<T>>>,
+        is_late: fn(&T) -> bool,
+    ) -> ContextPool<T> {
         let content = OverflowContent {
             boxes,
             fewest: 0,
             count: 0,
+            late: 0,
             is_scheduled: false,
             dropped: 0,
         };
         let overflow = Overflow {
             cells: cells.clone(),
+            is_late,
             content: Mutex::new(content),
             trimming: Mutex::default(),
         };
@@ -193,44 +223,48 @@ impl<T> ContextPool<T> {
 impl<T: Send + 'static> ContextPool<T> {
     /// Returns what trims the pool if it has to be trimmed from now on: call it after [`PERIOD`]
     /// in the background, and as often as it says. To be asked for whenever a box has been made.
-    pub(crate) fn trimmer(&self) -> Option<Trimmer> {
+    pub(crate) fn trimmer(&self, made: &T) -> Option<Trimmer> {
         let mut content = shim::lock(&self.overflow.content);
-        if content.is_scheduled || content.surplus() == 0 {
+        content.late += usize::from((self.overflow.is_late)(made));
+        if content.is_scheduled || !content.has_surplus() {
             return None;
         }
         content.is_scheduled = true;
         let overflow = Arc::downgrade(&self.overflow);
-        Some(Box::new(move || overflow.upgrade()?.trim()))
+        Some(Box::new(move |dropped_many| {
+            overflow.upgrade()?.trim(dropped_many)
+        }))
     }
 }
 
 impl<T> Overflow<T> {
     /// Drops boxes that were not needed since the last time. Returns how long to wait until the
     /// next time; `None` if there are few, or the pool is closed.
-    fn trim(&self) -> Option<Duration> {
+    fn trim(&self, dropped_many: &dyn Fn()) -> Option<Duration> {
         let _trimming = shim::lock(&self.trimming); // I3
         let mut dropped = self.trim_overflow();
         if dropped == STEP {
             return Some(SHORT_PERIOD);
         }
         dropped += self.trim_cells();
+        dropped += self.trim_late();
         let mut content = shim::lock(&self.content);
-        let surplus = content.surplus();
+        let has_surplus = content.has_surplus();
         let boxes = content.boxes.as_mut()?;
         let is_empty = boxes.is_empty();
         boxes.shrink_to(2 * boxes.len());
         content.fewest = boxes.len();
-        content.is_scheduled = surplus > 0;
+        content.is_scheduled = has_surplus;
         if content.dropped >= MANY {
             content.dropped = 0;
             drop(content);
-            memory::release_free();
+            dropped_many();
         }
         let pause = match is_empty && dropped == 0 {
             true => LONG_PERIOD,
             false => PERIOD,
         };
-        (surplus > 0).then_some(pause)
+        has_surplus.then_some(pause)
     }
 
     /// Drops boxes of the overflow that none took, the longest unused first and at most [`STEP`];
@@ -245,8 +279,7 @@ impl<T> Overflow<T> {
             };
             let batch: Vec<_> = boxes.drain(..count).collect();
             content.fewest -= count;
-            content.count -= count;
-            content.dropped += count;
+            content.remove(count, self.late_among(&batch));
             drop(content);
             if count == 0 {
                 break;
@@ -266,15 +299,39 @@ impl<T> Overflow<T> {
                 break;
             }
             if let Some(unused) = cell.take_unused(now) {
-                let mut content = shim::lock(&self.content);
-                content.count -= 1;
-                content.dropped += 1;
-                drop(content);
+                let late = usize::from((self.is_late)(&unused));
+                shim::lock(&self.content).remove(1, late);
                 dropped += 1;
                 drop(unused);
             }
         }
         dropped
+    }
+
+    /// Drops the late boxes that are in the pool, if few boxes exist; returns their number.
+    fn trim_late(&self) -> usize {
+        let mut content = shim::lock(&self.content);
+        if content.late == 0 || content.count > Worker::EARLY_IDS as usize {
+            return 0;
+        }
+        let Some(boxes) = &mut content.boxes else {
+            return 0;
+        };
+        let all = boxes.drain(..);
+        let (mut late, others): (VecDeque<_>, _) = all.partition(|content| (self.is_late)(content));
+        *boxes = others;
+        let left = boxes.len();
+        content.fewest = content.fewest.min(left);
+        drop(content);
+        let of_cells = self.cells.iter();
+        late.extend(of_cells.filter_map(|cell| cell.try_take_if(self.is_late)));
+        shim::lock(&self.content).remove(late.len(), late.len());
+        late.len()
+    }
+
+    fn late_among(&self, boxes: &[Box<T>]) -> usize {
+        let late = boxes.iter().filter(|content| (self.is_late)(content));
+        late.count()
     }
 }
 
@@ -316,6 +373,7 @@ fn near_stack() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     struct Thing {
         number: u32,
@@ -335,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_returned_box_is_found_again_by_the_same_thread() {
-        let pool = ContextPool::new();
+        let pool = ContextPool::new(|_| false);
         assert!(put_back(take(&pool, 1)).is_none());
         assert_eq!(take(&pool, 2).number, 1);
         assert_eq!(take(&pool, 3).number, 3);
@@ -343,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_box_that_finds_its_cell_occupied_is_not_lost() {
-        let pool = ContextPool::new();
+        let pool = ContextPool::new(|_| false);
         let things: Vec<_> = (0..20).map(|number| take(&pool, number)).collect();
         things
             .into_iter()
@@ -355,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_closed_pool_drops_its_boxes_and_gives_back_later_ones() {
-        let pool = ContextPool::new();
+        let pool = ContextPool::new(|_| false);
         let things: Vec<_> = (0..5).map(|number| take(&pool, number)).collect();
         let late = take(&pool, 9);
         let overflow = Arc::downgrade(&pool.overflow);
@@ -368,7 +426,7 @@ mod tests {
             2,
             "the pool itself, and the box that is out"
         );
-        assert!(pool.overflow.trim().is_none());
+        assert!(pool.overflow.trim(&|| {}).is_none());
         assert!(put_back(late).is_some());
         drop(pool);
         assert_eq!(overflow.strong_count(), 0);
@@ -381,20 +439,21 @@ mod tests {
 
     #[test]
     fn boxes_of_a_peak_are_dropped_when_they_were_not_needed_for_a_period() {
-        let pool = ContextPool::new();
+        let pool = ContextPool::new(|_| false);
         let few: Vec<_> = (0..KEPT as u32).map(|number| take(&pool, number)).collect();
-        assert!(pool.trimmer().is_none(), "so few stay");
+        let one = take(&ContextPool::new(|_| false), 0);
+        assert!(pool.trimmer(&one).is_none(), "so few stay");
         let peak: Vec<_> = (0..10_000).map(|number| take(&pool, number)).collect();
-        let mut trim_once = pool.trimmer().expect("there are many");
+        let mut trim_once = pool.trimmer(&one).expect("there are many");
         let mut trim = || {
             loop {
-                match trim_once() {
+                match trim_once(&|| {}) {
                     Some(SHORT_PERIOD) => {}
                     pause => return pause,
                 }
             }
         };
-        assert!(pool.trimmer().is_none(), "scheduled once");
+        assert!(pool.trimmer(&one).is_none(), "scheduled once");
         assert_eq!(trim(), Some(LONG_PERIOD), "all are in use");
         for thing in few.into_iter().chain(peak) {
             assert!(put_back(thing).is_none());
@@ -419,14 +478,52 @@ mod tests {
         // And from the beginning.
         let peak: Vec<_> = (0..100).map(|number| take(&pool, number)).collect();
         assert_eq!(existing(&pool), 100);
-        assert!(pool.trimmer().is_some());
+        assert!(pool.trimmer(&one).is_some());
         drop(peak);
+    }
+
+    /// As workers are numbered: by the smallest free numbers.
+    #[test]
+    fn late_boxes_of_a_peak_give_way_to_early_ones_even_if_they_are_used_all_the_time() {
+        let pool = ContextPool::new(|thing: &Thing| thing.number >= Worker::EARLY_IDS);
+        let trimmer = RefCell::new(None);
+        let make = |number| {
+            let thing = take(&pool, number);
+            if let Some(found) = pool.trimmer(&thing) {
+                *trimmer.borrow_mut() = Some(found);
+            }
+            thing
+        };
+        let mut peak: Vec<_> = (0..10_000).map(make).collect();
+        // The last one is always in use, or in its cell.
+        let mut used = peak.pop().expect("there are many");
+        peak.into_iter().for_each(|thing| drop(put_back(thing)));
+        let mut trim_once = trimmer.take().expect("there are many");
+        let mut periods = 0;
+        loop {
+            match trim_once(&|| {}) {
+                None => break,
+                Some(SHORT_PERIOD) => {}
+                Some(_) => periods += 1,
+            }
+            assert!(periods < 20, "late boxes stay");
+            assert!(put_back(used).is_none());
+            let again = trim_once(&|| {});
+            used = take(&pool, 0);
+            if again.is_none() {
+                break;
+            }
+        }
+        assert!(used.number < Worker::EARLY_IDS, "{} is late", used.number);
+        let others = std::iter::from_fn(|| pool.take().ok());
+        assert!(others.map(|(thing, _)| thing.number).max() < Some(Worker::EARLY_IDS));
+        assert_eq!(shim::lock(&pool.overflow.content).late, 0);
     }
 
     /// Boxes of threads that are gone lie in cells.
     #[test]
     fn boxes_that_lie_in_cells_for_a_period_are_dropped() {
-        let pool = ContextPool::new();
+        let pool = ContextPool::new(|_| false);
         let thing = |at: usize| {
             let (cell, overflow) = (pool.cells[at].clone(), pool.overflow.clone());
             shim::lock(&pool.overflow.content).count += 1;
@@ -436,12 +533,12 @@ mod tests {
             })
         };
         (0..CELLS).for_each(|at| assert!(put_back(thing(at)).is_none()));
-        pool.overflow.trim();
+        pool.overflow.trim(&|| {});
         assert_eq!(existing(&pool), CELLS);
         let used = take(&pool, 0);
         let number = used.number;
         assert!(put_back(used).is_none());
-        pool.overflow.trim();
+        pool.overflow.trim(&|| {});
         assert_eq!(existing(&pool), KEPT);
         assert!(
             pool.cells[number as usize].try_take().is_some(),

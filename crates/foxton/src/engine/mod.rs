@@ -17,6 +17,9 @@ pub(crate) mod context_pool;
 /// Background thread: timers, async wake-ups, commits whose future was dropped.
 pub(crate) mod background;
 
+/// Free memory, returned to the system in the background.
+pub(crate) mod free_memory;
+
 /// Cancel tokens.
 pub(crate) mod cancel_token;
 
@@ -57,6 +60,7 @@ use foxton_sync::worker::Workers;
 use crate::catalog::Catalog;
 use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
+use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::IdleRegistry;
 use crate::engine::persistence::{Logged, Persistence};
 use crate::error::{Error, Request, Result, check_process};
@@ -87,6 +91,8 @@ pub(crate) struct Engine {
     pub(crate) early: EarlyRelease,
     /// Admission slots, if their number is limited.
     pub(crate) admission: Option<AdmissionControl>,
+    /// Bytes that rows have shrunk by.
+    pub(crate) freed: FreedBytes,
     /// Idle slots; empty without an idle timeout.
     pub(crate) idle: IdleRegistry,
     /// The process that opened it.

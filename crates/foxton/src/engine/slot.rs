@@ -126,6 +126,15 @@ impl<T> BoxSlot<T> {
         shim::try_lock(&self.0)?.take()
     }
 
+    /// As [`try_take`](Self::try_take), if the box is one that is `wanted`.
+    pub(super) fn try_take_if(&self, wanted: fn(&T) -> bool) -> Option<Box<T>> {
+        let mut slot = shim::try_lock(&self.0)?;
+        match &*slot {
+            Content::In(content, _) if wanted(content) => slot.take(),
+            _ => None,
+        }
+    }
+
     /// Puts the box back, idle since then or not idle. Returns it if the slot is closed.
     pub(crate) fn put(&self, content: Box<T>, idle_since: Option<Instant>) -> Option<Box<T>> {
         let mut slot = shim::lock(&self.0);

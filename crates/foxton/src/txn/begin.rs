@@ -13,6 +13,7 @@ use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use crate::engine::Engine;
 use crate::engine::context_pool::{self, ContextPool};
+use crate::engine::free_memory::return_free;
 use crate::engine::open_handle::OpenHandle;
 use crate::error::{Request, Result};
 use crate::options::Locking;
@@ -51,11 +52,11 @@ impl BoundTxn {
                     bound.ctx.worker.account().passed(&IDLE_REGISTRY);
                     engine.idle.insert(idle_slot);
                 }
-                if let Some(trimmer) = pool.trimmer() {
-                    let worker = &bound.ctx.worker;
-                    engine
-                        .background
-                        .repeat(worker, context_pool::PERIOD, trimmer);
+                if let Some(mut trimmer) = pool.trimmer(&bound) {
+                    let locks = engine.locks.clone();
+                    let trim = move |worker: &Worker| trimmer(&|| return_free(&locks, worker));
+                    let (worker, trim) = (&bound.ctx.worker, Box::new(trim));
+                    engine.background.repeat(worker, context_pool::PERIOD, trim);
                 }
                 bound
             }
@@ -100,7 +101,7 @@ impl WorkerContext {
 /// Makes the background thread grant slots to waiting tasks, as waiting threads do for each other.
 fn watch_slots(engine: &Arc<Engine>, worker: &Worker) {
     let (watched, mut record) = (Arc::downgrade(engine), WatchRecord::default());
-    let watch = move || {
+    let watch = move |_: &Worker| {
         let engine = watched.upgrade()?;
         let goes_on = engine.admission.as_ref()?.watch(&mut record);
         goes_on.then_some(WATCH_INTERVAL)
@@ -108,4 +109,45 @@ fn watch_slots(engine: &Arc<Engine>, worker: &Worker) {
     engine
         .background
         .repeat(worker, WATCH_INTERVAL, Box::new(watch));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use foxton_sync::worker::Worker;
+
+    use crate::{Database, Durability, Options};
+
+    /// A thread whose context is one of the last of a peak would be slower for ever.
+    #[test]
+    fn after_a_peak_threads_work_with_early_workers_again() {
+        let options = Options {
+            durability: Durability::None,
+            ..Options::default()
+        };
+        let db = Database::in_memory(options).unwrap();
+        let mut all: Vec<_> = (0..3 * Worker::EARLY_IDS)
+            .map(|_| db.begin_async().unwrap())
+            .collect();
+        let mut context = Context::from_waker(Waker::noop());
+        // The last one first, so that this thread goes on with its context.
+        while let Some(tx) = all.pop() {
+            assert!(pin!(tx.commit()).poll(&mut context).is_ready());
+        }
+        let began = Instant::now();
+        loop {
+            let bound = db.acquire().unwrap();
+            let id = bound.ctx.worker.id();
+            super::BoundTxn::abandon(bound);
+            if id < Worker::EARLY_IDS {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(120), "{id} is used");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }

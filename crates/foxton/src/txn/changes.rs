@@ -21,6 +21,9 @@ use crate::redo::record::{Effect, RedoForm, RowChange};
 /// Buffers above this size are freed after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;
 const KEPT_UNDO: usize = 4096;
+/// Memory that a row counts for beyond its key and its value. More than it takes, because its page
+/// is free only after the last row on it.
+const ROW_BYTES: usize = 512;
 
 /// One change; putting `old` back undoes it.
 #[derive(Debug)]
@@ -90,6 +93,8 @@ pub(crate) struct Changes {
     /// Number of parts in the log.
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
+    /// Bytes by which its rows and index entries have grown, about; negative if they have shrunk.
+    growth: isize,
     pub(super) savepoints: SavepointStack,
     /// Number of changes, of the last ones, that are undone already.
     pub(super) undone: usize,
@@ -113,6 +118,7 @@ impl Changes {
             (None, Some(_)) => GhostIf::RolledBack,
             (Some(_), Some(_)) => GhostIf::Never,
         };
+        self.growth += row_bytes(key, new) - row_bytes(key, before);
         match new {
             _ if redo == RedoForm::Nothing => {}
             None => {
@@ -151,6 +157,11 @@ impl Changes {
         old: Option<ValueBlock>,
         ghost_if: GhostIf,
     ) {
+        self.growth += match ghost_if {
+            GhostIf::Never => 0,
+            GhostIf::RolledBack => row_bytes(key, Some(&[])),
+            GhostIf::Committed => -row_bytes(key, Some(&[])),
+        };
         let key_start = self.keys.len();
         self.keys.extend_from_slice(key);
         let key_end = self.keys.len();
@@ -202,6 +213,12 @@ impl Changes {
         self.undo.len() + self.left.len()
     }
 
+    /// Returns the bytes by which its rows have grown, about; negative if they have shrunk. Of
+    /// changes that a rollback to a savepoint has undone they stay included.
+    pub(super) fn growth(&self) -> isize {
+        self.growth
+    }
+
     /// Forgets the changes from `from` on, but not their redo. They must have been undone.
     pub(super) fn truncate(&mut self, from: usize) {
         (self.undone, self.swept) = (0, 0);
@@ -223,7 +240,14 @@ impl Changes {
         self.redo.shrink_to(KEPT_BYTES);
         self.first_part = None;
         self.parts = 0;
+        self.growth = 0;
     }
+}
+
+/// Returns the memory that a row with this value takes, about, in bytes.
+#[inline(always)]
+fn row_bytes(key: &[u8], value: Option<&[u8]>) -> isize {
+    value.map_or(0, |value| (ROW_BYTES + key.len() + value.len()) as isize)
 }
 
 #[cfg(test)]

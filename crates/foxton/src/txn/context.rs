@@ -11,6 +11,7 @@
 //! * I2  While the owner has a request in a queue, nothing else is requested.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
@@ -25,6 +26,7 @@ use super::table_cache::{Identified, TableCache};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::OpenTable;
 use crate::engine::background::Timer;
+use crate::engine::free_memory::{self, LOT, return_free};
 use crate::engine::{Counter, Engine};
 use crate::error::{Request, Result};
 use crate::types::codec::{Key, TypeName, Value};
@@ -64,6 +66,8 @@ pub(crate) struct WorkerContext {
     pub(crate) needs_slot: bool,
     /// True while it counts as blocked.
     pub(super) is_blocked: bool,
+    /// Bytes by which rows have grown since it last reported them; negative if they have shrunk.
+    growth: isize,
     /// Work that a task may do before it yields.
     pub(crate) budget: WorkBudget,
 }
@@ -133,6 +137,7 @@ impl WorkerContext {
             slot_claim: SlotClaim::default(),
             needs_slot: false,
             is_blocked: false,
+            growth: 0,
             budget: WorkBudget::default(),
         }
     }
@@ -244,6 +249,28 @@ impl WorkerContext {
                 Ok(())
             }
             bytes => Err(Request::ValueTooLong { bytes }.into()),
+        }
+    }
+
+    /// Records that rows have grown by so many bytes, or shrunk if it is negative.
+    #[inline]
+    pub(super) fn record_growth(&mut self, growth: isize) {
+        self.growth += growth;
+        if self.growth.unsigned_abs() >= LOT {
+            self.report_growth();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report_growth(&mut self) {
+        let engine = &self.engine;
+        let growth = mem::take(&mut self.growth);
+        if let Some(mut job) = engine.freed.record(growth, &self.worker) {
+            let locks = engine.locks.clone();
+            let look = move |worker: &Worker| job.look(|| return_free(&locks, worker));
+            let (worker, look) = (&self.worker, Box::new(look));
+            engine.background.repeat(worker, free_memory::PERIOD, look);
         }
     }
 

@@ -74,6 +74,9 @@ impl BoundTxn {
         if !read_only && !self.ctx.ghosts.is_empty() {
             self.retry_ghosts();
         }
+        if !read_only {
+            self.ctx.record_growth(self.txn.changes.growth());
+        }
         self.txn.changes.clear();
         let counter = if read_only {
             Counter::ReadOnlyCommits

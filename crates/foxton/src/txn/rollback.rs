@@ -72,6 +72,10 @@ impl BoundTxn {
         if self.txn.changes.undone < count || !self.remove_ghosts(GhostIf::RolledBack, rest) {
             return false;
         }
+        // First what it took, and then what is free again.
+        let growth = self.txn.changes.growth();
+        self.ctx.record_growth(growth);
+        self.ctx.record_growth(-growth);
         self.txn.changes.clear();
         self.txn.pending = PendingUndo::Nothing;
         self.release_all();
