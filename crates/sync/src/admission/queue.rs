@@ -66,6 +66,7 @@ impl QueuedClient {
         match &self.sleeper {
             Sleeper::Thread(thread) => thread.unpark(),
             Sleeper::Task(waker) => {
+                // Site: "admission".
                 let waker = shim::lock(waker).take();
                 waker.into_iter().for_each(Waker::wake);
             }
@@ -79,6 +80,7 @@ impl QueuedClient {
             return self.word();
         };
         // Under the mutex: a client that has changed the word wakes the waker or is seen here.
+        // Site: "admission".
         let mut waker = shim::lock(waker);
         let word = self.word();
         if word == WAITING {

@@ -51,6 +51,7 @@ impl AdmissionControl {
             }
             passed = 2;
             let client = QueuedClient::task();
+            // Site: "admission".
             let mut queue = shim::lock(&self.queue);
             let was_watched = std::mem::replace(&mut queue.is_watched, true);
             claim.queued = Some((self.enqueue(queue, &client), client));
@@ -82,6 +83,7 @@ impl AdmissionControl {
 
     #[cold]
     fn leave(&self, number: u64, client: &QueuedClient) {
+        // Site: "admission".
         let mut queue = shim::lock(&self.queue);
         let was_waiting = queue.cancel(number);
         self.queue_length.store(queue.len(), Ordering::Relaxed);
@@ -95,6 +97,7 @@ impl AdmissionControl {
     /// empty; the next task to come starts the watch again.
     pub fn watch(&self, record: &mut WatchRecord) -> bool {
         self.look(record);
+        // Site: "admission".
         let mut queue = shim::lock(&self.queue);
         queue.is_watched = queue.len() > 0; // I2
         queue.is_watched
