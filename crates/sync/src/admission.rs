@@ -37,7 +37,7 @@
 //! * I2  A queue that is not empty has a watcher: the thread that came to an empty queue. When that
 //!   leaves, the last client becomes the watcher, under the mutex. A task cannot watch, because it
 //!   runs only when its executor runs it. So from the time that a task comes until the queue is
-//!   empty, a thread watches that is no client (`is_watched`, [`watch`](AdmissionControl::watch)).
+//!   empty, a thread watches that is no client (`is_watched`, `AdmissionControl::watch`).
 //! * I3  No client waits for ever. Every `WATCH_INTERVAL` the watcher looks for a free slot,
 //!   whichever client should have granted it. If no client has left the queue for
 //!   `MAX_FRUITLESS_WATCHES` intervals, the first is admitted without a slot: the slot holders may
