@@ -13,6 +13,12 @@
 //! [`RETURNED_BYTES`] a job is scheduled. It looks at the balance once in a [`PERIOD`]. When it
 //! finds that nothing changes any more, or has looked [`LOOKS`] times, it returns free memory and
 //! sets the balance to 0. It ends when it finds less than [`LEFT_BYTES`].
+//!
+//! # Orderings
+//!
+//! * O1  A context adds to the balance and then reads whether a job is scheduled. A job that ends
+//!   says so and then reads the balance again. All four are `SeqCst`, so one of them sees the
+//!   other, and what was freed meanwhile does not stay.
 
 use std::time::Duration;
 
@@ -49,6 +55,13 @@ struct FreedBytesInner {
     is_scheduled: AtomicBool,
 }
 
+impl FreedBytesInner {
+    /// Records that a job is scheduled; returns false if one was.
+    fn schedule(&self) -> bool {
+        !self.is_scheduled.swap(true, Ordering::SeqCst) // O1
+    }
+}
+
 impl FreedBytes {
     /// Records that rows have grown by so many bytes, or shrunk. Returns the job if it has to be
     /// scheduled: call it after [`PERIOD`] in the background, and as often as it says.
@@ -56,14 +69,14 @@ impl FreedBytes {
         worker.account().passed(&BALANCE);
         let bytes = growth.unsigned_abs() as u64;
         let inner = &*self.0;
-        // Relaxed, here and below: numbers, which lead to no memory.
+        // Relaxed, except for O1: numbers, which lead to no memory.
         if growth >= 0 {
             let less = |balance: u64| Some(balance.saturating_sub(bytes));
             let _ = (inner.balance).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             return None;
         }
-        let balance = inner.balance.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_due = balance >= RETURNED_BYTES && !inner.is_scheduled.swap(true, Ordering::Relaxed);
+        let balance = inner.balance.fetch_add(bytes, Ordering::SeqCst) + bytes; // O1
+        let is_due = balance >= RETURNED_BYTES && inner.schedule();
         is_due.then(|| FreedBytesJob {
             freed: self.clone(),
             seen: 0,
@@ -88,8 +101,10 @@ impl FreedBytesJob {
         let inner = &*self.freed.0;
         let balance = inner.balance.load(Ordering::Relaxed);
         if balance < LEFT_BYTES {
-            inner.is_scheduled.store(false, Ordering::Relaxed);
-            return None;
+            inner.is_scheduled.store(false, Ordering::SeqCst); // O1
+            let balance = inner.balance.load(Ordering::SeqCst); // O1
+            let goes_on = balance >= RETURNED_BYTES && inner.schedule();
+            return goes_on.then_some(PERIOD);
         }
         self.looks += 1;
         if balance == self.seen || self.looks == LOOKS {

@@ -99,6 +99,7 @@ impl WorkerContext {
 }
 
 /// Makes the background thread grant slots to waiting tasks, as waiting threads do for each other.
+/// It looks once in a tick, which is longer than the interval of a thread.
 fn watch_slots(engine: &Arc<Engine>, worker: &Worker) {
     let (watched, mut record) = (Arc::downgrade(engine), WatchRecord::default());
     let watch = move |_: &Worker| {

@@ -294,3 +294,50 @@ impl Drop for Operation<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use crate::{AsyncTransaction, Database, Options, Table};
+
+    const ROWS: Table<u32, u32> = Table::new("rows");
+
+    /// Polls once a write of the row; true if it is done. The future is dropped, or forgotten.
+    fn writes(tx: &mut AsyncTransaction, forgets: bool) -> bool {
+        let mut write = Box::pin(tx.put(&ROWS, &1, &1));
+        let context = &mut Context::from_waker(Waker::noop());
+        let is_ready = write.as_mut().poll(context).is_ready();
+        if forgets {
+            mem::forget(write);
+        }
+        is_ready
+    }
+
+    #[test]
+    fn a_task_counts_as_blocked_while_it_waits_for_a_lock() {
+        let db = Database::in_memory(Options::default()).unwrap();
+        let blocked = || db.engine().admission.as_ref().unwrap().blocked();
+        db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
+        let mut holder = db.begin_async().unwrap();
+        assert!(writes(&mut holder, false));
+        let [mut dropped, mut forgotten, mut waiting] = [(); 3].map(|()| db.begin_async().unwrap());
+        assert!(!writes(&mut dropped, false));
+        assert_eq!(blocked(), 0, "its operation was dropped");
+        assert!(!writes(&mut forgotten, true));
+        assert_eq!(blocked(), 1);
+        {
+            let context = &mut Context::from_waker(Waker::noop());
+            let mut write = pin!(waiting.put(&ROWS, &1, &2));
+            assert!(write.as_mut().poll(context).is_pending());
+            assert_eq!(blocked(), 2);
+            drop(forgotten);
+            assert_eq!(blocked(), 1);
+            drop(holder);
+            assert!(write.poll(context).is_ready());
+        }
+        assert_eq!(blocked(), 0);
+    }
+}

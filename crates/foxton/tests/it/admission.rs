@@ -17,6 +17,18 @@ fn database(admission: &str, durability: Durability) -> Database {
     Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap()
 }
 
+/// Adds one to one of three numbers, fifty times.
+fn add_fifty(db: &Database) {
+    for round in 0..50 {
+        db.run(|tx| {
+            let key = round % 3;
+            let was = tx.get_for_update(&NUMBERS, &key)?.unwrap_or(0);
+            tx.put(&NUMBERS, &key, &(was + 1))
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn sixty_four_clients_at_two_seats_lose_nothing() {
     let of_each = [
@@ -28,16 +40,7 @@ fn sixty_four_clients_at_two_seats_lose_nothing() {
         let db = database(admission, durability);
         thread::scope(|scope| {
             for _ in 0..64 {
-                scope.spawn(|| {
-                    for round in 0..50 {
-                        db.run(|tx| {
-                            let key = round % 3;
-                            let was = tx.get_for_update(&NUMBERS, &key)?.unwrap_or(0);
-                            tx.put(&NUMBERS, &key, &(was + 1))
-                        })
-                        .unwrap();
-                    }
-                });
+                scope.spawn(|| add_fifty(&db));
             }
         });
         let mut tx = db.begin().unwrap();
@@ -214,16 +217,7 @@ fn many_tasks_and_threads_at_two_slots_lose_nothing() {
             .collect();
         thread::scope(|scope| {
             for _ in 0..16 {
-                scope.spawn(|| {
-                    for round in 0..50 {
-                        db.run(|tx| {
-                            let key = round % 3;
-                            let was = tx.get_for_update(&NUMBERS, &key)?.unwrap_or(0);
-                            tx.put(&NUMBERS, &key, &(was + 1))
-                        })
-                        .unwrap();
-                    }
-                });
+                scope.spawn(|| add_fifty(&db));
             }
         });
         for task in tasks {

@@ -499,10 +499,15 @@ impl LockIndex {
             if self.ready() >= HIGH_WATER || !is_reusable(front) {
                 return epoch;
             }
-            let last = dead_queue.iter().rposition(|&number| is_reusable(number)); // I2
-            let Some((at, number)) = last.and_then(|at| Some((at, dead_queue.remove(at)?))) else {
-                return epoch;
+            // By age, or nearly: one reader that has run for long keeps many of the younger ones,
+            // and they are not visited one by one.
+            let behind = dead_queue.partition_point(|&number| is_reusable(number));
+            let at = behind.saturating_sub(1);
+            let found = dead_queue.get(at).copied();
+            let Some(number) = found.filter(|&number| is_reusable(number)) else {
+                return epoch; // I2
             };
+            dead_queue.remove(at);
             let segment = self.slab.segment(number);
             segment.flags.fill();
             if !self.put(number) {
