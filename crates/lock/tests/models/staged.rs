@@ -190,16 +190,17 @@ fn unlinked_once(kind: ManagerKind) {
         let (locks, worker, other) = manager(kind);
         let [mut first, mut second, third] = readers(&locks, &worker);
         locks.release_all(&worker, &mut second);
-        let cleaner = released(&locks, other, third);
+        let cleaner = released(&locks, other, *third);
         locks.release_all(&worker, &mut first);
         cleaner.join();
         nobody_is_left(&locks, &worker);
     });
 }
 
-/// Returns owners that hold one name together, the last of them on top.
-fn readers<const COUNT: usize>(locks: &AnyManager, worker: &Worker) -> [Owner; COUNT] {
-    let mut owners = [(); COUNT].map(|()| locks.owner());
+/// Returns owners that hold one name together, the last of them on top. They are in boxes, because
+/// the stack of a model is small.
+fn readers<const COUNT: usize>(locks: &AnyManager, worker: &Worker) -> [Box<Owner>; COUNT] {
+    let mut owners = [(); COUNT].map(|()| Box::new(locks.owner()));
     for owner in &mut owners {
         holds(locks, worker, owner, A, Mode::S);
     }
@@ -215,7 +216,7 @@ fn cleaned_beside(is_newest: bool) {
         let [mut oldest, mut gone, mut also, cleaner, mut newest] = readers(&locks, &worker);
         locks.release_all(&worker, &mut gone);
         locks.release_all(&worker, &mut also);
-        let cleaner = released(&locks, other, cleaner);
+        let cleaner = released(&locks, other, *cleaner);
         let [one, last] = if is_newest {
             [&mut newest, &mut oldest]
         } else {
