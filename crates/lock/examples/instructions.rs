@@ -15,7 +15,9 @@
 //! * `long`: as `scan`, with keys of twelve bytes;
 //! * `skip`: as `points`, exclusively, with keys that are all held by another owner and are
 //!   skipped;
-//! * `real`: as `points`, after another owner had an exclusive lock near every key.
+//! * `real`: as `points`, after another owner had an exclusive lock near every key;
+//! * `found`: as `points`, with the anchor of each key;
+//! * `anchored`: as `real`, with the anchor of each key; `written`: the same, exclusively.
 //!
 //! A fourth argument is the number of keys of a transaction, 10 or 20; the default is ten. The
 //! printed count divides callgrind's total into instructions for each lock and its release, with a
@@ -30,7 +32,10 @@ use foxton_lock::{
     owner::{Owner, Scan},
     request::{Reply, WaitMode},
 };
-use foxton_sync::worker::{Worker, Workers};
+use foxton_sync::{
+    anchor::Anchors,
+    worker::{Worker, Workers},
+};
 use std::time::Duration;
 
 const TRANSACTIONS: usize = 10_000;
@@ -76,7 +81,29 @@ fn measured_scans<const KEYS: usize>(
         ask(locks, worker, owner, Name::table(1), Mode::IS);
         for &name in names {
             let patience = WaitMode::Wait;
-            let reply = locks.request_in_scan(worker, owner, &mut scan, name, mode, patience);
+            let target = (name, None);
+            let reply = locks.request_in_scan(worker, owner, &mut scan, target, mode, patience);
+            assert!(matches!(reply, Reply::Granted));
+        }
+        locks.release_all(worker, owner);
+    }
+}
+
+#[inline(never)]
+fn measured_anchored<const KEYS: usize>(
+    locks: &AnyManager,
+    worker: &Worker,
+    owner: &mut Owner,
+    (names, anchors): (&[Name], &Anchors),
+    (of_table, mode): (Mode, Mode),
+) {
+    let transactions = names.chunks_exact(KEYS).zip(anchors.chunks_exact(KEYS));
+    for (names, anchors) in transactions {
+        owner.begin();
+        ask(locks, worker, owner, Name::table(1), of_table);
+        for (&name, anchor) in names.iter().zip(anchors) {
+            let target = (name, anchor);
+            let reply = locks.request_anchored(worker, owner, target, mode, WaitMode::Wait);
             assert!(matches!(reply, Reply::Granted));
         }
         locks.release_all(worker, owner);
@@ -121,7 +148,8 @@ fn measure<const KEYS: usize>() {
         options.latch = latch.parse().expect("a latch");
     }
     let case = arguments.next().unwrap_or("points".to_owned());
-    if case == "real" {
+    let is_real = matches!(case.as_str(), "real" | "anchored" | "written");
+    if is_real {
         options.hold_off = Duration::from_secs(10);
     }
     let workers = Workers::with_seed(1);
@@ -135,7 +163,9 @@ fn measure<const KEYS: usize>() {
     };
     let random = |_: usize| worker.random_below(BELOW);
     let numbers: Vec<u64> = match case.as_str() {
-        "points" | "real" | "skip" => (0..count).map(random).collect(),
+        "points" | "real" | "found" | "anchored" | "written" | "skip" => {
+            (0..count).map(random).collect()
+        }
         _ => {
             let firsts = (0..TRANSACTIONS).map(random);
             firsts
@@ -148,7 +178,7 @@ fn measure<const KEYS: usize>() {
         names.reverse();
     }
     let mut stranger = locks.owner();
-    if case == "real" {
+    if is_real {
         for number in 0..STRANGERS {
             let name = name(BELOW + 64 * number);
             let outcome = locks.try_lock(&worker, &mut stranger, name, Mode::X);
@@ -162,11 +192,19 @@ fn measure<const KEYS: usize>() {
             assert!(outcome.is_held());
         }
     }
+    let anchors = Anchors::free(names.len());
+    let targets = (&names[..], &anchors);
     match case.as_str() {
+        "found" | "anchored" => {
+            measured_anchored::<KEYS>(&locks, &worker, &mut owner, targets, (Mode::IS, Mode::S));
+        }
+        "written" => {
+            measured_anchored::<KEYS>(&locks, &worker, &mut owner, targets, (Mode::IX, Mode::X));
+        }
         "skip" => measured_skips::<KEYS>(&locks, &worker, &mut owner, &names),
         "points" | "real" | "neighbours" => measured::<KEYS>(&locks, &worker, &mut owner, &names),
         "scan" | "down" | "long" => measured_scans::<KEYS>(&locks, &worker, &mut owner, &names),
-        other => panic!("points, neighbours, scan, down, long or real, and not {other}"),
+        other => panic!("one of the keys that the first page names, and not {other}"),
     }
     println!("{} locks", names.len() + TRANSACTIONS);
 }

@@ -7,7 +7,7 @@ use crate::{
     owner::{LockSavepoint, Owner, Scan, WaitTicket},
     request::{Outcome, RefusalReason, Reply, WaitMode},
 };
-use foxton_sync::{park::WAKING, worker::Worker};
+use foxton_sync::{anchor::LockAnchor, park::WAKING, worker::Worker};
 use std::{
     fmt::Debug,
     task::{Context, Poll},
@@ -64,7 +64,33 @@ pub trait LockManager: Send + Sync + Debug {
         wait_mode: WaitMode,
     ) -> Reply;
 
-    /// As [`request`](Self::request), for a key that a scan has come to. Some managers need less
+    /// As [`request`](Self::request), for a key whose data has an anchor: a word for the lock. Some
+    /// managers find the lock there and nowhere else; the others ignore it.
+    ///
+    /// While a key's data can be found, all requests for the key must come with its anchor. A
+    /// search follows a request that came without, because the data was not there. If it is there
+    /// now, request the key again, with the anchor, before relying on the lock. Anchors of new data
+    /// are queued, not free. Data is removed only by an owner that holds the key and its gap
+    /// exclusively, after [`unanchor`](Self::unanchor).
+    #[inline]
+    fn request_anchored(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, _anchor): (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
+    ) -> Reply {
+        self.request(worker, owner, name, mode, wait_mode)
+    }
+
+    /// Makes a lock on `name` independent of the key's anchor, because the key's data is about to
+    /// be removed.
+    #[inline]
+    fn unanchor(&self, _worker: &Worker, _owner: &mut Owner, _name: Name) {}
+
+    /// As [`request`](Self::request), for a key that a scan has come to, with the anchor of its
+    /// data if it has one ([`request_anchored`](Self::request_anchored)). Some managers need less
     /// for a key near the one before, and store in `scan` what they need for that. Pass the same
     /// `scan` again for the next key.
     ///
@@ -76,7 +102,7 @@ pub trait LockManager: Send + Sync + Debug {
         worker: &Worker,
         owner: &mut Owner,
         _scan: &mut Scan,
-        name: Name,
+        (name, _anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
@@ -228,6 +254,17 @@ macro_rules! forward {
         #[inline]
         fn prefetch(&self, name: $crate::name::Name) {
             self.$($to)+.prefetch(name);
+        }
+    };
+    (@unanchor ($($to:tt)+)) => {
+        #[inline]
+        fn unanchor(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+            name: $crate::name::Name,
+        ) {
+            self.$($to)+.unanchor(worker, owner, name);
         }
     };
     (@cancel ($($to:tt)+)) => {

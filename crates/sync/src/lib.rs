@@ -64,6 +64,9 @@ pub mod site;
 /// Admission control: limits how many clients work at once.
 pub mod admission;
 
+/// Anchors: one word beside the data, for the lock that is on it.
+pub mod anchor;
+
 /// Failpoints: named points where a test can intervene.
 pub mod failpoint;
 

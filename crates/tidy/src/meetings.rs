@@ -150,7 +150,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/lock/src/owner/remembered/mod.rs",
-        9,
+        10,
         "\"remembered locks\"",
     ),
     (

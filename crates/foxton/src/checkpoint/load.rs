@@ -122,7 +122,9 @@ impl Job<'_> {
                 };
                 let put = || {
                     let table = tables.get(row.table as usize)?;
-                    let record = NewRecord::new(row.key, Some(value)).ok()?;
+                    let record = NewRecord::new(row.key, Some(value))
+                        .ok()?
+                        .with_free_anchor();
                     table.rows.insert(&guard, record, Next::Any).ok().map(drop)
                 };
                 if put().is_none() {

@@ -496,7 +496,9 @@ impl ReplayWorker {
         };
         let Some(record) = found else {
             if new.is_some() {
-                let record = NewRecord::new(change.key, new).expect(WITHIN);
+                let record = NewRecord::new(change.key, new)
+                    .expect(WITHIN)
+                    .with_free_anchor();
                 let inserted = rows.insert(&guard, record, Next::Any);
                 assert!(
                     inserted.is_ok(),

@@ -21,9 +21,11 @@
 //! A ghost that stays is put on a list. Later writing transactions of the worker try it again at
 //! their end. They lock the key for that purpose, without waiting.
 
+use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::{Next, Record};
+use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
@@ -64,16 +66,19 @@ impl BoundTxn {
         let mut remove_one = |index: usize, key: &[u8]| {
             let table = &*tables[index].table;
             // It may have a value again, or be gone already. No other transaction changes that.
-            let record = table.rows.get(&worker.pin(), key).map(Record::is_ghost);
-            if record != Some(true) {
+            let guard = worker.pin();
+            let record = table.rows.get(&guard, key);
+            let Some(ghost) = record.filter(|record| record.is_ghost()) else {
                 return;
-            }
+            };
+            let name = Name::key(table.record.id, key, &engine.hasher);
             let gap_is_ours = engine.options.locking == Locking::Off || {
-                let name = Name::key(table.record.id, key, &engine.hasher);
-                request_now(engine, worker, owner, (name, KEY_AND_GAP))
+                let request = (name, Some(ghost.anchor()), KEY_AND_GAP);
+                request_now(engine, worker, owner, request)
             };
             if gap_is_ours {
-                remove(engine, worker, table, key);
+                engine.locks.unanchor(worker, owner, name);
+                remove(engine, worker, table, (&guard, ghost));
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
                 engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
@@ -118,26 +123,37 @@ impl BoundTxn {
             let table = &*tables[index].table;
             let id = table.record.id;
             let name = Name::key(id, &key, &engine.hasher);
-            let parent = (Name::table(id), KEY_AND_GAP.parent_mode());
+            let guard = worker.pin();
+            let Some(record) = table.rows.get(&guard, &key) else {
+                continue; // Another transaction has removed it.
+            };
+            let parent = (Name::table(id), None, KEY_AND_GAP.parent_mode());
+            let request = (name, Some(record.anchor()), KEY_AND_GAP);
             let mut is_locked = |request| request_now(engine, worker, owner, request);
-            if is_locked(parent) && is_locked((name, KEY_AND_GAP)) {
-                remove(engine, worker, table, &key);
+            if is_locked(parent) && is_locked(request) {
+                engine.locks.unanchor(worker, owner, name);
+                remove(engine, worker, table, (&guard, record));
             } else {
                 ghosts.push_back((index, key));
             }
+            drop(guard);
             lock_scope.release(&engine.locks, worker, owner);
         }
     }
 }
 
-/// Removes the record of `key` from its table, if it is a ghost. The caller holds the key and its
-/// gap exclusively.
-fn remove(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
+/// Removes `record` from its table, if it is a ghost. The caller holds the key and its gap
+/// exclusively, and not by the record's anchor.
+fn remove(
+    engine: &Engine,
+    worker: &Worker,
+    table: &OpenTable,
+    (guard, record): (&Guard<'_>, &Record),
+) {
     worker.failpoints().pass(&failpoint::PURGE);
-    let guard = worker.pin();
-    if let Some(record) = table.rows.get(&guard, key)
+    if record.is_linked()
         && record.is_ghost()
-        && table.rows.remove(&guard, record, Next::Any).is_ok()
+        && table.rows.remove(guard, record, Next::Any).is_ok()
     {
         engine
             .counters

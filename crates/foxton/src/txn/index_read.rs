@@ -82,6 +82,8 @@ struct IndexLookup<'g, 'a, F> {
     hazards: [Hazard<'g>; 2],
     /// The value that the entry had when its row was locked; `None` if it was a ghost.
     locked: Option<EntryValue>,
+    /// The record of the row that was locked.
+    row: Option<&'g Record>,
     take: F,
 }
 
@@ -107,7 +109,8 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         let id = self.table.record.id;
         done!(locks.lock_table_name(Name::table(id), self.row_mode.parent_mode()));
         let name = Name::key(id, key, &self.engine.hasher);
-        done!(locks.lock_for(short_lock, name, self.row_mode));
+        let row = (name, key, self.row_mode);
+        self.row = done!(locks.lock_key(short_lock, row, (&self.table.rows, self.guard)));
         Ok(AttemptResult::Done(true))
     }
 
@@ -120,7 +123,8 @@ impl<'g, F> IndexLookup<'g, '_, F> {
     fn find<'f>(&'f mut self, record: &'f Record) -> Option<(EncodedRow<'f>, &'f mut F)> {
         let [of_entry, of_row] = &mut self.hazards;
         let (index_key, key) = self.kind.read(record.key(), record.value(of_entry)?);
-        let row = self.table.rows.get(self.guard, key)?;
+        let known = self.row.filter(|row| row.is_linked() && row.key() == key);
+        let row = known.or_else(|| self.table.rows.get(self.guard, key))?;
         self.reads.record(record);
         self.reads.record(row);
         let value = row.value(of_row)?;
@@ -148,8 +152,8 @@ impl<'g, F: FnMut(EncodedRow<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<
         match (done!(self.lock_row(locks, record, None)), mode.gap_part()) {
             (true, GapPart::None) => Ok(AttemptResult::Done(())),
             (true, _) if skips_gap => Ok(AttemptResult::Done(())),
-            (true, _) => locks.lock_in_scan(name, GAP),
-            (false, _) => locks.lock_in_scan(name, mode),
+            (true, _) => locks.lock_in_scan(name, Some(record.anchor()), GAP),
+            (false, _) => locks.lock_in_scan(name, Some(record.anchor()), mode),
         }
     }
 
@@ -162,7 +166,7 @@ impl<'g, F: FnMut(EncodedRow<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<
     ) -> Result<AttemptResult<()>> {
         match done!(self.lock_row(locks, record, short_lock)) {
             true => Ok(AttemptResult::Done(())),
-            false => locks.lock_for(short_lock, name, mode),
+            false => locks.lock_for(short_lock, name, Some(record.anchor()), mode),
         }
     }
 
@@ -243,6 +247,7 @@ impl BoundTxn {
             reads,
             hazards: [guard.hazard(), guard.hazard()],
             locked: None,
+            row: None,
             take: &mut *read,
         };
         let found = loop {
@@ -256,8 +261,7 @@ impl BoundTxn {
                 locks.release_short(short_lock);
                 continue;
             }
-            done!(locks.lock_for(until, name, mode));
-            let record = entries.rows.get(&guard, key);
+            let record = done!(locks.lock_key(until, (name, key, mode), (&entries.rows, &guard)));
             if record.is_none_or(Record::is_ghost) {
                 record.inspect(|record| reads.record(record));
                 break None;
@@ -334,6 +338,7 @@ impl BoundTxn {
                 reads,
                 hazards: [guard.hazard(), guard.hazard()],
                 locked: None,
+                row: None,
                 take: &mut *take,
             };
             let mut last = None;

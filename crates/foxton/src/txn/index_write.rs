@@ -89,9 +89,9 @@ impl BoundTxn {
         } = self;
         let (table, cached) = (&*tables[at].table, &indexes[place]);
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
-        done!(locks.lock(Name::key(table.record.id, key, &engine.hasher), KEY));
         let guard = worker.pin();
-        let record = table.rows.get(&guard, key);
+        let name = Name::key(table.record.id, key, &engine.hasher);
+        let record = done!(locks.lock_key(None, (name, key, KEY), (&table.rows, &guard)));
         // The result says whether the key had a value, so this is a read.
         record.inspect(|record| reads.record(record));
         let mut hazard = guard.hazard();
@@ -150,7 +150,7 @@ impl BoundTxn {
             let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
             let name = Name::key(id, key, &engine.hasher);
             done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
-            done!(locks.lock(name, KEY));
+            done!(locks.lock_key(None, (name, key, KEY), (&table.rows, &worker.pin())));
             if entry.change == EntryChange::Remove {
                 continue;
             }

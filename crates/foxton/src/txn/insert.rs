@@ -4,7 +4,7 @@
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::{InsertRefused, NewRecord, Next};
+use foxton_store::memory::{InsertRefused, NewRecord, Next, Record};
 use foxton_sync::epoch::Guard;
 use foxton_sync::huge_pages::{self, RegionTracker};
 use foxton_sync::worker::Worker;
@@ -61,7 +61,7 @@ impl Inserter<'_> {
                 Some(_) => {}
                 None => *self.fresh_gap = Some(next_name),
             }
-            done!(locks.lock(next_name, INTENTION));
+            done!(locks.lock_at(next_name, next.map(Record::anchor), INTENTION));
         }
         let record = NewRecord::new(key, value)?;
         let (address, bytes) = record.extent();

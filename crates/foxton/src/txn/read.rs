@@ -130,23 +130,24 @@ impl<'a> Reader<'a> {
         } = *self;
         let locks = &mut self.locks;
         let mode = options.lock.key_mode();
-        let mut locked = locks.lock(Name::table(self.table.record.id), mode.parent_mode());
-        if let Ok(AttemptResult::Done(())) = locked {
-            locked = match duration {
-                LockDuration::Short => locks.lock_short(self.short_lock, name, mode),
-                _ => locks.lock(name, mode),
-            };
-        }
-        match locked {
-            Ok(AttemptResult::Done(())) => {}
+        let short_lock = (duration == LockDuration::Short).then_some(self.short_lock);
+        let locked = match locks.lock(Name::table(self.table.record.id), mode.parent_mode()) {
+            Ok(AttemptResult::Done(())) => {
+                let places = (&self.table.rows, guard);
+                locks.lock_located(short_lock, (name, key, mode), located, places)
+            }
+            Ok(AttemptResult::Wait | AttemptResult::Pause) => Ok(AttemptResult::Wait),
+            Err(error) => Err(error),
+        };
+        let record = match locked {
+            Ok(AttemptResult::Done(record)) => record,
             Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 return Ok(AttemptResult::Done(None));
             }
             Err(error) => return Err(error),
-        }
+        };
         let mut hazard = guard.hazard();
-        let record = located.record(&self.table.rows, guard, key);
         let found = record.and_then(|record| {
             self.reads.record(record);
             record.value(&mut hazard)

@@ -100,22 +100,22 @@ impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for RowVisit<'g, '
     fn lock(
         &mut self,
         locks: &mut TableLocks<'_>,
-        _record: &'g Record,
+        record: &'g Record,
         name: Name,
         mode: Mode,
     ) -> Result<AttemptResult<()>> {
-        locks.lock_in_scan(name, mode)
+        locks.lock_in_scan(name, Some(record.anchor()), mode)
     }
 
     #[inline]
     fn lock_alone(
         &mut self,
         locks: &mut TableLocks<'_>,
-        _record: &'g Record,
+        record: &'g Record,
         (name, mode): (Name, Mode),
         short_lock: Option<&ShortLock>,
     ) -> Result<AttemptResult<()>> {
-        locks.lock_for(short_lock, name, mode)
+        locks.lock_for(short_lock, name, Some(record.anchor()), mode)
     }
 
     #[inline]
@@ -270,7 +270,8 @@ impl ScanState {
                     }
                     if !self.reversed {
                         let next = found.map_or(end, |(_, name)| name);
-                        done!(locks.lock_in_scan(next, GAP));
+                        let anchor = found.map(|(record, _)| record.anchor());
+                        done!(locks.lock_in_scan(next, anchor, GAP));
                     }
                     guard.failpoints().pass(&failpoint::SCAN_LOCKED);
                     if !locks.looks_once() && !rows.unchanged(&place.token) {
@@ -311,7 +312,8 @@ impl ScanState {
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
                         // It does not count towards the limit, so the scan reads the gap below too.
-                        done!(locks.lock_in_scan(key_name, range_mode));
+                        let anchor = Some(record.anchor());
+                        done!(locks.lock_in_scan(key_name, anchor, range_mode));
                     }
                 }
                 *last = Some(record);
@@ -351,7 +353,8 @@ impl ScanState {
                 && by_name
                 && self.begins_with(record.key())
             {
-                done!(locks.lock(name(record.key()), self.lock.lock.key_mode()));
+                let (name, anchor) = (name(record.key()), Some(record.anchor()));
+                done!(locks.lock_at(name, anchor, self.lock.lock.key_mode()));
                 if record.is_linked() {
                     break;
                 }
@@ -365,8 +368,9 @@ impl ScanState {
                     (place.record, Some(place.token))
                 }
             };
+            let anchor = next.map(Record::anchor);
             let next = next.map_or(Name::end(table.record.id), |record| name(record.key()));
-            done!(locks.lock(next, GAP));
+            done!(locks.lock_at(next, anchor, GAP));
             if token.is_none_or(|token| rows.unchanged(&token)) {
                 break;
             }

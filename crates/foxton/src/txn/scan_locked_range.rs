@@ -138,7 +138,7 @@ impl ScanState {
             guard.failpoints().pass(&failpoint::SCAN_FOUND);
             let next = place.record.map(|record| name(record.key()));
             let next = next.unwrap_or(Name::end(table.record.id));
-            done!(locks.lock_in_scan(next, GAP));
+            done!(locks.lock_in_scan(next, place.record.map(Record::anchor), GAP));
             guard.failpoints().pass(&failpoint::SCAN_LOCKED);
             if table.rows.unchanged(&place.token) {
                 return Ok(AttemptResult::Done(()));

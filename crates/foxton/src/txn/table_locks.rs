@@ -17,9 +17,13 @@ use foxton_lock::mode::{KeyPart, Mode};
 use foxton_lock::name::{Class, Name};
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Refusal, Reply, WaitMode};
+use foxton_store::memory::{Located, Record, RecordTable};
+use foxton_sync::anchor::LockAnchor;
+use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
+use std::ptr;
 
-use super::attempt::AttemptResult;
+use super::attempt::{AttemptResult, done};
 use super::short_lock::ShortLock;
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
@@ -124,6 +128,73 @@ impl<'a> TableLocks<'a> {
         self.attempt_result(reply)
     }
 
+    /// Requests the key `name`, whose record has this anchor, if there is a record.
+    #[inline]
+    pub(crate) fn lock_at(
+        &mut self,
+        name: Name,
+        anchor: Option<&LockAnchor>,
+        mode: Mode,
+    ) -> Result<AttemptResult<()>> {
+        if self.is_covered(name, mode) {
+            return Ok(AttemptResult::Done(()));
+        }
+        let (worker, patience) = (self.worker, self.patience);
+        let reply = match anchor {
+            Some(anchor) => {
+                let target = (name, anchor);
+                self.manager
+                    .request_anchored(worker, self.owner, target, mode, patience)
+            }
+            None => self
+                .manager
+                .request(worker, self.owner, name, mode, patience),
+        };
+        self.attempt_result(reply)
+    }
+
+    /// Requests a key, and returns its record, which may be a ghost. `located` is where it was a
+    /// moment ago. With a `short_lock`, as [`lock_short`](Self::lock_short).
+    ///
+    /// The record that is returned is the one with whose anchor the key was requested: while the
+    /// lock was requested, the record may have come or gone.
+    #[inline]
+    pub(crate) fn lock_located<'g>(
+        &mut self,
+        short_lock: Option<&ShortLock>,
+        (name, key, mode): (Name, &[u8], Mode),
+        located: Located<'g>,
+        (rows, guard): (&'g RecordTable, &'g Guard<'_>),
+    ) -> Result<AttemptResult<Option<&'g Record>>> {
+        let found = located.found();
+        done!(self.lock_for(short_lock, name, found.map(Record::anchor), mode));
+        let mut requested = found;
+        let mut record = located.record(rows, guard, key);
+        // A record that is gone leaves the lock where keys without a record have theirs.
+        while let Some(new) = record
+            && !requested.is_some_and(|former| ptr::eq(former, new))
+        {
+            done!(self.lock_for(short_lock, name, Some(new.anchor()), mode));
+            requested = record;
+            if !new.is_linked() {
+                record = rows.get(guard, key);
+            }
+        }
+        Ok(AttemptResult::Done(record))
+    }
+
+    /// As [`lock_located`](Self::lock_located), for a key that was not located.
+    #[inline]
+    pub(crate) fn lock_key<'g>(
+        &mut self,
+        short_lock: Option<&ShortLock>,
+        (name, key, mode): (Name, &[u8], Mode),
+        (rows, guard): (&'g RecordTable, &'g Guard<'_>),
+    ) -> Result<AttemptResult<Option<&'g Record>>> {
+        let located = rows.locate(guard, key);
+        self.lock_located(short_lock, (name, key, mode), located, (rows, guard))
+    }
+
     /// Prefetches the lock of `name`, which is requested soon.
     #[inline]
     pub(crate) fn prefetch(&self, name: Name) {
@@ -137,6 +208,7 @@ impl<'a> TableLocks<'a> {
         &mut self,
         short_lock: &ShortLock,
         name: Name,
+        anchor: Option<&LockAnchor>,
         mode: Mode,
     ) -> Result<AttemptResult<()>> {
         // Not in an attempt after a wait: then the attempt before it has the key.
@@ -145,7 +217,7 @@ impl<'a> TableLocks<'a> {
             self.release_short(short_lock);
             short_lock.record(name);
         }
-        self.lock(name, mode)
+        self.lock_at(name, anchor, mode)
     }
 
     /// Requests a key; with a `short_lock`, as [`lock_short`](Self::lock_short).
@@ -154,11 +226,12 @@ impl<'a> TableLocks<'a> {
         &mut self,
         short_lock: Option<&ShortLock>,
         name: Name,
+        anchor: Option<&LockAnchor>,
         mode: Mode,
     ) -> Result<AttemptResult<()>> {
         match short_lock {
-            Some(short_lock) => self.lock_short(short_lock, name, mode),
-            None => self.lock(name, mode),
+            Some(short_lock) => self.lock_short(short_lock, name, anchor, mode),
+            None => self.lock_at(name, anchor, mode),
         }
     }
 
@@ -171,14 +244,20 @@ impl<'a> TableLocks<'a> {
 
     /// Requests a key that a scan has reached.
     #[inline]
-    pub(crate) fn lock_in_scan(&mut self, name: Name, mode: Mode) -> Result<AttemptResult<()>> {
+    pub(crate) fn lock_in_scan(
+        &mut self,
+        name: Name,
+        anchor: Option<&LockAnchor>,
+        mode: Mode,
+    ) -> Result<AttemptResult<()>> {
         if self.is_covered(name, mode) {
             return Ok(AttemptResult::Done(()));
         }
         let (worker, scan) = (self.worker, &mut self.scan);
-        let reply =
-            self.manager
-                .request_in_scan(worker, self.owner, scan, name, mode, self.patience);
+        let (target, patience) = ((name, anchor), self.patience);
+        let reply = self
+            .manager
+            .request_in_scan(worker, self.owner, scan, target, mode, patience);
         self.attempt_result(reply)
     }
 
@@ -269,8 +348,18 @@ pub(super) fn request_now(
     engine: &Engine,
     worker: &Worker,
     owner: &mut Owner,
-    (name, mode): (Name, Mode),
+    (name, anchor, mode): (Name, Option<&LockAnchor>, Mode),
 ) -> bool {
-    let is_covered = owner.has_escalated() && owner.covers(name, mode);
-    is_covered || engine.locks.try_lock(worker, owner, name, mode).is_held()
+    if owner.has_escalated() && owner.covers(name, mode) {
+        return true;
+    }
+    let locks = &engine.locks;
+    let reply = match anchor {
+        Some(anchor) => {
+            let target = (name, anchor);
+            locks.request_anchored(worker, owner, target, mode, WaitMode::Refuse)
+        }
+        None => locks.request(worker, owner, name, mode, WaitMode::Refuse),
+    };
+    matches!(reply, Reply::Granted | Reply::Held)
 }

@@ -103,13 +103,14 @@ impl BoundTxn {
         locks.prefetch(name);
         let guard = worker.pin();
         let located = table.rows.locate(&guard, key);
-        done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
-        let mut located = Some(located);
+        let mode = injected_fault::write_mode(engine.faults(), KEY);
+        let (request, places) = ((name, &key[..], mode), (&table.rows, &guard));
+        let mut locked = Some(done!(locks.lock_located(None, request, located, places)));
         let new = (write != Write::Delete).then_some(&value[..]);
         let redo = engine.redo_form;
         loop {
-            let record = match located.take() {
-                Some(located) => located.record(&table.rows, &guard, key),
+            let record = match locked.take() {
+                Some(record) => record,
                 None => table.rows.get(&guard, key),
             };
             if let Some(record) = record {

@@ -22,7 +22,7 @@ use crate::{
     owner::{Owner, Scan, memory_limits::MemoryLimits, owner_table::OwnerTable},
     request::{Reply, WaitMode},
 };
-use foxton_sync::{latch, worker::Worker};
+use foxton_sync::{anchor::LockAnchor, latch, worker::Worker};
 use std::time::Duration;
 
 pub use crate::managers::{direct::Fences, inherit::Inheritance};
@@ -403,25 +403,52 @@ impl AnyManager {
         each!(self, manager => manager.request(worker, owner, name, mode, wait_mode))
     }
 
-    /// Requests for a scan from any manager but the default. Only inheritance passes the scan on.
+    /// Requests for a scan from any manager but the default. Only inheritance passes the scan, and
+    /// the anchor, on.
     #[inline(never)]
     fn request_in_scan_of_other(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         scan: &mut Scan,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
         match self {
-            _ if owner.must_check_limits() => {
-                self.check_and_request(worker, owner, name, mode, wait_mode)
-            }
+            _ if owner.must_check_limits() => match anchor {
+                Some(anchor) => {
+                    self.request_anchored_of_other(worker, owner, (name, anchor), mode, wait_mode)
+                }
+                None => self.check_and_request(worker, owner, name, mode, wait_mode),
+            },
             Self::Inherit(manager) => {
-                manager.request_in_scan(worker, owner, scan, name, mode, wait_mode)
+                manager.request_in_scan(worker, owner, scan, (name, anchor), mode, wait_mode)
             }
             _ => each!(self, manager => manager.request(worker, owner, name, mode, wait_mode)),
+        }
+    }
+
+    /// Requests with an anchor from any manager but the default. Only inheritance passes it on.
+    #[inline(never)]
+    fn request_anchored_of_other(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, anchor): (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
+    ) -> Reply {
+        match self {
+            Self::Inherit(manager) => {
+                if owner.must_check_limits()
+                    && let Some(reply) = escalation::check_limits(self, worker, owner, (name, mode))
+                {
+                    return reply;
+                }
+                manager.request_anchored(worker, owner, (name, anchor), mode, wait_mode)
+            }
+            _ => self.request_of_other(worker, owner, name, mode, wait_mode),
         }
     }
 
@@ -501,15 +528,32 @@ impl LockManager for AnyManager {
         worker: &Worker,
         owner: &mut Owner,
         scan: &mut Scan,
-        name: Name,
+        target: (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
         match self {
             Self::Direct(manager) => {
-                manager.request_in_scan(worker, owner, scan, name, mode, wait_mode)
+                manager.request_in_scan(worker, owner, scan, target, mode, wait_mode)
             }
-            _ => self.request_in_scan_of_other(worker, owner, scan, name, mode, wait_mode),
+            _ => self.request_in_scan_of_other(worker, owner, scan, target, mode, wait_mode),
+        }
+    }
+
+    #[inline(always)]
+    fn request_anchored(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        target: (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
+    ) -> Reply {
+        match self {
+            Self::Direct(manager) => {
+                manager.request_anchored(worker, owner, target, mode, wait_mode)
+            }
+            _ => self.request_anchored_of_other(worker, owner, target, mode, wait_mode),
         }
     }
 
@@ -540,8 +584,8 @@ impl LockManager for AnyManager {
 
     forward! {
         (member())
-        owner cancel dismiss trim end_wait wait poll_wait release release_since inspect inspect_limited
-        longest_wait deadlocks stats verify
+        owner unanchor cancel dismiss trim end_wait wait poll_wait release release_since inspect
+        inspect_limited longest_wait deadlocks stats verify
     }
 }
 

@@ -65,6 +65,7 @@ use crate::{
     request::{Reply, WaitMode},
 };
 use foxton_sync::{
+    anchor::LockAnchor,
     cache_line::CachePadded,
     shim::{Arc, AtomicU32, Ordering, lock},
     site::{Component, Pattern, Site},
@@ -479,7 +480,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
         worker: &Worker,
         owner: &mut Owner,
         scan: &mut Scan,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
@@ -487,9 +488,22 @@ impl<M: LockManager> LockManager for Inherit<M> {
             Class::Table => self.request_table(worker, owner, name, mode, wait_mode),
             _ => {
                 let inner = &self.inner;
-                inner.request_in_scan(worker, owner, scan, name, mode, wait_mode)
+                inner.request_in_scan(worker, owner, scan, (name, anchor), mode, wait_mode)
             }
         }
+    }
+
+    #[inline]
+    fn request_anchored(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        target: (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
+    ) -> Reply {
+        self.inner
+            .request_anchored(worker, owner, target, mode, wait_mode)
     }
 
     #[inline]
@@ -570,5 +584,5 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    forward! { (inner) prefetch trim end_wait wait poll_wait release longest_wait deadlocks }
+    forward! { (inner) prefetch unanchor trim end_wait wait poll_wait release longest_wait deadlocks }
 }

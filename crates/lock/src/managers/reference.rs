@@ -12,6 +12,7 @@ use crate::{
     name::Name,
     owner::{
         LockSavepoint, Owner, PendingWait,
+        lock_list::LockSource,
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
     request::{Blockers, DeadlockMember, MAX_BLOCKERS, RefusalReason, Reply, WaitMode},
@@ -340,6 +341,7 @@ impl LockManager for Reference {
                 ticket,
                 mode,
                 converts,
+                source: LockSource::Request,
                 since,
             });
             self.end_deadlocks(map, owner_index, &mut wakes);

@@ -186,6 +186,13 @@ impl Name {
         self.length() != HASHED
     }
 
+    /// True if no other key has the same name, and it is the name of a key.
+    #[inline(always)]
+    pub(crate) const fn is_exact_key(&self) -> bool {
+        // Compares class and length at once.
+        (self.origin as u16).wrapping_sub((Class::Key as u16) << 8) < HASHED as u16
+    }
+
     /// Compares the keys behind two names of one table, if the names suffice. They suffice unless
     /// one key is long and both share their first eight bytes, with zeros added to a shorter key.
     /// Cheaper than comparing the bytes.

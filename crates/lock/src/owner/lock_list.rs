@@ -29,6 +29,17 @@ const FIRST_ORDER: u32 = 1;
 /// so that neither one request nor a sum of two counts overflows.
 pub(crate) const LAST_ORDER: u32 = if cfg!(test) { 1000 } else { 1 << 31 };
 
+/// How a lock came into its queue. `direct` compares it with the anchor of the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LockSource {
+    /// By a request that knew of no anchor.
+    Request,
+    /// By its anchor, or by a request that found the anchor queued.
+    Anchor,
+    /// By a revoker, without its anchor. The manager counts it as converted.
+    Revoker,
+}
+
 /// Held lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockEntry {
@@ -41,6 +52,7 @@ pub(crate) struct LockEntry {
     order: u32,
     pub(crate) mode: Mode,
     live: bool,
+    pub(crate) source: LockSource,
 }
 
 const _: () = assert!(size_of::<LockEntry>() == 40);
@@ -55,6 +67,7 @@ impl LockEntry {
             order: 0,
             mode,
             live: true,
+            source: LockSource::Request,
         }
     }
 }
@@ -200,6 +213,11 @@ impl LockList {
         self.entries[at].mode = mode;
     }
 
+    /// Sets how the lock at `at` came into its queue.
+    pub(crate) fn set_source(&mut self, at: usize, source: LockSource) {
+        self.entries[at].source = source;
+    }
+
     /// Sets the slot of an entry's request.
     pub(crate) fn set_slot(&mut self, at: usize, slot: u32) {
         self.entries[at].slot = slot;
@@ -222,6 +240,7 @@ impl LockList {
             order,
             mode,
             live: true,
+            source: LockSource::Request,
         });
         if self.entries.len() > MAX_LINEAR {
             self.index_last();

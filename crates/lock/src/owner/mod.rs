@@ -21,6 +21,9 @@ pub(crate) mod inherited;
 /// Locks that an owner only remembers.
 pub(crate) mod remembered;
 
+/// Locks of one owner whose words are beside the data.
+pub(crate) mod anchored_locks;
+
 /// An owner's index of the locks that it remembers.
 pub(crate) mod remembered_index;
 
@@ -40,7 +43,8 @@ use crate::{
     mode::Mode,
     name::{KeyBlock, Name},
     owner::{
-        lock_list::{LockEntry, LockList},
+        anchored_locks::AnchoredLocks,
+        lock_list::{LockEntry, LockList, LockSource},
         memory_limits::MemoryLimits,
         owner_table::{
             GRANTED, OwnerDetails, OwnerRecord, OwnerTable, ReservedRequests, SharedDetails,
@@ -74,6 +78,8 @@ pub(crate) struct PendingWait {
     pub(crate) mode: Mode,
     /// For a conversion, the lock's position in the list of held locks.
     pub(crate) converts: Option<usize>,
+    /// For a new lock, how it will have come into its queue.
+    pub(crate) source: LockSource,
     pub(crate) since: Instant,
 }
 
@@ -137,6 +143,7 @@ pub struct Owner {
     details: SharedDetails,
     id: OwnerId,
     pub(crate) locks: LockList,
+    pub(crate) anchored: AnchoredLocks,
     pub(crate) pending: Option<PendingWait>,
     pub(crate) re_asks: u64,
     /// Number of locks left for its next transaction to inherit; other owners may have revoked some
@@ -183,6 +190,7 @@ impl Owner {
             details,
             id,
             locks: LockList::default(),
+            anchored: AnchoredLocks::default(),
             pending: None,
             re_asks: 0,
             inherited_count: 0,
@@ -211,6 +219,7 @@ impl Owner {
             details: details.unwrap_or_else(|| OwnerDetails::shared(id)),
             id,
             locks,
+            anchored: AnchoredLocks::default(),
             pending: None,
             re_asks: 0,
             inherited_count: 0,
@@ -310,7 +319,7 @@ impl Owner {
 
     /// Returns the memory of the lists of held locks, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.locks.memory_bytes() + self.lookup.memory_bytes()
+        self.locks.memory_bytes() + self.lookup.memory_bytes() + self.anchored.memory_bytes()
     }
 
     /// Returns the mode in which `name` is held.
@@ -476,7 +485,9 @@ impl Owner {
             None => {
                 self.locks
                     .push(pending.name, pending.hash, slot, pending.mode);
-                self.locks.last()
+                let at = self.locks.last();
+                self.locks.set_source(at, pending.source);
+                at
             }
         }
     }

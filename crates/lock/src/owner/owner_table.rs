@@ -40,6 +40,7 @@ use crate::{
     request::{Blocker, Blockers, DeadlockMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
 };
 use foxton_sync::{
+    anchor::MAX_OWNERS,
     cache_line::CachePadded,
     clock::{CoarseInstant, coarse_now},
     index_allocator::{IndexAllocator, set_bits},
@@ -483,7 +484,10 @@ impl OwnerRecord {
 
 /// Records in the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
-const CHUNKS: usize = 19;
+const CHUNKS: usize = 18;
+
+// An anchor has space for every index.
+const _: () = assert!((FIRST_CHUNK as u64) << CHUNKS <= MAX_OWNERS as u64);
 
 /// Records, shared with their owners. No model needs the count, and theirs has no slices.
 type RecordChunk = std::sync::Arc<[CachePadded<OwnerRecord>]>;

@@ -22,7 +22,8 @@
 //!
 //! * I1  The hash of every lock that the owner holds, in its list or in `locks`, is marked as seen.
 //!   For a short key that is the hash of its block.
-//! * I2  A key is held in a block or in `locks`, never in both.
+//! * I2  A key is held in a block, as an anchored lock, or in `locks`, and in one of them only. If
+//!   it is not in a block, its block's hash is marked as having single keys.
 //! * I3  A block has one entry, and one more for each savepoint before some of its keys. So a
 //!   release back to a savepoint removes whole entries.
 
@@ -86,7 +87,7 @@ pub(crate) struct RememberedIndex {
     acquired: u32,
     /// Further keys of blocks.
     scanned: u32,
-    /// By hash, whether keys of a block may be in `locks`.
+    /// By hash, whether keys of a block may be held outside of it.
     single: u64,
     /// Remembered tables.
     tables: [HeldTable; TABLES],
@@ -146,14 +147,14 @@ impl RememberedIndex {
         std::mem::replace(seen, self.stamp) != self.stamp
     }
 
-    /// Records that a key of a block with this hash may be in `locks`.
+    /// Records that a key of a block with this hash may be in `locks`, or anchored.
     #[inline(always)]
     pub(crate) fn mark_single(&mut self, hash: u32) {
         self.single |= 1 << (hash >> 26);
     }
 
-    /// True if a key of a block with this hash may be in `locks`. If not, a scan need not look
-    /// there.
+    /// True if a key of a block with this hash may be in `locks`, or anchored. If not, a scan need
+    /// not look there.
     #[inline(always)]
     pub(crate) fn may_have_single(&self, hash: u32) -> bool {
         self.single & 1 << (hash >> 26) != 0
@@ -250,6 +251,7 @@ impl RememberedIndex {
     #[inline(never)]
     pub(crate) fn find(&mut self, list: &RememberedLocks, name: Name, hash: u32) -> IndexMatch {
         let place = name.block();
+        let may_be_single = self.may_have_single(hash);
         let mut block = IndexMatch::Nothing;
         let mut match_at = |index| match place {
             Some((wanted, at)) if list.is_block(index, wanted) => match list.bits(index).mode(at) {
@@ -263,8 +265,9 @@ impl RememberedIndex {
                     None
                 }
             },
-            Some(_) => None,
-            None => {
+            // An anchored key.
+            Some(_) if !may_be_single => None,
+            _ => {
                 let mode = list.mode_of(index, name);
                 mode.map(|mode| IndexMatch::Lock(index, mode))
             }
@@ -287,8 +290,7 @@ impl RememberedIndex {
         }
         let match_at = |index| match name.block() {
             Some((block, at)) if list.is_block(index, block) => list.bits(index).mode(at),
-            Some(_) => None,
-            None => list.mode_of(index, name),
+            _ => list.mode_of(index, name),
         };
         let mut indices = 0..list.len();
         // A table is before its keys in the list, and an owner that has traded keys for a table

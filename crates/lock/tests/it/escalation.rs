@@ -176,7 +176,7 @@ fn a_block_of_neighbours_counts_as_one() {
             worker,
             &mut many,
             &mut scan,
-            name,
+            (name, None),
             Mode::S,
             WaitMode::Refuse,
         );

@@ -74,8 +74,8 @@ fn a_return_to_a_savepoint_releases_what_a_range_added_to_a_block() {
         let mut scan = Scan::new();
         for number in if all { 0..0 } else { 1..10 } {
             let wait = WaitMode::Wait;
-            let reply =
-                locks.request_in_scan(&worker, &mut owner, &mut scan, key(number), BOTH, wait);
+            let target = (key(number), None);
+            let reply = locks.request_in_scan(&worker, &mut owner, &mut scan, target, BOTH, wait);
             assert!(is_granted(reply), "{number}");
         }
         assert_eq!(owner.lock_count(), 9);

@@ -3,6 +3,7 @@
 //! `cargo test -p foxton-lock --test it NAME::` runs those of the file `NAME.rs`.
 #![cfg(not(any(loom, shuttle)))]
 
+mod anchors;
 mod barging;
 mod contention;
 mod contract;

@@ -21,6 +21,7 @@ use foxton_lock::{
     request::{Outcome, Refusal, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
+    anchor::Anchors,
     latch,
     worker::{Worker, Workers},
 };
@@ -44,6 +45,8 @@ struct World {
     owners: Vec<Owner>,
     scans: Vec<Scan>,
     savepoints: Vec<LockSavepoint>,
+    /// For each name that has one, in the order of `names`; empty in a history without anchors.
+    anchors: Anchors,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +117,12 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> 
 }
 
 impl World {
-    fn new((kind, inherit, fences): Variant, latch: latch::Kind, victim: VictimPolicy) -> Self {
+    fn new(
+        (kind, inherit, fences): Variant,
+        latch: latch::Kind,
+        victim: VictimPolicy,
+        anchors: usize,
+    ) -> Self {
         let mut options = Options::tiny();
         (options.inherit, options.fences) = (inherit, fences);
         (options.kind, options.latch, options.victim) = (kind, latch, victim);
@@ -125,6 +133,7 @@ impl World {
             owners,
             scans: vec![Scan::new(); OWNERS],
             savepoints: vec![LockSavepoint::START; OWNERS],
+            anchors: Anchors::free(anchors),
         }
     }
 
@@ -135,7 +144,16 @@ impl World {
             owners,
             scans,
             savepoints,
+            anchors,
         } = self;
+        let anchor_of = |name: Name| {
+            let keys = names()
+                .into_iter()
+                .filter(|name| name.class() == Class::Key);
+            let anchors = keys.zip(anchors.iter());
+            let mut found = anchors.filter(|(key, _)| *key == name);
+            found.next().map(|(_, anchor)| anchor)
+        };
         let replied = |reply: Reply| match reply {
             Reply::Granted => "granted".to_owned(),
             Reply::Held => "held".to_owned(),
@@ -145,11 +163,18 @@ impl World {
         };
         match step {
             Step::Request(who, name, mode, patience) => {
-                replied(locks.request(worker, &mut owners[who], name, mode, patience))
+                let owner = &mut owners[who];
+                replied(match anchor_of(name) {
+                    Some(anchor) => {
+                        locks.request_anchored(worker, owner, (name, anchor), mode, patience)
+                    }
+                    None => locks.request(worker, owner, name, mode, patience),
+                })
             }
             Step::Scan(who, name, mode, patience) => {
                 let (owner, scan) = (&mut owners[who], &mut scans[who]);
-                replied(locks.request_in_scan(worker, owner, scan, name, mode, patience))
+                let target = (name, anchor_of(name));
+                replied(locks.request_in_scan(worker, owner, scan, target, mode, patience))
             }
             Step::Cancel(who) => {
                 locks.cancel(worker, &mut owners[who]);
@@ -310,9 +335,10 @@ fn history(played: History, steps: usize, kinds: &[Variant], victim: VictimPolic
     let workers = Workers::with_seed(seed);
     let worker = workers.worker();
     let latch = pick(&worker, &latch::Kind::ALL);
+    let anchors = pick(&worker, &[0, 1, 2]);
     let mut worlds: Vec<World> = kinds
         .iter()
-        .map(|&kind| World::new(kind, latch, victim))
+        .map(|&kind| World::new(kind, latch, victim, anchors))
         .collect();
     let names = names();
     let mut past = Vec::new();

@@ -110,7 +110,7 @@ impl World {
                 worker,
                 owner,
                 &mut scan,
-                name,
+                (name, None),
                 Mode::S,
                 WaitMode::Refuse,
             );

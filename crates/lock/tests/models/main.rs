@@ -9,6 +9,7 @@
 mod modelled;
 
 mod direct;
+mod anchors;
 mod handoff;
 mod inherit;
 mod sharded;

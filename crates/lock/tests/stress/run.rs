@@ -10,6 +10,7 @@ use foxton_lock::{
     request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
+    anchor::{Anchors, LockAnchor},
     shim::{AtomicU64, Mutex, Ordering::Relaxed, lock},
     worker::{Worker, Workers},
 };
@@ -67,6 +68,8 @@ struct World {
     locks: AnyManager,
     pairs: Vec<Pair>,
     names: Vec<Name>,
+    /// For every other key.
+    anchors: Anchors,
     writes: AtomicU64,
 }
 
@@ -80,6 +83,7 @@ impl World {
             locks: AnyManager::new(&settings.options),
             pairs: (0..settings.keys).map(|_| Pair::default()).collect(),
             names: (0..settings.keys).map(key).collect(),
+            anchors: Anchors::free(settings.keys / 2),
             writes: AtomicU64::new(0),
         }
     }
@@ -111,15 +115,59 @@ impl World {
         scan: &mut Scan,
         (name, mode): (Name, Mode),
     ) -> Outcome {
-        let patience = WaitMode::Wait;
-        match self
+        let target = (name, self.anchor(name));
+        let reply = self
             .locks
-            .request_in_scan(worker, owner, scan, name, mode, patience)
-        {
+            .request_in_scan(worker, owner, scan, target, mode, WaitMode::Wait);
+        self.outcome(worker, owner, reply, None)
+    }
+
+    fn anchor(&self, name: Name) -> Option<&LockAnchor> {
+        let at = self.names.iter().position(|&other| other == name)?;
+        (at % 2 == 1).then(|| &self.anchors[at / 2])
+    }
+
+    /// As `LockManager::lock`, with the anchor of `name`, if it has one.
+    fn lock(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, mode): (Name, Mode),
+        deadline: Option<Instant>,
+    ) -> Outcome {
+        let reply = self.request(worker, owner, (name, mode), WaitMode::Wait);
+        self.outcome(worker, owner, reply, deadline)
+    }
+
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, mode): (Name, Mode),
+        patience: WaitMode,
+    ) -> Reply {
+        match self.anchor(name) {
+            Some(anchor) => {
+                let target = (name, anchor);
+                self.locks
+                    .request_anchored(worker, owner, target, mode, patience)
+            }
+            None => self.locks.request(worker, owner, name, mode, patience),
+        }
+    }
+
+    fn outcome(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        reply: Reply,
+        deadline: Option<Instant>,
+    ) -> Outcome {
+        match reply {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
-            Reply::Waiting => self.locks.wait(worker, owner, None),
-            Reply::Skipped => unreachable!("it was to wait"),
+            Reply::Waiting => self.locks.wait(worker, owner, deadline),
+            Reply::Skipped => unreachable!("it was not to be skipped"),
             Reply::Refused(refusal) => Outcome::Refused(refusal),
         }
     }
@@ -284,13 +332,16 @@ fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
     for _ in 0..1 + worker.random_below(4) {
         let (name, mode) = world.pick(worker);
         let outcome = match worker.random_below(10) {
-            0 => world.locks.try_lock(worker, owner, name, mode),
+            0 => {
+                let reply = world.request(worker, owner, (name, mode), WaitMode::Refuse);
+                world.outcome(worker, owner, reply, None)
+            }
             1 => {
                 let deadline = Instant::now() + Duration::from_millis(1);
-                world.locks.lock(worker, owner, name, mode, Some(deadline))
+                world.lock(worker, owner, (name, mode), Some(deadline))
             }
             2..5 => world.scan(worker, owner, &mut scan, (name, mode)),
-            _ => world.locks.lock(worker, owner, name, mode, None),
+            _ => world.lock(worker, owner, (name, mode), None),
         };
         if !outcome.is_held() {
             return false;

@@ -5,15 +5,15 @@
 //! One allocation, aligned to 16 so that the index has four bits of each pointer for a tag:
 //!
 //! ```text
-//!   0              8       16       20            24           28          30       31
+//!   0              8       16       20            24           28          30       31         32
 //!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
 //!   | commit stamp | value | domain | inline slot | tail bytes | key bytes | linked | has slot |
 //!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
 //!                      |
-//!   32                 |
-//!   +-----+------+-------+
-//!   | key | pad4 | block | <-- first here, if the record was made with a value
-//!   +-----+------+-------+     null: a ghost; lowest bit set: a block elsewhere
+//!   32       36     40 |
+//!   +--------+------+-----+------+-------+
+//!   | anchor | free | key | pad4 | block | <-- first here, if the record was made with a value
+//!   +--------+------+-----+------+-------+     null: a ghost; lowest bit set: a block elsewhere
 //! ```
 //!
 //! The first value is behind the key, so that reading a loaded row touches adjacent cache lines and
@@ -28,6 +28,8 @@
 //! * I3  `value` owns the block it points to (I2 of `value.rs`): putting one in takes the
 //!   `ValueBlock`, taking one out makes a `ValueBlock`, both by one exchange.
 //! * I4  A block that came out of a record goes back into that record or nowhere.
+//! * I6  A record whose anchor is held is never freed, but leaked: its lock manager still has its
+//!   address. No thread can take the anchor of a record that is being freed (I2, I5).
 //! * I5  A record is freed once: by `NewRecord` if it never was in a table, otherwise by the thread
 //!   that took it out of its slot, through the epoch, or by the table's drop.
 //!
@@ -67,6 +69,7 @@
 use super::inline_slot::InlineSlot;
 use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, mark_outside};
 use crate::TooLong;
+use foxton_sync::anchor::LockAnchor;
 use foxton_sync::cache_line;
 use foxton_sync::epoch::{Guard, Hazard, Stamp};
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering, unmodelled::UnsafeCell};
@@ -103,11 +106,12 @@ struct MemoryRecordHeader {
     key_bytes: u16,
     linked: AtomicBool,
     has_inline_slot: bool,
+    anchor: LockAnchor,
 }
 
 // The value of a row with an eight-byte key begins in the first cache line.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<MemoryRecordHeader>() == 32);
+const _: () = assert!(size_of::<MemoryRecordHeader>() == 40);
 
 /// Alignment of a record: the low four bits of its address are zero.
 pub(super) const ALIGN: usize = 16;
@@ -313,9 +317,19 @@ impl Record {
         ptr::from_ref(self).addr()
     }
 
+    /// The word of the locks on the key, for a lock manager. It is queued in a new record, and dead
+    /// once the record is out of its table.
+    #[inline]
+    pub fn anchor(&self) -> &LockAnchor {
+        &self.header.anchor
+    }
+
     pub(super) fn set_unlinked(&self) {
         // Relaxed: see `is_linked`.
         self.header.linked.store(false, Ordering::Relaxed);
+        // If an owner holds the anchor, which the contract of lock managers forbids, `free` leaks
+        // the record.
+        self.header.anchor.retire();
     }
 
     /// True if `block` may go into this record: it is new, or came from here, and its memory was
@@ -405,6 +419,9 @@ pub(super) unsafe fn free(address: *mut ()) {
     let raw = NonNull::new(address.cast::<u8>()).expect("only records are freed");
     // SAFETY: a record that exists until the end of this function.
     let record = unsafe { as_record(raw) };
+    if !record.header.anchor.is_unheld() {
+        return; // A lock manager would release it after the record is gone.
+    }
     // Relaxed: freeing comes after all uses.
     let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
     let outside = value.filter(|&found| is_outside(found)).map(block_of);

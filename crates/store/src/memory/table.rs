@@ -107,6 +107,12 @@ impl<'g> Located<'g> {
         }
     }
 
+    /// Returns the record that was found, which may have been removed since.
+    #[inline]
+    pub fn found(&self) -> Option<&'g Record> {
+        self.pointer.map(RecordPointer::record)
+    }
+
     /// Returns the record of `key`, which may be a ghost, as [`RecordTable::get`] finds it now. The
     /// key and the table are those of the search. For a caller that holds a lock on the key by now,
     /// so that no other inserts or removes it: the search is repeated only if its result is

@@ -8,10 +8,12 @@ use crate::{
     manager::LockManager,
     mode::Mode,
     name::{Class, KeyBlock, Name},
-    owner::{Owner, Scan, remembered::BlockBits, remembered_index::IndexMatch},
+    owner::{
+        Owner, Scan, lock_list::LockSource, remembered::BlockBits, remembered_index::IndexMatch,
+    },
     request::{Reply, WaitMode},
 };
-use foxton_sync::worker::Worker;
+use foxton_sync::{anchor::LockAnchor, worker::Worker};
 
 /// Most blocks that `lock_range` locks at once. A longer range is requested key by key, because it
 /// may be mostly holes.
@@ -19,7 +21,7 @@ const MAX_BLOCKS: u64 = 4;
 
 /// Counts an appended entry with this many keys.
 #[inline]
-fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
+pub(super) fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
     if owner.lookup.has_savepoint() {
         let order = owner.locks.take_order(); // Counts, too.
         owner.lookup.set_order(index, order);
@@ -38,7 +40,7 @@ impl Direct {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
@@ -48,7 +50,7 @@ impl Direct {
             owner.has_free_order(); // It used up an order, and may do so each time.
             return Reply::Granted;
         }
-        self.request_slow(worker, owner, name, mode, wait_mode)
+        self.request_slow(worker, owner, (name, anchor), mode, wait_mode)
     }
 }
 
@@ -85,7 +87,7 @@ impl Direct {
                 return self.remember_long(worker, owner, (name, near), mode, wait_mode);
             }
         }
-        self.request_slow(worker, owner, name, mode, wait_mode)
+        self.request_slow(worker, owner, (name, None), mode, wait_mode)
     }
 
     /// True if a key is certainly not held, although others of its block are. For real locks, which
@@ -112,22 +114,22 @@ impl Direct {
     ) -> Reply {
         let (list, lookup) = owner.list_and_lookup();
         if !list.try_append_lock(name, hash, mode) {
-            return self.request_slow(worker, owner, name, mode, wait_mode);
+            return self.request_slow(worker, owner, (name, None), mode, wait_mode);
         }
         lookup.count();
         self.fence.light_expedited();
         match self.key_granule(hash).is_biased() {
             true => Reply::Granted,
-            false => self.recheck_bias(worker, owner, name, mode, wait_mode),
+            false => self.recheck_bias(worker, owner, (name, None), mode, wait_mode),
         }
     }
 
     /// Returns the time for one call in sixteen, because a granule may become biased again a little
     /// later.
     #[inline(always)]
-    fn moment_of(&self, owner: &Owner) -> Option<Moment> {
+    pub(super) fn moment_of(&self, owner: &Owner) -> Option<Moment> {
         const EVERY: u32 = 16;
-        let due = owner.locks.acquired().is_multiple_of(EVERY);
+        let due = owner.acquired().is_multiple_of(EVERY);
         due.then(|| self.moment())
     }
 
@@ -160,11 +162,11 @@ impl Direct {
 
     /// Handles any request.
     #[inline(never)]
-    fn request_slow(
+    pub(super) fn request_slow(
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
@@ -179,7 +181,10 @@ impl Direct {
         {
             return reply; // D14
         }
-        let reply = self.decide(worker, owner, name, mode, wait_mode);
+        let reply = match anchor {
+            Some(anchor) => self.decide_anchored(worker, owner, (name, anchor), mode, wait_mode),
+            None => self.decide(worker, owner, name, mode, wait_mode),
+        };
         if matches!(reply, Reply::Waiting) {
             owner.lookup.close_fast_path();
         }
@@ -197,7 +202,13 @@ impl Direct {
         let near = name.near_hash();
         let found = self.find_remembered(owner, name, near);
         if let IndexMatch::Lock(index, held) = found {
-            return self.request_remembered(worker, owner, name, (index, held), mode, wait_mode);
+            return match owner.list().anchored(index) {
+                Some(position) => self.convert_anchored(worker, owner, position, mode, wait_mode),
+                None => {
+                    let (target, found) = ((name, None), (index, held));
+                    self.request_remembered(worker, owner, target, found, mode, wait_mode)
+                }
+            };
         }
         let hash = name.hash() as u32;
         if let Some(at) = owner.locks.find(name, hash) {
@@ -253,6 +264,8 @@ impl Direct {
         if let Some(slot) = slot {
             owner.lookup.mark_single(near);
             owner.locks.push(name, name.hash() as u32, slot, mode);
+            let at = owner.locks.last();
+            owner.locks.set_source(at, LockSource::Revoker);
         }
         slot.is_some()
     }
@@ -273,7 +286,7 @@ impl Direct {
     }
 
     /// D2 to D4, for a granule that was biased a moment ago. Returns false if the lock is not held.
-    fn remember(
+    pub(super) fn remember(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -341,7 +354,7 @@ impl Direct {
 
     /// Requests the name held at `at`, as a real lock.
     #[inline(never)]
-    fn request_held(
+    pub(super) fn request_held(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -367,7 +380,7 @@ impl Direct {
         reply
     }
 
-    fn convert(
+    pub(super) fn convert(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -383,11 +396,11 @@ impl Direct {
 
     /// Requests a name that is remembered at `index` in the mode `held`.
     #[inline(never)]
-    fn request_remembered(
+    pub(super) fn request_remembered(
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         (index, held): (u32, Mode),
         mode: Mode,
         wait_mode: WaitMode,
@@ -425,6 +438,10 @@ impl Direct {
             false => owner.locks.push(name, hash, slot, held),
         }
         let at = owner.locks.last();
+        owner.locks.set_source(at, LockSource::Revoker);
+        if let Some(anchor) = anchor {
+            self.queue_anchor(worker, name, anchor); // A7
+        }
         let reply = self.convert(worker, owner, at, mode, wait_mode);
         if target.is_weak(class) || matches!(reply, Reply::Refused(_) | Reply::Skipped) {
             self.leave_strong(worker, granule);
@@ -449,13 +466,17 @@ impl Direct {
         worker: &Worker,
         owner: &mut Owner,
         scan: &mut Scan,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
+        let request = |owner: &mut Owner| match anchor {
+            Some(anchor) => self.request_anchored(worker, owner, (name, anchor), mode, wait_mode),
+            None => self.request(worker, owner, name, mode, wait_mode),
+        };
         let block = name.block().filter(|_| mode.is_weak(name.class()));
         let Some((block, at)) = block else {
-            return self.request_general(worker, owner, name, mode, wait_mode);
+            return request(owner);
         };
         let hash = block.hash();
         let granule = self.key_granule(hash);
@@ -468,7 +489,7 @@ impl Direct {
                 lookup.count();
                 self.fence.light_expedited();
                 if !granule.is_biased() {
-                    return self.recheck_bias(worker, owner, name, mode, wait_mode);
+                    return self.recheck_bias(worker, owner, (name, anchor), mode, wait_mode);
                 }
                 scan.enter(list.len() - 1, block, hash);
                 return Reply::Granted;
@@ -477,19 +498,19 @@ impl Direct {
         // A key that may be held in `locks` is requested by itself (I2 of `remembered_index`).
         let alone = owner.lookup.may_have_single(hash) || owner.locks.is_out_of_orders();
         if alone || !granule.may_remember(|| Some(self.moment())) {
-            return self.request(worker, owner, name, mode, wait_mode);
+            return request(owner);
         }
         let bits = BlockBits::one(at, mode);
         let known = match self.find_remembered(owner, name, hash) {
             IndexMatch::Lock(index, _) => {
                 scan.enter(index, block, hash);
-                return self.request(worker, owner, name, mode, wait_mode); // Held already.
+                return request(owner); // Held already.
             }
             IndexMatch::Block(index) if !owner.lookup.is_before_savepoint(index) => Some(index),
             IndexMatch::Block(_) | IndexMatch::Nothing => None,
         };
         if !self.set_bits(worker, owner, granule, (block, hash), bits, known) {
-            return self.request(worker, owner, name, mode, wait_mode); // D4
+            return request(owner); // D4
         }
         let index = known.unwrap_or_else(|| owner.list().len() - 1);
         scan.enter(index, block, hash);

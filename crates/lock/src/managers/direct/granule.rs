@@ -120,7 +120,8 @@ impl Granule {
     /// Otherwise the remembered locks have to be converted first.
     #[inline]
     pub(super) fn add_strong(&self) -> bool {
-        let word = self.0.fetch_add(1, Ordering::Acquire); // O2
+        // SeqCst: O1 of `anchored`.
+        let word = self.0.fetch_add(1, Ordering::SeqCst); // O2
         debug_assert!(word & COUNT < COUNT, "2^28 strong locks in one granule");
         word & REAL != 0
     }
@@ -135,6 +136,12 @@ impl Granule {
     /// True if all remembered locks have been converted.
     pub(super) fn is_real(&self) -> bool {
         self.0.load(Ordering::Acquire) & REAL != 0 // O2
+    }
+
+    /// As [`is_real`](Self::is_real), by a revoker that has counted a conversion before.
+    pub(super) fn is_real_after_store(&self) -> bool {
+        // SeqCst: O1 of `anchored`.
+        self.0.load(Ordering::SeqCst) & REAL != 0
     }
 
     /// Makes the granule real after all remembered locks were converted, which took `cost`. The
@@ -167,7 +174,7 @@ impl Granule {
     /// True if a weak lock may be remembered: the granule is biased, or has been real for long
     /// enough, and then becomes biased. A hint: `is_biased` decides. If `now` returns `None` the
     /// granule stays as it is.
-    #[inline]
+    #[inline(always)]
     pub(super) fn may_remember(&self, now: impl FnOnce() -> Option<Moment>) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         match word & (COUNT | REAL) {

@@ -1,10 +1,13 @@
-//! Biased locks: the owner only remembers them until a conflicting request arrives.
+//! Biased locks, which the owner only remembers until a conflicting request arrives, and anchored
+//! ones, whose words are in the records.
 //!
 //! Gottemukkala and Lehman's manager for memory-resident tables keeps a flag in each table. Without
 //! conflicts a transaction locks the table and only *remembers* the records it touched, in memory
 //! of its own. A conflicting request *de-escalates*: remembered locks become real, and stay real
-//! for a while. Here the flag is finer than a table, the remembered path has neither a
-//! read-modify-write nor a fence, and the real locks are those of `bucket`.
+//! for a while. Here the flag is finer than a table, and the remembered path has neither a
+//! read-modify-write nor a fence. The lock data of their manager is attached to the records. Here a
+//! record has an *anchor*, one word that holds a real lock as long as it has one owner and no
+//! waiter; everything else is in the queues of `bucket`.
 //!
 //! # State
 //!
@@ -15,6 +18,10 @@
 //!   +------------------------------+  hash  | locks, or bias  |        +----------------------+
 //!     converted: name and slot, ...         +-----------------+
 //! ```
+//!
+//! A real lock is in the word of its record (`foxton_sync::anchor`) or in a queue of `bucket`,
+//! where absent keys, ends of tables, tables and numbers always have theirs. The owner's list shows
+//! it to others, too.
 //!
 //! A remembered lock is in the owner's list and nowhere else. The owner searches the list when it
 //! requests a name again, unless a byte of its own (`remembered_index`) shows that the list cannot
@@ -87,6 +94,36 @@
 //! * D15 For each of its blocks, as D12, but with the bits of all its keys at once, existing or
 //!   not, and of the gaps before them. So the rows can be read after that without further requests.
 //!
+//! A request for a key that comes with the anchor of its record, for a name that identifies its
+//! key:
+//!
+//! * A1  If it is weak and its granule is biased, it is remembered (D1 to D4). If not, and the
+//!   anchor is free, and the owner does not hold the name: count a strong request (D5 to D7), and
+//!   look whether the granule has converted locks. If it is weak, or there are none, exchange free
+//!   for held by this owner in this mode. Then the lock is held, and the list gets an entry.
+//! * A2  A release exchanges held for free. If the anchor has become inflated, the owner takes the
+//!   latch of the queue, releases its lock there, and makes the anchor queued, or free if the queue
+//!   is empty.
+//! * A3  A request that A1 does not grant takes the latch of the queue. It makes a held anchor
+//!   inflated, and enters its holder's lock in the queue. It makes a free one queued if there are
+//!   converted locks. Then it is a request in the queue (D8), which is granted or waits there.
+//! * A4  A conversion exchanges the mode in the word. If the anchor is inflated, or there are
+//!   converted locks, the lock moves to the queue first, and is converted there.
+//! * A5  A request that finds the anchor queued and the queue empty, under its latch, makes it held
+//!   by this owner. No other step makes an anchor leave the queue, but A2.
+//! * A6  A request without an anchor, because no record was found, is granted by the queue. Its
+//!   owner then searches for the record again. If there is one now, it requests the name with the
+//!   anchor, under the latch of the queue. The grant was made beside the anchor if that is free or
+//!   held, or if another grant in the queue conflicts. Then it is released, and the request is a
+//!   new one (A1). If not, it is confirmed.
+//! * A7  If the owner's lock on the name is a converted one, the anchor is made queued or inflated
+//!   (A3) before that lock is converted to a stronger mode.
+//! * A8  An owner that removes a record holds its key and gap exclusively. It moves that lock to
+//!   the queue, and the anchor becomes dead once the record is out of the table.
+//!
+//! D6 converts locks without knowing their anchors. So it counts each before it does, and converts
+//! it only if the granule is not real yet. The count goes down when the lock is released.
+//!
 //! The two words of bits are not set in one step. A revoker that reads between the two may convert
 //! a key without its gap. The owner then finds the granule counted, and finds under the latch which
 //! part is missing.
@@ -102,6 +139,10 @@
 //! * I4  Every waiter waits in the real manager, and everything it waits for is there. So the
 //!   search for deadlocks sees every edge.
 //!
+//! * I5  While the anchor of a record in its table is free or held, the queue of its name has no
+//!   request, except converted locks, which are weak, and grants that A6 will take back.
+//! * I6  A new record is queued. So whatever is held on its name when it is inserted, is found.
+//!
 //! # Why it is right
 //!
 //! *No conflict is overlooked (L1).* Take a weak lock granted at D3 and a strong request in the
@@ -109,6 +150,24 @@
 //! wrote the granule and then, after the heavy fence, reads the entries. One of them sees the other
 //! (`foxton_sync::asymmetric`). The weak side did not see the strong one, so the revoker sees the
 //! entry, if it has not been released. It converts the entry, and requests its own lock after that.
+//!
+//! *Nor by anchors.* Two locks of one anchor are ordered by its word. A lock of the anchor and one
+//! of the queue meet under the latch of the queue, which every way into the queue takes, and on
+//! which the anchor becomes inflated (A3, A4, A7). By I5 two kinds of lock are left. A converted
+//! lock is weak, so it can conflict only with a strong request, and this has looked at the count.
+//! If it found none, the revoker counts later, and finds the granule real. So it does not convert,
+//! and the entry that it saw is one that its owner removes (D4). A grant of A6 is not relied upon
+//! before the second search. If that finds no record, a record inserted later is queued (I6), and
+//! stays so while the grant is there (A5). If it finds one, A6 confirms the grant only where the
+//! anchor is queued or inflated, and so it stays while the grant is there. A lock
+//! that the anchor held before is in the queue then, and no grant there conflicts.
+//!
+//! *An inflated holder's lock is entered whatever conflicts* (A3). Only a grant that A6 has not
+//! confirmed can conflict with it, and its owner takes it back without waiting for anything.
+//!
+//! *No anchor is used after its record is gone.* Removal excludes all other holders (A8), and a
+//! thread that still has a reference finds the anchor dead, and goes to the queue. The memory stays
+//! while the word is held or inflated, whatever callers do (`foxton_sync::anchor`).
 //!
 //! *The conversion cannot fail for a lock that is held.* It can fail only where the real manager
 //! has an incompatible lock, held or waited for: a strong lock, requested after D7 of some walk.
@@ -141,6 +200,9 @@
 //!
 //! # Differences from the paper
 //!
+//! There the queue of a lock hangs from its record. Here a record has four bytes, which hold the
+//! common case, and waiters are in the hash table, where no memory is needed for records without.
+//!
 //! There the flag is in the table and the table's latch is held whenever it is read. Our tables
 //! have no such latch, and one written record would make all readers of its table pay. So the
 //! granules are small and found by name, and the manager needs no help from the store. There a scan
@@ -166,6 +228,9 @@ mod fast_path;
 /// Requests.
 mod acquire;
 
+/// Anchored requests, and their releases.
+mod anchored;
+
 /// Releases.
 mod release;
 
@@ -186,13 +251,15 @@ use crate::{
     },
     request::{Outcome, Reply, WaitMode},
 };
+use anchored::{AnchoredRequest, Converted};
 use fast_path::FastPathResult;
 use foxton_sync::{
+    anchor::LockAnchor,
     asymmetric::Asymmetric,
     cache_line::CachePadded,
     clock::now,
     latch,
-    shim::{AtomicU64, Ordering},
+    shim::{AtomicU64, Ordering, fence},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
@@ -206,6 +273,8 @@ use std::{
 
 /// A strong lock counted in its granule, or uncounted.
 static GRANULE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock granule");
+/// An anchor that an owner takes, or releases.
+static ANCHOR: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock anchor");
 /// A walk over all owners.
 static REVOKE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock revocation");
 /// An owner and a revoker at the owner's list.
@@ -218,6 +287,9 @@ const TABLE_GRANULES: u32 = if cfg!(loom) { 1 } else { 64 };
 /// Most granules of keys. More would not stay in the nearest cache.
 const MAX_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
 
+/// Counts of converted locks, each for some of the granules.
+const CONVERTED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+
 /// Manager that remembers weak locks, over a latch for each bucket.
 pub struct Direct {
     real: Bucket,
@@ -227,6 +299,7 @@ pub struct Direct {
     // Of fixed size, so that no length need be loaded.
     granules: Box<[Granule; MAX_GRANULES]>,
     tables: Box<[CachePadded<Granule>; TABLE_GRANULES as usize]>,
+    converted: Box<[Converted; CONVERTED]>,
     /// Bits of a hash that choose among the granules in use.
     mask: u32,
     fence: Asymmetric,
@@ -312,6 +385,7 @@ impl Direct {
             real,
             granules: boxed(|_| Granule::default()),
             tables: boxed(table),
+            converted: boxed(|_| Converted::default()),
             mask: (count - 1) as u32,
             fence: match fences {
                 Fences::Found => Asymmetric::new(),
@@ -409,12 +483,14 @@ impl Direct {
             list.revoke(hash, mask, |name, mode| {
                 let hash = name.hash() as u32;
                 let here = std::ptr::eq(self.granule(&name, hash), granule);
-                here.then(|| self.real.grant_to(worker, owner_index, name, hash, mode))?
+                let places = (granule, owner_index);
+                here.then(|| self.convert_remembered(worker, places, (name, mode)))?
             });
         }
         let cost = began.elapsed();
         let overloaded = self.record_revocation(cost);
         granule.make_real(self.hold_off, self.moment(), cost, overloaded); // D7
+        fence(Ordering::SeqCst); // O1 of `anchored`.
         self.revoking.fetch_sub(1, Ordering::Release); // O1
     }
 
@@ -467,10 +543,50 @@ impl LockManager for Direct {
                 self.fence.light_expedited();
                 match granule.is_biased() {
                     true => Reply::Granted, // D3
-                    false => self.recheck_bias(worker, owner, name(), mode, wait_mode),
+                    false => self.recheck_bias(worker, owner, (name(), None), mode, wait_mode),
                 }
             }
             None => self.request_general(worker, owner, name(), mode, wait_mode), // D1
+        }
+    }
+
+    #[inline(always)]
+    fn request_anchored(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, anchor): (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
+    ) -> Reply {
+        // As in `request`.
+        let words = name.words();
+        let name = || Name::from_words(words);
+        match self.try_remember(owner, &name(), mode) {
+            Some(FastPathResult::Held) => {
+                owner.re_asks += 1;
+                Reply::Held
+            }
+            Some(FastPathResult::Appended(granule)) => {
+                self.fence.light_expedited();
+                match granule.is_biased() {
+                    true => Reply::Granted, // D3
+                    false => {
+                        let target = (name(), Some(anchor));
+                        self.recheck_bias(worker, owner, target, mode, wait_mode)
+                    }
+                }
+            }
+            None => {
+                let request = AnchoredRequest {
+                    name: name(),
+                    near: name().near_hash(),
+                    anchor,
+                    mode,
+                    wait_mode,
+                };
+                self.request_at_anchor(worker, owner, request)
+            }
         }
     }
 
@@ -480,7 +596,7 @@ impl LockManager for Direct {
         worker: &Worker,
         owner: &mut Owner,
         scan: &mut Scan,
-        name: Name,
+        (name, anchor): (Name, Option<&LockAnchor>),
         mode: Mode,
         wait_mode: WaitMode,
     ) -> Reply {
@@ -504,21 +620,17 @@ impl LockManager for Direct {
                 }
             }
         }
-        self.request_in_next_block(worker, owner, scan, name, mode, wait_mode)
+        self.request_in_next_block(worker, owner, scan, (name, anchor), mode, wait_mode)
+    }
+
+    fn unanchor(&self, worker: &Worker, owner: &mut Owner, name: Name) {
+        self.unanchor_lock(worker, owner, name);
     }
 
     #[inline]
     fn lock_range(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
         owner.assert_usable(&self.real.owners);
         self.lock_blocks(worker, owner, first, last)
-    }
-
-    /// A remembered lock needs no memory but the owner's.
-    #[inline]
-    fn prefetch(&self, name: Name) {
-        if !self.key_granule(name.near_hash()).is_biased() {
-            self.real.prefetch(name);
-        }
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
@@ -569,9 +681,12 @@ impl LockManager for Direct {
 
     #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        // If every acquisition was remembered, only converted locks are real.
+        // If no acquisition is in `locks`, only converted and anchored locks are real.
         if owner.lookup.is_fast_path_open(self.address) && owner.locks.acquired() == 0 {
             owner.list().clear(); // D10
+            if !owner.anchored.is_empty() {
+                self.release_all_anchored(worker, owner);
+            }
             self.fence.light_expedited();
             match self.is_revoked(owner.list()) {
                 false => owner.clear_remembered_fast(),

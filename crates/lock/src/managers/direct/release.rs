@@ -12,7 +12,7 @@ use crate::{
     name::Name,
     owner::{
         Owner, PendingWait,
-        lock_list::LockEntry,
+        lock_list::{LockEntry, LockSource},
         owner_table::Wakes,
         remembered::{ConvertedLocks, RememberedLocks},
         remembered_index::IndexMatch,
@@ -50,6 +50,9 @@ impl Direct {
         wakes: &mut Wakes<'m>,
     ) {
         self.real.release_lock(worker, entry, wakes);
+        if entry.source == LockSource::Revoker {
+            self.converted(entry.name.near_hash()).remove();
+        }
         if !entry.mode.is_weak(entry.name.class()) {
             self.leave_strong(worker, self.granule(&entry.name, entry.hash));
         }
@@ -64,6 +67,7 @@ impl Direct {
     ) {
         let entry = LockEntry::detached(name, name.hash() as u32, slot, mode);
         self.real.release_lock(worker, &entry, wakes);
+        self.converted(name.near_hash()).remove();
     }
 
     /// Releases a name if it is remembered.
@@ -78,6 +82,12 @@ impl Direct {
             return false;
         };
         owner.count_before_overflow();
+        if let Some(position) = owner.list().anchored(index) {
+            let (lock, me) = (owner.anchored.take(position), owner.id().index());
+            self.release_anchored(worker, (owner, me), lock);
+            self.take_back(worker, owner, (index, hash), name);
+            return true;
+        }
         if let Some(slot) = self.take_back(worker, owner, (index, hash), name) {
             let mut wakes = Wakes::new();
             self.release_converted(worker, (name, slot, mode), &mut wakes);
@@ -93,11 +103,15 @@ impl Direct {
         since: u32,
         wakes: &mut Wakes<'m>,
     ) {
-        let (list, lookup) = owner.list_and_lookup();
-        while let Some(last) = list.len().checked_sub(1)
-            && lookup.order_of(last) >= since
+        while let Some(last) = owner.list().len().checked_sub(1)
+            && owner.lookup.order_of(last) >= since
         {
             worker.account().passed(&LIST);
+            if let Some(position) = owner.list().anchored(last) {
+                let (lock, me) = (owner.anchored.take(position), owner.id().index());
+                self.release_anchored(worker, (owner, me), lock);
+            }
+            let (list, lookup) = owner.list_and_lookup();
             let hash = list.hash_of(last);
             for converted in list.remove_entry(last) {
                 self.release_converted(worker, converted, wakes);
@@ -115,6 +129,7 @@ impl Direct {
             self.fence.light();
             self.is_revoked(list)
         }); // A proxy has no list.
+        self.release_all_anchored(worker, owner);
         self.release_real(worker, owner, revoked);
     }
 

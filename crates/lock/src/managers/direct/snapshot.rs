@@ -37,9 +37,9 @@ impl Direct {
             };
             worker.account().passed(&LIST);
             let (owner, entries) = list.entries(|| record.id());
-            for (name, mode) in entries {
-                // In a real granule an entry is being removed (I2).
-                if !self.granule(&name, name.hash() as u32).is_real() {
+            for (name, mode, is_anchored) in entries {
+                // In a real granule any other entry is being removed (I2).
+                if is_anchored || !self.granule(&name, name.hash() as u32).is_real() {
                     all.push((name, QueueRequest::new(owners, owner, mode, Duration::ZERO)));
                 }
             }

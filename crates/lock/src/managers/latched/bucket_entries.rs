@@ -257,6 +257,42 @@ impl BucketEntries {
         Ok(0)
     }
 
+    /// Grants `name` to the owner at `owner_index`, which holds it already by an anchor, whatever
+    /// conflicts: another grant here may be one that its owner is about to give back.
+    pub(crate) fn enter(&mut self, name: &Name, owner_index: u32, mode: Mode) -> u32 {
+        match self.acquire(name, owner_index, mode) {
+            Ok(slot) => slot,
+            Err(head) => head.enter(owner_index, mode),
+        }
+    }
+
+    /// True if some request of `name` is here.
+    pub(crate) fn contains(&self, name: &Name) -> bool {
+        self.is_first(name)
+            || self.overflow_count != 0
+                && self.overflow.as_ref().is_some_and(|overflow| {
+                    overflow.position(name).is_some() || overflow.find_sole(name).is_some()
+                })
+    }
+
+    /// True if a grant of another owner conflicts with `mode`, in which `name` is granted in
+    /// `slot`. Only beside an anchor.
+    pub(crate) fn has_conflict(&self, name: &Name, slot: u32, mode: Mode) -> bool {
+        let overflow = self.overflow.as_ref();
+        let head = overflow.and_then(|overflow| Some(&overflow.live()[overflow.position(name)?]));
+        head.is_some_and(|head| head.has_conflict(slot, mode)) // A sole holder has none.
+    }
+
+    /// Returns the slot in which the owner at `owner_index` holds `name`.
+    pub(crate) fn slot_of(&self, name: &Name, owner_index: u32) -> u32 {
+        let overflow = self.overflow.as_ref();
+        let head = overflow.and_then(|overflow| Some(&overflow.live()[overflow.position(name)?]));
+        match head {
+            Some(head) => head.slot_of(owner_index),
+            None => 0, // I4
+        }
+    }
+
     /// Returns the index of the head of `name`, and gives it one if it is held and had none.
     fn head(&mut self, name: &Name) -> Option<usize> {
         if self.is_first(name) {

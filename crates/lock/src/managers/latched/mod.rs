@@ -57,7 +57,7 @@ use crate::{
     name::Name,
     owner::{
         LockSavepoint, Owner, PendingWait,
-        lock_list::LockEntry,
+        lock_list::{LockEntry, LockSource},
         owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
     request::{Blockers, OwnerId, RefusalReason, Reply, WaitMode},
@@ -146,6 +146,9 @@ impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
             .finish_non_exhaustive()
     }
 }
+
+/// In the place of a slot: the request was not needed.
+const NOT_NEEDED: u32 = u32::MAX;
 
 /// Conflicting requests, and the ids of their owners.
 struct OwnedConflicts {
@@ -238,8 +241,28 @@ impl<B: Buckets> LatchedQueues<B> {
         wait_mode: WaitMode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
+        let is_needed = |_: &mut BucketEntries| true;
+        let (request, how) = ((name, hash), (mode, wait_mode));
+        let reply = self.request_if(worker, owner, request, how, is_needed, wait_began);
+        reply.expect("it is needed")
+    }
+
+    /// As [`request_new`](Self::request_new), if `is_needed` returns true under the latch.
+    #[inline(always)]
+    pub(super) fn request_if(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        (mode, wait_mode): (Mode, WaitMode),
+        is_needed: impl FnOnce(&mut BucketEntries) -> bool,
+        wait_began: impl FnOnce(&WaitInfo, WaitEdges),
+    ) -> Option<Reply> {
         // The result is two words: data that a granted request does not need is in a box.
         let outcome = self.with(worker, &name, hash, |entries| {
+            if !is_needed(entries) {
+                return Ok(NOT_NEEDED);
+            }
             let owner_index = owner.id().index();
             // A skipped request needs no head, because it is not enqueued.
             if wait_mode == WaitMode::Skip && entries.blocks(&name, mode) {
@@ -258,18 +281,19 @@ impl<B: Buckets> LatchedQueues<B> {
                 self.handle_blocked(worker, head, &request)
             })
         });
-        match outcome {
+        Some(match outcome {
             Err(BlockedOutcome::Barged(slot)) => {
                 worker.account().passed(&WAIT);
                 owner.locks.push(name, hash, slot, mode);
                 Reply::Granted
             }
+            Ok(NOT_NEEDED) => return None,
             Ok(slot) => {
                 owner.locks.push(name, hash, slot, mode);
                 Reply::Granted
             }
             Err(blocked) => self.reply_blocked(worker, owner, blocked, name, mode, wait_began),
-        }
+        })
     }
 
     /// True if a request for `name`, of an owner that does not hold it, is blocked.
@@ -384,6 +408,7 @@ impl<B: Buckets> LatchedQueues<B> {
             ticket,
             mode,
             converts,
+            source: LockSource::Request,
             since,
         };
         BlockedOutcome::Waiting(Box::new((waiting, pending, wait_edges)))
@@ -493,7 +518,7 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     #[inline]
-    fn release_lock_in<'m>(
+    pub(in crate::managers) fn release_lock_in<'m>(
         &'m self,
         worker: &Worker,
         entries: &mut BucketEntries,

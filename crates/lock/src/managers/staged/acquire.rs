@@ -14,6 +14,7 @@ use crate::{
     mode::{Mode, Set},
     owner::{
         Owner, PendingWait,
+        lock_list::LockSource,
         owner_table::{WaitInfo, Wakes},
     },
     request::{Reply, WaitMode},
@@ -129,6 +130,7 @@ impl<C: Chains> Staged<C> {
                     ticket: waiting.ticket,
                     mode,
                     converts,
+                    source: LockSource::Request,
                     since: waiting.since,
                 });
                 worker.account().passed(&WAIT);

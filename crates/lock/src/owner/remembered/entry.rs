@@ -80,6 +80,21 @@ impl RememberedEntry {
         self.write([head, tail, pack_meta(origin, mode_bits(mode), hash), 0]);
     }
 
+    /// Writes an anchored lock, which is at `position` of its owner's list of them.
+    #[inline(always)]
+    pub(super) fn write_anchored(&self, name: Name, hash: u32, mode: Mode, position: u32) {
+        let [head, tail, origin] = name.words();
+        let meta = pack_meta(origin, mode_bits(mode), hash);
+        self.write([head, tail, meta, 1 + u64::from(position)]);
+    }
+
+    /// Returns the position of an anchored lock in its owner's list of them, if this is one.
+    #[inline(always)]
+    pub(super) fn anchored(&self) -> Option<u32> {
+        let position = self.0[3].load(Ordering::Relaxed).checked_sub(1)?;
+        (self.mode_bits() != 0).then_some(position as u32)
+    }
+
     #[inline(always)]
     pub(super) fn write_block(&self, block: KeyBlock, bits: BlockBits) {
         self.write([block.base, bits.keys, block.origin, bits.gaps]);

@@ -10,11 +10,13 @@
 //! The list has entries of four words in chunks that never move, and a count. Behind a latch it has
 //! the slot of each lock that a revoker has converted into a real lock. An entry is one lock: its
 //! name, with the mode and a tag in the bits that a name leaves free. Or it is a *block* of up to
-//! sixty-four neighbouring keys, with one bit for each shared key and one for each shared gap.
+//! sixty-four neighbouring keys, with one bit for each shared key and one for each shared gap. Or
+//! it is an *anchored* lock, which is real, and here only so that others see it.
 //!
 //! ```text
 //!            0        1              2: 63   56 55     48 47       0   3
 //! lock       head     tail              tag     mode      origin
+//! anchored   head     tail              tag     mode      origin      position + 1
 //! block      base     keys shared       0       0         origin      gaps shared
 //! dead                                  0       0         0
 //! ```
@@ -30,6 +32,7 @@
 //!   not clear the list without the latch then. The protocol ensures this, not this file.
 //! * I5  Only the owner writes the bits of a block: without the latch if neither bit of the key was
 //!   set, and otherwise under it.
+//! * I6  No anchored lock has a slot here: it is real, and its anchor says where.
 //!
 //! # Orderings
 //!
@@ -135,6 +138,39 @@ impl RememberedLocks {
         entry.is_some()
     }
 
+    /// Adds a lock that is anchored, at `position` of the owner's list of those, and returns its
+    /// index.
+    #[inline(always)]
+    pub(crate) fn append_anchored(&self, name: Name, hash: u32, mode: Mode, position: u32) -> u32 {
+        self.add(|entry| entry.write_anchored(name, hash, mode, position))
+    }
+
+    /// Returns the position of the lock at `index` in the owner's list of anchored locks, if it is
+    /// anchored.
+    #[inline(always)]
+    pub(crate) fn anchored(&self, index: u32) -> Option<u32> {
+        self.entry(index).anchored()
+    }
+
+    /// Sets the mode of the anchored lock at `index`.
+    pub(crate) fn set_anchored_mode(&self, index: u32, mode: Mode) {
+        let entry = self.entry(index);
+        let former = entry.meta();
+        let tag = (former >> TAG_SHIFT) as u32;
+        // One word, so that a reader sees either mode.
+        entry.set_meta(pack_meta(former & ORIGIN, mode_bits(mode), tag));
+    }
+
+    /// Returns the name of the anchored lock at `index`, which may have been cleared since, but not
+    /// overwritten.
+    pub(crate) fn anchored_name(&self, index: u32) -> Name {
+        let (name, _) = self
+            .entry(index)
+            .lock()
+            .expect("I6: an anchored lock is a lock");
+        name
+    }
+
     /// Shares the key with the bit `bit` in the latest entry, if that is the entry of `block`, is
     /// among the [`FIRST`], and the key's gap is not held.
     #[inline(always)]
@@ -155,7 +191,7 @@ impl RememberedLocks {
         self.add(|entry| entry.write_block(block, bits))
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&self, write: impl FnOnce(&RememberedEntry)) -> u32 {
         let index = self.len();
         write(self.entry(index));
@@ -215,7 +251,7 @@ impl RememberedLocks {
         let entry = self.entry(index);
         match (entry.block(), entry.lock()) {
             (Some((block, _)), _) => block.hash(),
-            (None, Some((name, _))) => name.hash() as u32,
+            (None, Some((name, _))) => name.near_hash(),
             (None, None) => 0,
         }
     }
@@ -387,6 +423,9 @@ impl RememberedLocks {
         let mut converted = lock(&self.converted);
         for index in 0..self.count() {
             let entry = self.entry(index);
+            if entry.anchored().is_some() {
+                continue; // I6
+            }
             let other = match entry.block() {
                 Some((block, _)) => (block.hash() ^ hash) & mask,
                 None => u32::from((entry.meta() >> TAG_SHIFT) as u8 ^ hash as u8) & mask,
@@ -405,13 +444,18 @@ impl RememberedLocks {
         }
     }
 
-    /// Returns all locks that are not converted, and the result of `owner_of`, taken while they
-    /// stay.
-    pub(crate) fn entries<R>(&self, owner_of: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
+    /// Returns all locks that are not converted, each with whether it is anchored, and the result
+    /// of `owner_of`, taken while they stay.
+    pub(crate) fn entries<R>(&self, owner_of: impl FnOnce() -> R) -> (R, Vec<(Name, Mode, bool)>) {
         let converted = lock(&self.converted);
         let entries = (0..self.count())
-            .flat_map(|index| self.entry(index).locks())
-            .filter(|(name, _)| !converted.contains_key(name))
+            .flat_map(|index| {
+                let entry = self.entry(index);
+                let is_anchored = entry.anchored().is_some();
+                let locks = entry.locks();
+                locks.map(move |(name, mode)| (name, mode, is_anchored))
+            })
+            .filter(|(name, ..)| !converted.contains_key(name))
             .collect();
         (owner_of(), entries)
     }
@@ -456,7 +500,9 @@ mod tests {
         for number in 0..1000 {
             assert_eq!(append(&list, number), number as u32);
         }
-        let expected: Vec<_> = (0..1000).map(|number| (name(number), Mode::S)).collect();
+        let expected: Vec<_> = (0..1000)
+            .map(|number| (name(number), Mode::S, false))
+            .collect();
         assert_eq!(list.entries(|| ()).1, expected);
         list.clear();
         assert!(list.entries(|| ()).1.is_empty());
@@ -475,7 +521,7 @@ mod tests {
         );
         assert_eq!(
             list.entries(|| ()).1,
-            [(name(0), Mode::S), (name(2), Mode::S)]
+            [(name(0), Mode::S, false), (name(2), Mode::S, false)]
         );
         assert_eq!(list.remove(2, name(2)), None);
         assert_eq!(list.len(), 1);
@@ -490,7 +536,7 @@ mod tests {
         list.extend_all(index, BlockBits::one(at + 1, Mode::S));
         assert_eq!(
             list.entries(|| ()).1,
-            [(key(70), Mode::S), (key(71), Mode::S)]
+            [(key(70), Mode::S, false), (key(71), Mode::S, false)]
         );
         assert_eq!(list.remove(index, key(70)), None);
         assert_eq!((list.len(), list.hash_of(index)), (1, block.hash()));

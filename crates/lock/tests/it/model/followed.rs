@@ -29,8 +29,8 @@ impl Followed {
     fn new(member: Variant, latch: latch::Kind, policy: VictimPolicy) -> Self {
         let reference = (ManagerKind::Reference, Inheritance::Off, Fences::Found);
         Self {
-            world: World::new(member, latch, policy),
-            reference: World::new(reference, latch, policy),
+            world: World::new(member, latch, policy, 2),
+            reference: World::new(reference, latch, policy, 2),
             by_requester: policy == VictimPolicy::Requester,
             awaited: [None; OWNERS],
             granted_later: 0,

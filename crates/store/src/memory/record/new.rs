@@ -4,6 +4,7 @@ use super::{MemoryRecordHeader, Record, as_record, free, inline_offset, layout};
 use crate::memory::inline_slot::InlineSlot;
 use crate::memory::value;
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
+use foxton_sync::anchor::LockAnchor;
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::alloc::{alloc, handle_alloc_error};
 use std::fmt;
@@ -93,6 +94,9 @@ impl NewRecord {
             key_bytes: u16::try_from(key.len()).expect("keys have a maximum"),
             linked: AtomicBool::new(false),
             has_inline_slot: value.is_some(),
+            // SAFETY: a record has its address until it is freed, and `free` leaks a record whose
+            // anchor is held.
+            anchor: unsafe { LockAnchor::new(true) },
         };
         // SAFETY: the layout begins with a header.
         unsafe { raw.cast::<MemoryRecordHeader>().write(header) };
@@ -108,6 +112,16 @@ impl NewRecord {
     /// [`Record::commit_stamp`].
     pub fn commit_stamp(&self) -> &AtomicU64 {
         self.record().commit_stamp()
+    }
+
+    /// Returns the record with a free anchor, for a table that no other thread uses yet: its keys
+    /// are not locked, so no lock manager has to search its queues for them.
+    pub fn with_free_anchor(self) -> Self {
+        // SAFETY: no other thread has the record, and there is no reference to it.
+        let header = unsafe { &mut *self.raw.cast::<MemoryRecordHeader>().as_ptr() };
+        // SAFETY: as in `new`.
+        header.anchor = unsafe { LockAnchor::new(false) };
+        self
     }
 
     /// Returns the address of its memory, as a number, and its size in bytes.

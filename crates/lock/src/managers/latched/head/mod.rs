@@ -241,6 +241,27 @@ impl LockHead {
         Some(self.take_slot(owner_index, mode.set()))
     }
 
+    /// Grants a request that is granted elsewhere, whatever conflicts.
+    pub(crate) fn enter(&mut self, owner_index: u32, mode: Mode) -> u32 {
+        self.count_granted(mode.set());
+        self.take_slot(owner_index, mode.set())
+    }
+
+    /// True if another granted request conflicts with `mode`, which is granted in `slot`.
+    pub(crate) fn has_conflict(&self, slot: u32, mode: Mode) -> bool {
+        let own = self.requests[slot as usize].granted;
+        mode.conflicts().intersects(self.granted_by_others(own))
+    }
+
+    /// Returns the slot of the granted request of the owner at `owner_index`.
+    pub(crate) fn slot_of(&self, owner_index: u32) -> u32 {
+        let is_it = |request: &RequestSlot| {
+            request.owner_index == owner_index && !request.granted.is_empty()
+        };
+        let slot = self.requests.iter().position(is_it);
+        slot.expect("a lock that is held has a slot") as u32
+    }
+
     /// Converts the request in `slot` to the mode `target`, which covers its mode, if no other
     /// owner's granted mode and no earlier conversion conflicts.
     #[inline]
