@@ -33,13 +33,15 @@
 //!
 //! # Orderings
 //!
-//! * O1  `release`, `leave` and `enter_queue` (Release) to `hold`, `queue` and `deflate` (Acquire):
-//!   a holder comes after everything that the holder before did. A queue's latch orders holders
-//!   whose locks were in the queue.
-//! * O2  `inflate` (AcqRel) reads the holder's `hold`, and is read by the holder's failing
-//!   `release` (Acquire), which then takes the latch that orders everything else.
-//! * O3  `release` and `leave` (Release) to `is_unheld` and `retire` (Acquire): memory is freed
-//!   after everything that the last holder did.
+//! All changes are read-modify-writes. So each that acquires comes after every earlier one that
+//! releases.
+//!
+//! * O1  `release` and `leave` (Release) to `hold`, `queue` and `inflate` (Acquire): a holder comes
+//!   after all that were before it. So does an owner that shares the lock with a holder, or finds
+//!   it in the queue. From one latch of the queue to the next the latch orders owners, so `deflate`
+//!   acquires nothing, and neither does a holder that finds its anchor inflated.
+//! * O2  `release`, `leave` and `enter_queue` (Release) to `is_unheld` and `retire` (Acquire):
+//!   memory is freed after everything that the last holder did.
 
 use crate::shim::{AtomicU32, Ordering};
 use std::fmt;
@@ -158,7 +160,7 @@ impl LockAnchor {
 
     /// True if no [`HeldAnchor`] exists (I1). Final if no other thread can reach the anchor.
     pub fn is_unheld(&self) -> bool {
-        matches!(self.0.load(Ordering::Acquire), FREE | QUEUED | DEAD) // O3
+        matches!(self.0.load(Ordering::Acquire), FREE | QUEUED | DEAD) // O2
     }
 
     /// Takes a free anchor, and returns the right to release it. `None` if it was not free.
@@ -171,7 +173,7 @@ impl LockAnchor {
     /// Makes a held anchor inflated, if `seen` still holds it. The caller has the latch of the
     /// queue, and enters the lock of `seen` there before it drops the latch.
     pub fn inflate(&self, seen: Hold) -> bool {
-        self.change(seen.word(), INFLATED, Ordering::AcqRel) // O2
+        self.change(seen.word(), INFLATED, Ordering::Acquire) // O1
     }
 
     /// Makes a free anchor queued. The caller has the latch of the queue.
@@ -181,7 +183,8 @@ impl LockAnchor {
 
     /// Takes a queued anchor whose queue is empty. The caller has the latch of the queue.
     pub fn deflate(&self, hold: Hold) -> Option<HeldAnchor> {
-        self.change(QUEUED, hold.word(), Ordering::Acquire) // O1
+        // Relaxed: the latch orders owners.
+        self.change(QUEUED, hold.word(), Ordering::Relaxed)
             .then(|| HeldAnchor(NonNull::from(self)))
     }
 
@@ -196,7 +199,7 @@ impl LockAnchor {
             // Site: "lock anchor".
             let swapped = self
                 .0
-                .compare_exchange(word, DEAD, Ordering::Acquire, Ordering::Relaxed); // O3
+                .compare_exchange(word, DEAD, Ordering::Acquire, Ordering::Relaxed); // O2
             match swapped {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -233,12 +236,7 @@ impl HeldAnchor {
     #[inline(always)]
     pub fn release(self, hold: Hold) -> Result<(), Self> {
         let anchor = self.anchor();
-        // Site: "lock anchor".
-        let freed = anchor
-            .0
-            // O1, O2, O3
-            .compare_exchange(hold.word(), FREE, Ordering::Release, Ordering::Acquire)
-            .is_ok();
+        let freed = anchor.change(hold.word(), FREE, Ordering::Release); // O1, O2
         match freed {
             true => Ok(()), // From here on the memory may be gone.
             false => Err(self),
@@ -253,7 +251,7 @@ impl HeldAnchor {
     /// If the anchor is not inflated.
     pub fn leave(self, is_empty: bool) {
         let to = if is_empty { FREE } else { QUEUED };
-        let left = self.anchor().change(INFLATED, to, Ordering::Release); // O1
+        let left = self.anchor().change(INFLATED, to, Ordering::Release); // O1, O2
         assert!(left, "I2: the anchor of a lock in a queue is inflated");
     }
 
@@ -262,7 +260,7 @@ impl HeldAnchor {
     /// true if the lock has yet to be entered.
     pub fn enter_queue(self, hold: Hold) -> bool {
         let anchor = self.anchor();
-        // O1
+        // O2
         if anchor.change(hold.word(), QUEUED, Ordering::Release) {
             return true;
         }

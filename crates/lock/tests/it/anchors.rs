@@ -6,10 +6,10 @@ use foxton_lock::{
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Reply, WaitMode},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
-    anchor::{AnchorState, Anchors},
+    anchor::{AnchorState, Anchors, LockAnchor},
     worker::{Worker, Workers},
 };
 use std::{
@@ -18,6 +18,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, Wake, Waker},
+    time::Instant,
 };
 
 const REMOVER: Mode = Mode::key(KeyPart::X, GapPart::X);
@@ -26,7 +27,7 @@ fn key(number: u64) -> Name {
     Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1))
 }
 
-/// A manager, and one key with its anchor.
+/// A manager, and two keys with their anchors.
 struct World {
     locks: AnyManager,
     anchors: Anchors,
@@ -42,16 +43,20 @@ impl World {
         let worker = workers.worker();
         Self {
             locks: AnyManager::new(&options),
-            anchors: Anchors::free(1),
+            anchors: Anchors::free(2),
             worker,
             _workers: workers,
         }
     }
 
     fn request(&self, owner: &mut Owner, mode: Mode) -> Reply {
-        let target = (key(0), &self.anchors[0]);
+        self.request_key(owner, 0, mode, WaitMode::Wait)
+    }
+
+    fn request_key(&self, owner: &mut Owner, at: usize, mode: Mode, wait: WaitMode) -> Reply {
+        let target = (key(at as u64), &self.anchors[at]);
         let locks = &self.locks;
-        locks.request_anchored(&self.worker, owner, target, mode, WaitMode::Wait)
+        locks.request_anchored(&self.worker, owner, target, mode, wait)
     }
 
     fn request_without_anchor(&self, owner: &mut Owner, mode: Mode) -> Reply {
@@ -77,7 +82,7 @@ impl World {
         }
         self.locks.verify(&self.worker);
         assert!(self.locks.inspect(&self.worker).queues.is_empty());
-        assert!(self.anchors[0].is_unheld());
+        assert!(self.anchors.iter().all(LockAnchor::is_unheld));
     }
 }
 
@@ -114,9 +119,7 @@ fn a_release_frees_an_inflated_anchor_that_no_other_owner_needs() {
         world.request(&mut holder, Mode::X),
         Reply::Granted
     ));
-    let target = (key(0), &world.anchors[0]);
-    let (locks, worker) = (&world.locks, &world.worker);
-    let refused = locks.request_anchored(worker, &mut other, target, Mode::S, WaitMode::Refuse);
+    let refused = world.request_key(&mut other, 0, Mode::S, WaitMode::Refuse);
     assert!(matches!(refused, Reply::Refused(_)));
     assert_eq!(world.state(), AnchorState::Inflated);
     world.release(&mut holder);
@@ -241,4 +244,154 @@ fn a_removed_record_leaves_its_lock_in_the_queue() {
     world.wait(&mut late);
     assert_eq!(world.state(), AnchorState::Dead);
     world.end([remover, late]);
+}
+
+#[test]
+fn a_skipped_request_leaves_the_lock_in_its_anchor() {
+    let world = World::new();
+    let [mut holder, mut other] = [(); 2].map(|()| world.locks.owner());
+    assert!(matches!(
+        world.request(&mut holder, Mode::X),
+        Reply::Granted
+    ));
+    for mode in [Mode::S, Mode::X, REMOVER] {
+        let skipped = world.request_key(&mut other, 0, mode, WaitMode::Skip);
+        assert!(matches!(skipped, Reply::Skipped), "{mode}");
+        assert!(matches!(world.state(), AnchorState::Held(_)), "{mode}");
+    }
+    assert_eq!(world.locks.stats(&world.worker).busy, 3);
+    world.release(&mut holder);
+    let granted = world.request_key(&mut other, 0, Mode::X, WaitMode::Skip);
+    assert!(matches!(granted, Reply::Granted));
+    world.end([holder, other]);
+}
+
+#[test]
+fn a_deadlock_through_locks_of_anchors_is_found() {
+    let world = World::new();
+    let mut owners = [(); 2].map(|()| world.locks.owner());
+    for (at, owner) in owners.iter_mut().enumerate() {
+        let granted = world.request_key(owner, at, Mode::X, WaitMode::Wait);
+        assert!(matches!(granted, Reply::Granted));
+    }
+    let [first, second] = &mut owners;
+    let waits = world.request_key(first, 1, Mode::X, WaitMode::Wait);
+    assert!(matches!(waits, Reply::Waiting));
+    let closes = world.request_key(second, 0, Mode::X, WaitMode::Wait);
+    assert!(matches!(closes, Reply::Waiting | Reply::Refused(_)));
+    let mut victims = 0;
+    if matches!(closes, Reply::Refused(_)) {
+        victims += 1;
+    } else if let Outcome::Refused(refusal) = world.locks.wait(&world.worker, second, None) {
+        assert_eq!(refusal.reason, RefusalReason::Deadlock);
+        victims += 1;
+    }
+    world.release(second);
+    match world.locks.wait(&world.worker, first, None) {
+        Outcome::Refused(_) => victims += 1,
+        outcome => assert!(outcome.is_held()),
+    }
+    assert_eq!(victims, 1);
+    world.end(owners);
+}
+
+#[test]
+fn after_a_wait_that_was_cancelled_the_holder_frees_its_anchor() {
+    let world = World::new();
+    let [mut holder, mut waiter] = [(); 2].map(|()| world.locks.owner());
+    assert!(matches!(
+        world.request(&mut holder, Mode::X),
+        Reply::Granted
+    ));
+    for cancels in [true, false] {
+        assert!(matches!(
+            world.request(&mut waiter, Mode::X),
+            Reply::Waiting
+        ));
+        match cancels {
+            true => world.locks.cancel(&world.worker, &mut waiter),
+            false => {
+                let late = Some(Instant::now());
+                let outcome = world.locks.wait(&world.worker, &mut waiter, late);
+                assert!(!outcome.is_held());
+            }
+        }
+        assert_eq!(world.state(), AnchorState::Inflated);
+    }
+    world.locks.trim(&world.worker);
+    world.release(&mut holder);
+    assert_eq!(world.state(), AnchorState::Free);
+    world.end([holder, waiter]);
+}
+
+#[test]
+fn a_queue_that_was_trimmed_still_has_its_locks() {
+    let world = World::new();
+    let mut owners = [(); 3].map(|()| world.locks.owner());
+    let [holder, waiter, late] = &mut owners;
+    assert!(matches!(world.request(holder, Mode::X), Reply::Granted));
+    assert!(matches!(world.request(waiter, Mode::X), Reply::Waiting));
+    world.locks.trim(&world.worker);
+    world.release(holder);
+    world.wait(waiter);
+    world.locks.trim(&world.worker);
+    assert_eq!(world.state(), AnchorState::Queued);
+    let skipped = world.request_key(late, 0, Mode::S, WaitMode::Skip);
+    assert!(matches!(skipped, Reply::Skipped));
+    world.release(waiter);
+    world.locks.trim(&world.worker);
+    let granted = world.request_key(late, 0, Mode::X, WaitMode::Skip);
+    assert!(matches!(granted, Reply::Granted));
+    assert!(matches!(world.state(), AnchorState::Held(_)));
+    world.end(owners);
+}
+
+#[test]
+fn a_return_to_a_savepoint_releases_the_anchors_taken_since() {
+    let world = World::new();
+    let mut owners = [(); 2].map(|()| world.locks.owner());
+    let [owner, other] = &mut owners;
+    let granted = |reply| assert!(matches!(reply, Reply::Granted));
+    granted(world.request_key(owner, 0, Mode::X, WaitMode::Wait));
+    let savepoint = owner.savepoint();
+    granted(world.request_key(owner, 1, Mode::X, WaitMode::Wait));
+    // Both go to their queues.
+    for at in 0..2 {
+        let refused = world.request_key(other, at, Mode::X, WaitMode::Refuse);
+        assert!(matches!(refused, Reply::Refused(_)));
+    }
+    granted(world.request_key(owner, 0, REMOVER, WaitMode::Wait));
+    world.locks.release_since(&world.worker, owner, savepoint);
+    granted(world.request_key(other, 1, Mode::X, WaitMode::Refuse));
+    let kept = world.request_key(other, 0, Mode::X, WaitMode::Refuse);
+    assert!(matches!(kept, Reply::Refused(_)));
+    assert_eq!(owner.held_mode(key(0)), Some(REMOVER));
+    assert_eq!(owner.held_mode(key(1)), None);
+    world.end(owners);
+}
+
+#[test]
+fn a_dump_shows_each_lock_of_an_anchor_once() {
+    let world = World::new();
+    let mut owners = [(); 2].map(|()| world.locks.owner());
+    let [holder, other] = &mut owners;
+    assert!(matches!(world.request(holder, Mode::X), Reply::Granted));
+    for is_inflated in [false, true] {
+        if is_inflated {
+            assert!(matches!(world.request(other, Mode::S), Reply::Waiting));
+        }
+        let queues = world.locks.inspect(&world.worker).queues;
+        let [queue] = &queues[..] else {
+            panic!("{queues:?}");
+        };
+        assert_eq!(queue.name, key(0));
+        let [shown] = &queue.holders[..] else {
+            panic!("{queue:?}");
+        };
+        assert_eq!((shown.owner, shown.mode), (holder.id(), Mode::X));
+        assert_eq!(queue.waiters.len(), usize::from(is_inflated));
+        world.locks.verify(&world.worker);
+    }
+    world.locks.cancel(&world.worker, other);
+    world.end(owners);
 }

@@ -8,8 +8,8 @@
 
 mod modelled;
 
-mod direct;
 mod anchors;
+mod direct;
 mod handoff;
 mod inherit;
 mod sharded;

@@ -7,6 +7,7 @@
 #![cfg(loom)]
 
 mod admission;
+mod anchor;
 mod asymmetric;
 mod consolidation;
 mod elided;

@@ -2,10 +2,12 @@
 //!
 //! # Orderings
 //!
-//! * O1  `add` of `Converted` to `is_real` of the granule, by a revoker, and making or finding the
-//!   granule real to `has_any`, by a strong request: store, then load, on either side (`SeqCst`).
+//! * O1  A revoker counts (`add`), and then reads whether the granule is real. A strong request
+//!   makes the granule real, or finds it real, and then reads the count (`has_any`). Between the
+//!   two the revoker and the maker have a fence, and the finder's accesses are themselves `SeqCst`.
 //!   So a revoker that converts a lock without its anchor is seen by the strong request, or sees
-//!   that the granule is real, and converts nothing.
+//!   that the granule is real, and converts nothing. The models have no finder, which takes a
+//!   fourth thread. Under loom a `SeqCst` access orders less than it does.
 //! * O2  `remove` (Release) to `has_any` (Acquire): a strong request that finds no converted lock
 //!   comes after all that their owners did.
 
@@ -14,6 +16,7 @@ use super::granule::Granule;
 use super::{ANCHOR, Direct};
 use crate::managers::latched::bucket_entries::BucketEntries;
 use crate::{
+    failpoint,
     manager::LockManager,
     mode::{Mode, Set},
     name::{Class, Name},
@@ -28,7 +31,7 @@ use crate::{
 };
 use foxton_sync::{
     anchor::{AnchorState, HeldAnchor, Hold, LockAnchor},
-    shim::{AtomicU32, Ordering},
+    shim::{AtomicU32, Ordering, fence},
     worker::Worker,
 };
 
@@ -40,7 +43,8 @@ impl Converted {
     /// Counts a lock that is about to be converted.
     pub(super) fn add(&self) {
         // Site: "lock revocation".
-        self.0.fetch_add(1, Ordering::SeqCst); // O1
+        self.0.fetch_add(1, Ordering::Relaxed); // Before the fence.
+        fence(Ordering::SeqCst); // O1
     }
 
     /// Uncounts a lock that was released, or not converted.
@@ -98,7 +102,7 @@ impl Direct {
         if !is_weak {
             self.enter_strong(worker, granule, &name, near);
         }
-        if (is_weak || !self.converted(near).has_any())
+        if (is_weak || !self.has_converted(worker, near))
             && let Some(held) = anchor.hold(hold(owner.id().index(), mode))
         {
             worker.account().passed(&ANCHOR);
@@ -211,6 +215,12 @@ impl Direct {
         {
             return Reply::Granted;
         }
+        if wait_mode == WaitMode::Skip
+            && let AnchorState::Held(other) = anchor.state()
+            && mode_of(other).conflicts().intersects(mode.set())
+        {
+            return owner.skip(); // Nothing need become inflated for it.
+        }
         owner.lookup.mark_seen(near);
         if !is_weak {
             self.enter_strong(worker, granule, &name, near);
@@ -247,7 +257,9 @@ impl Direct {
             }
             // The record is gone. If there is another, its anchor comes next.
             Some(AnchorState::Dead) => true,
-            Some(AnchorState::Free | AnchorState::Held(_)) | None => false,
+            Some(AnchorState::Free | AnchorState::Held(_)) | None => worker
+                .failpoints()
+                .misbehaves(&failpoint::GRANT_UNCONFIRMED),
         }
     }
 
@@ -269,7 +281,7 @@ impl Direct {
         } = request;
         let is_weak = mode.is_weak(Class::Key);
         let me = owner.id().index();
-        let may_hold = is_weak || !self.converted(near).has_any();
+        let may_hold = is_weak || !self.has_converted(worker, near);
         let granule = self.key_granule(near);
         owner.lookup.mark_single(near);
         let (mut taken, mut is_dead) = (None, false);
@@ -281,7 +293,7 @@ impl Direct {
             (mode, wait_mode),
             |entries| {
                 let wanted = may_hold.then_some(hold(me, mode));
-                taken = take_or_queue(entries, name, anchor, wanted);
+                taken = take_or_queue(worker, entries, (name, anchor), wanted);
                 is_dead = anchor.state() == AnchorState::Dead;
                 taken.is_none()
             },
@@ -321,7 +333,7 @@ impl Direct {
     pub(super) fn queue_anchor(&self, worker: &Worker, name: Name, anchor: &LockAnchor) {
         let hash = name.hash() as u32;
         let taken = self.real.with(worker, &name, hash, |entries| {
-            take_or_queue(entries, name, anchor, None)
+            take_or_queue(worker, entries, (name, anchor), None)
         });
         debug_assert!(taken.is_none(), "nothing was wanted");
     }
@@ -354,7 +366,7 @@ impl Direct {
             self.enter_strong(worker, granule, &name, near);
         }
         let me = owner.id().index();
-        if !(counts && self.converted(near).has_any())
+        if !(counts && self.has_converted(worker, near))
             && owner.anchored.set_mode(position, me, target)
         {
             owner.list().set_anchored_mode(index, target);
@@ -457,6 +469,15 @@ impl Direct {
         }
     }
 
+    /// True if the granule that has this hash may have converted locks, for a strong request.
+    #[inline(always)]
+    fn has_converted(&self, worker: &Worker, near: u32) -> bool {
+        self.converted(near).has_any()
+            && !worker
+                .failpoints()
+                .misbehaves(&failpoint::CONVERTED_IGNORED)
+    }
+
     /// Returns the converted locks of the granule that has this hash, and of some others.
     #[inline(always)]
     pub(super) fn converted(&self, near: u32) -> &Converted {
@@ -473,7 +494,7 @@ impl Direct {
     ) -> Option<u32> {
         let converted = self.converted(name.near_hash());
         converted.add();
-        let slot = match granule.is_real_after_store() {
+        let slot = match granule.is_real() {
             true => None,
             false => {
                 let hash = name.hash() as u32;
@@ -491,18 +512,24 @@ impl Direct {
 /// right to release it; or makes it queued or inflated, unless it is dead.
 #[inline]
 fn take_or_queue(
+    worker: &Worker,
     entries: &mut BucketEntries,
-    name: Name,
-    anchor: &LockAnchor,
+    (name, anchor): (Name, &LockAnchor),
     wanted: Option<Hold>,
 ) -> Option<HeldAnchor> {
+    let faults = worker.failpoints();
     loop {
         let taken = match (anchor.state(), wanted) {
             (AnchorState::Free, Some(wanted)) => anchor.hold(wanted),
-            (AnchorState::Queued, Some(wanted)) if !entries.contains(&name) => {
+            (AnchorState::Queued, Some(wanted))
+                if !entries.contains(&name) || faults.misbehaves(&failpoint::QUEUE_IGNORED) =>
+            {
                 anchor.deflate(wanted) // A5
             }
             (AnchorState::Free, None) if anchor.queue() => return None,
+            (AnchorState::Held(_), _) if faults.misbehaves(&failpoint::ANCHOR_IGNORED) => {
+                return None;
+            }
             (AnchorState::Held(other), _) if anchor.inflate(other) => {
                 entries.enter(&name, other.owner, mode_of(other));
                 return None;

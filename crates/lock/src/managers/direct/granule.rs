@@ -138,12 +138,6 @@ impl Granule {
         self.0.load(Ordering::Acquire) & REAL != 0 // O2
     }
 
-    /// As [`is_real`](Self::is_real), by a revoker that has counted a conversion before.
-    pub(super) fn is_real_after_store(&self) -> bool {
-        // SeqCst: O1 of `anchored`.
-        self.0.load(Ordering::SeqCst) & REAL != 0
-    }
-
     /// Makes the granule real after all remembered locks were converted, which took `cost`. The
     /// caller is counted.
     pub(super) fn make_real(
