@@ -7,7 +7,9 @@
 //!
 //! A program that wants to keep its data never arms a fault.
 
-pub use foxton_lock::failpoint::GRANTED_TWICE;
+pub use foxton_lock::failpoint::{
+    ANCHOR_IGNORED, CONVERTED_IGNORED, GRANT_UNCONFIRMED, GRANTED_TWICE, QUEUE_IGNORED,
+};
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_sync::failpoint::{Failpoint, Failpoints};
@@ -57,9 +59,13 @@ pub const UNDO_FORGOTTEN: Failpoint = Failpoint::fault("txn/undo forgotten");
 pub const UNLOCK_BEFORE_LOG: Failpoint = Failpoint::fault("txn/unlock before log");
 /// One waiter of 64 is not woken when its lock is granted.
 pub const WAKE_UP_LOST: Failpoint = Failpoint::fault("txn/wake-up lost");
+/// The anchor of a new record is free, not queued.
+pub const BORN_FREE: Failpoint = Failpoint::fault("txn/born free");
+/// The lock on a record that is removed stays at its anchor.
+pub const ANCHOR_KEPT: Failpoint = Failpoint::fault("txn/anchor kept");
 
 /// All faults.
-pub const ALL: [Failpoint; 22] = [
+pub const ALL: [Failpoint; 28] = [
     GAPS_UNLOCKED,
     BOUND_UNLOCKED,
     MISS_UNLOCKED,
@@ -82,6 +88,12 @@ pub const ALL: [Failpoint; 22] = [
     UNLOCK_BEFORE_LOG,
     WAKE_UP_LOST,
     GRANTED_TWICE,
+    ANCHOR_IGNORED,
+    QUEUE_IGNORED,
+    CONVERTED_IGNORED,
+    GRANT_UNCONFIRMED,
+    BORN_FREE,
+    ANCHOR_KEPT,
 ];
 
 /// Returns how long a read holds its locks, where `right` is correct.
@@ -108,7 +120,8 @@ pub(crate) fn skips_lock(
     mode: Mode,
     held: impl FnOnce() -> Option<Mode>,
 ) -> bool {
-    if faults.misbehaves(&LOOKUP_NOT_REPEATED) {
+    let late = [LOOKUP_NOT_REPEATED, GRANT_UNCONFIRMED, ANCHOR_KEPT];
+    if faults.misbehaves_anywhere() && late.iter().any(|fault| faults.misbehaves(fault)) {
         // Otherwise there would be only a few instructions between the lookup and the lock.
         std::thread::yield_now();
     }

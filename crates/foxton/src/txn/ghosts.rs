@@ -24,6 +24,7 @@
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
+use foxton_lock::owner::Owner;
 use foxton_store::memory::{Next, Record};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
@@ -36,7 +37,7 @@ use super::txn::Txn;
 use crate::catalog::OpenTable;
 use crate::engine::{Counter, Engine};
 use crate::options::Locking;
-use crate::testing::failpoint;
+use crate::testing::{failpoint, injected_fault};
 
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
 /// Number of listed ghosts tried at the end of one transaction.
@@ -77,7 +78,7 @@ impl BoundTxn {
                 request_now(engine, worker, owner, request)
             };
             if gap_is_ours {
-                engine.locks.unanchor(worker, owner, name);
+                unanchor(engine, worker, owner, name);
                 remove(engine, worker, table, (&guard, ghost));
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
@@ -131,7 +132,7 @@ impl BoundTxn {
             let request = (name, Some(record.anchor()), KEY_AND_GAP);
             let mut is_locked = |request| request_now(engine, worker, owner, request);
             if is_locked(parent) && is_locked(request) {
-                engine.locks.unanchor(worker, owner, name);
+                unanchor(engine, worker, owner, name);
                 remove(engine, worker, table, (&guard, record));
             } else {
                 ghosts.push_back((index, key));
@@ -139,6 +140,13 @@ impl BoundTxn {
             drop(guard);
             lock_scope.release(&engine.locks, worker, owner);
         }
+    }
+}
+
+/// Moves the lock on `name` away from the anchor of its record, which is about to be removed.
+fn unanchor(engine: &Engine, worker: &Worker, owner: &mut Owner, name: Name) {
+    if !worker.failpoints().misbehaves(&injected_fault::ANCHOR_KEPT) {
+        engine.locks.unanchor(worker, owner, name);
     }
 }
 

@@ -63,7 +63,14 @@ impl Inserter<'_> {
             }
             done!(locks.lock_at(next_name, next.map(Record::anchor), INTENTION));
         }
-        let record = NewRecord::new(key, value)?;
+        let mut record = NewRecord::new(key, value)?;
+        if self
+            .worker
+            .failpoints()
+            .misbehaves(&injected_fault::BORN_FREE)
+        {
+            record = record.with_free_anchor();
+        }
         let (address, bytes) = record.extent();
         self.worker.failpoints().pass(&failpoint::INSERTING);
         match table.rows.insert(guard, record, Next::from(next)) {

@@ -14,6 +14,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Faults that only the manager `direct` has.
+const OF_DIRECT: [Failpoint; 7] = [
+    injected_fault::GRANTED_TWICE,
+    injected_fault::ANCHOR_IGNORED,
+    injected_fault::QUEUE_IGNORED,
+    injected_fault::CONVERTED_IGNORED,
+    injected_fault::GRANT_UNCONFIRMED,
+    injected_fault::BORN_FREE,
+    injected_fault::ANCHOR_KEPT,
+];
+
 /// An anomaly, and after how many transactions it was found.
 struct Found {
     by: Vec<String>,
@@ -25,7 +36,11 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
     let mut transactions = 0;
     for round in 0..rounds {
         let mut options = Options::tiny();
-        options.lock_manager = LockManagerKind::ALL[round as usize % LockManagerKind::ALL.len()];
+        let kinds = match fault {
+            Some(fault) if OF_DIRECT.contains(&fault) => &[LockManagerKind::Direct][..],
+            _ => &LockManagerKind::ALL,
+        };
+        options.lock_manager = kinds[round as usize % kinds.len()];
         options.durability = Durability::None;
         options.lock_threads = true;
         // A thread that is not woken wakes up when the wait would end anyway; a busy machine is not
