@@ -51,6 +51,15 @@
 //! then the structure; W: the structure, then the epoch; A is between them). No acquire or release
 //! orders a store before a later load. They are in `announce`, `seal` and `try_advance`.
 //!
+//! # Why what was found under an earlier guard may still be there
+//!
+//! R found X under a pin at r, and has another pin now, at s, after whose fence it reads epoch r.
+//! X is retired with a tag t, or was, and r <= t as above. X is freed by an advance from t + 1 to
+//! t + 2, and that did not come yet when R read r. If it comes later, its fence A follows the
+//! reading of t + 1. If it reads R's word as it was before the second pin, fence A comes before
+//! R's fence, and R would have read t + 1 or more. So it reads the pin at s, and s <= r <= t is
+//! not t + 1: it does not advance. Or it reads a later word, when R looks no more.
+//!
 //! # Orderings
 //!
 //! O1 to O8; each is defined in the file that carries it: `slot`, `domain`, `participant`,
@@ -89,4 +98,4 @@ mod participant;
 
 pub use domain::{Domain, Stamp};
 pub use hazard::Hazard;
-pub use participant::{Guard, Participant};
+pub use participant::{Guard, Participant, PinEpoch};

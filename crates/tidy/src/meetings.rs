@@ -124,6 +124,11 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"worker registry\": a slot is taken and given back with its worker",
     ),
     (
+        "crates/store/src/memory/node/tree.rs",
+        1,
+        "making a table is nobody's",
+    ),
+    (
         "crates/sync/src/consolidation.rs",
         5,
         "\"log buffer, group\", once for all that joining and leaving a group takes",

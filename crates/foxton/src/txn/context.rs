@@ -17,6 +17,7 @@ use std::sync::Arc;
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
+use foxton_store::memory::RecordHint;
 use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
@@ -56,6 +57,8 @@ pub(crate) struct WorkerContext {
     pub(crate) value: Vec<u8>,
     /// Ghosts that could not be removed when a transaction left them: index of the table, and key.
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
+    /// The row that was read last to be written, which the write need not search for again.
+    pub(super) hint: RecordHint,
     /// The memory region that new records come from.
     pub(crate) region: RegionTracker,
     /// Ends lock waits of transactions that run as a task.
@@ -132,6 +135,7 @@ impl WorkerContext {
             key: Vec::new(),
             value: Vec::new(),
             ghosts: VecDeque::new(),
+            hint: RecordHint::default(),
             region: RegionTracker::default(),
             timer: Timer::default(),
             slot_claim: SlotClaim::default(),

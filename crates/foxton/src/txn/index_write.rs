@@ -79,6 +79,7 @@ impl BoundTxn {
                     tables,
                     key,
                     value,
+                    hint,
                     indexes,
                     ..
                 },
@@ -91,7 +92,9 @@ impl BoundTxn {
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let guard = worker.pin();
         let name = Name::key(table.record.id, key, &engine.hasher);
-        let record = done!(locks.lock_key(None, (name, key, KEY), (&table.rows, &guard)));
+        let located = table.rows.locate_again(&guard, key, hint);
+        let places = (&table.rows, &guard);
+        let record = done!(locks.lock_located(None, (name, key, KEY), located, places));
         // The result says whether the key had a value, so this is a read.
         record.inspect(|record| reads.record(record));
         let mut hazard = guard.hazard();

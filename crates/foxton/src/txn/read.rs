@@ -7,7 +7,7 @@
 use std::mem;
 
 use foxton_lock::name::{KeyHasher, Name};
-use foxton_store::memory::Located;
+use foxton_store::memory::{Located, RecordHint};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ use crate::error::{Conflict, Result};
 use crate::testing::injected_fault;
 use crate::types::codec::{Key, Value};
 use crate::types::isolation::LockDuration;
-use crate::types::lock_options::{LockOptions, LockWait};
+use crate::types::lock_options::{Lock, LockOptions, LockWait};
 use crate::types::table::Table;
 
 /// Reads keys of one table.
@@ -52,13 +52,13 @@ struct LocatedKey<'g> {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns a reader, the encoded key, and the work budget.
+    /// Returns a reader, the encoded key, the hint and the work budget.
     #[inline(always)]
     fn new(
         bound: &'a mut BoundTxn,
         index: usize,
         options: LockOptions,
-    ) -> (Reader<'a>, &'a [u8], &'a mut WorkBudget) {
+    ) -> (Reader<'a>, &'a [u8], &'a mut RecordHint, &'a mut WorkBudget) {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -67,6 +67,7 @@ impl<'a> Reader<'a> {
                     owner,
                     tables,
                     key,
+                    hint,
                     budget,
                     ..
                 },
@@ -98,7 +99,7 @@ impl<'a> Reader<'a> {
             changes,
             cancel_token,
         };
-        (reader, key, budget)
+        (reader, key, hint, budget)
     }
 
     /// Locates a key before it is locked, and prefetches its lock and its record.
@@ -110,6 +111,23 @@ impl<'a> Reader<'a> {
         let name = Name::key(self.table.record.id, key, self.hasher);
         self.locks.prefetch(name);
         let located = self.table.rows.locate(guard, key);
+        LocatedKey { name, located }
+    }
+
+    /// As [`locate`](Self::locate), for a read that is to be followed by a write of the row.
+    #[inline(always)]
+    fn locate_to_write<'g>(
+        &self,
+        guard: &'g Guard<'_>,
+        key: &[u8],
+        hint: &mut RecordHint,
+    ) -> LocatedKey<'g>
+    where
+        'a: 'g,
+    {
+        let name = Name::key(self.table.record.id, key, self.hasher);
+        self.locks.prefetch(name);
+        let located = self.table.rows.locate_again(guard, key, hint);
         LocatedKey { name, located }
     }
 
@@ -185,9 +203,12 @@ impl BoundTxn {
                 None => return Ok(AttemptResult::Done(None)),
             },
         };
-        let (mut reader, key, _) = Reader::new(self, table, options);
+        let (mut reader, key, hint, _) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
-        let found = reader.locate(&guard, key);
+        let found = match options.lock {
+            Lock::Shared => reader.locate(&guard, key),
+            Lock::Update | Lock::Exclusive => reader.locate_to_write(&guard, key, hint),
+        };
         reader.read(&guard, found, key, read)
     }
 
@@ -212,7 +233,7 @@ impl BoundTxn {
                 }
             },
         };
-        let (mut reader, _, budget) = Reader::new(self, table, options);
+        let (mut reader, _, _, budget) = Reader::new(self, table, options);
         while *next < keys.len() {
             if budget.is_spent() {
                 return Ok(AttemptResult::Pause);

@@ -79,6 +79,7 @@ impl BoundTxn {
                     tables,
                     key,
                     value,
+                    hint,
                     region,
                     ..
                 },
@@ -102,7 +103,7 @@ impl BoundTxn {
         // As in `get_step`.
         locks.prefetch(name);
         let guard = worker.pin();
-        let located = table.rows.locate(&guard, key);
+        let located = table.rows.locate_again(&guard, key, hint);
         let mode = injected_fault::write_mode(engine.faults(), KEY);
         let (request, places) = ((name, &key[..], mode), (&table.rows, &guard));
         let mut locked = Some(done!(locks.lock_located(None, request, located, places)));

@@ -51,6 +51,7 @@ mod phantoms;
 #[cfg(unix)]
 mod places;
 mod read_only;
+mod read_then_write;
 mod refusals;
 mod restart;
 mod restore;

@@ -12,6 +12,7 @@
 //! | `value`, `record` | no value is freed while a thread reads it, whatever callers do |
 //! | `inline_slot` | nor overwritten, and no value is lost that may be restored |
 //! | `node` | every pointer found may be followed |
+//! | `record_hint` | nor is the pointer of an earlier search of the same epoch wrong |
 //! | `index/descend` | the leaf found is the right one |
 //! | `index/walk` | the meaning of a token; no insert slips into a locked gap |
 //!
@@ -21,6 +22,7 @@ mod search_key;
 mod inline_slot;
 mod value;
 mod record;
+mod record_hint;
 mod node;
 mod search;
 mod index;
@@ -33,5 +35,6 @@ pub use index::insert::{InsertRefused, Next};
 pub use index::remove::RemoveRefused;
 pub use index::walk::{Token, WalkPosition};
 pub use record::{NewRecord, Record, VALUE};
+pub use record_hint::RecordHint;
 pub use table::{Located, NODE_SLOTS, RecordTable};
 pub use value::ValueBlock;

@@ -7,6 +7,7 @@ use super::index::remove::{self, RemoveRefused};
 use super::index::walk::{self, Direction, Token, WalkPosition};
 use super::node::{IndexNode, Pinned, TreeRoot};
 use super::record::{NewRecord, Record, RecordPointer};
+use super::record_hint::RecordHint;
 use super::search_key::SearchKey;
 use super::verify;
 use foxton_sync::backoff::Backoff;
@@ -93,8 +94,8 @@ pub struct RecordTable<const N: usize = NODE_SLOTS> {
 #[derive(Debug)]
 pub struct Located<'g> {
     pointer: Option<RecordPointer<'g>>,
-    leaf: &'g VersionLatch,
-    version: Version,
+    /// The leaf that was searched.
+    leaf: Option<(&'g VersionLatch, Version)>,
 }
 
 impl<'g> Located<'g> {
@@ -126,9 +127,15 @@ impl<'g> Located<'g> {
     ) -> Option<&'g Record> {
         match self.pointer.map(RecordPointer::record) {
             Some(record) if record.is_linked() => Some(record),
-            None if self.leaf.unchanged_since(self.version) => None,
+            None if self.is_unchanged() => None,
             _ => table.get(guard, key),
         }
+    }
+
+    /// True if the leaf that was searched is as it was.
+    fn is_unchanged(&self) -> bool {
+        self.leaf
+            .is_some_and(|(leaf, version)| leaf.unchanged_since(version))
     }
 }
 
@@ -202,12 +209,53 @@ impl<const N: usize> RecordTable<N> {
                 }
                 return Located {
                     pointer,
-                    leaf: leaf.latch(),
-                    version,
+                    leaf: Some((leaf.latch(), version)),
                 };
             }
             backoff.snooze();
         }
+    }
+
+    /// As [`locate`](Self::locate), without a search if the record is the one that `hint` has. The
+    /// hint then has the record that is returned.
+    ///
+    /// ```
+    /// use foxton_store::memory::{NewRecord, Next, RecordHint, RecordTable};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let workers = Workers::new();
+    /// let table = RecordTable::new(workers.domain());
+    /// let worker = workers.worker();
+    /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
+    /// table.insert(&worker.pin(), record, Next::Any).expect("a new key");
+    ///
+    /// let mut hint = RecordHint::default();
+    /// for _ in 0..2 {
+    ///     let guard = worker.pin();
+    ///     let located = table.locate_again(&guard, b"boat", &mut hint);
+    ///     assert_eq!(located.found().expect("it is there").key(), b"boat");
+    /// }
+    /// # Ok::<(), foxton_store::TooLong>(())
+    /// ```
+    #[inline]
+    pub fn locate_again<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        key: &[u8],
+        hint: &mut RecordHint,
+    ) -> Located<'g> {
+        let table = self.root.pin(guard).id();
+        if let Some(pointer) = hint.recall(table, guard, key) {
+            return Located {
+                pointer: Some(pointer),
+                leaf: None,
+            };
+        }
+        let located = self.locate(guard, key);
+        if let Some(pointer) = located.pointer {
+            hint.set(table, guard, pointer);
+        }
+        located
     }
 
     /// Returns the first record whose key is `key` or above, or only above if not `inclusive`.
@@ -305,5 +353,77 @@ impl<const N: usize> RecordTable<N> {
     pub fn verify(&self, guard: &Guard<'_>) -> usize {
         let tree: Pinned<'_, N> = self.root.pin(guard);
         verify::verify(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foxton_sync::worker::{Worker, Workers};
+
+    use super::*;
+
+    const KEYS: [&[u8]; 2] = [b"boat", b"canal"];
+
+    fn table_with_keys(worker: &Worker) -> RecordTable {
+        let table = RecordTable::new(worker.workers().domain());
+        for key in KEYS {
+            let record = NewRecord::new(key, None).expect("a short key");
+            let guard = worker.pin();
+            table.insert(&guard, record, Next::Any).expect("a new key");
+        }
+        table
+    }
+
+    /// Locates `key`, and returns whether that took a search.
+    fn searches(table: &RecordTable, worker: &Worker, key: &[u8], hint: &mut RecordHint) -> bool {
+        let guard = worker.pin();
+        let located = table.locate_again(&guard, key, hint);
+        assert_eq!(located.found().expect("it is there").key(), key);
+        located.leaf.is_some()
+    }
+
+    #[test]
+    fn a_record_is_searched_for_once_in_an_epoch() {
+        let worker = Workers::new().worker();
+        let table = table_with_keys(&worker);
+        let mut hint = RecordHint::default();
+        assert!(searches(&table, &worker, KEYS[0], &mut hint));
+        assert!(!searches(&table, &worker, KEYS[0], &mut hint));
+        worker.participant().advance();
+        assert!(searches(&table, &worker, KEYS[0], &mut hint));
+        assert!(!searches(&table, &worker, KEYS[0], &mut hint));
+    }
+
+    #[test]
+    fn a_hint_is_for_one_key_of_one_table() {
+        let worker = Workers::new().worker();
+        let (table, other) = (table_with_keys(&worker), table_with_keys(&worker));
+        let mut hint = RecordHint::default();
+        assert!(searches(&table, &worker, KEYS[0], &mut hint));
+        assert!(searches(&table, &worker, KEYS[1], &mut hint));
+        assert!(searches(&other, &worker, KEYS[1], &mut hint));
+        assert!(!searches(&other, &worker, KEYS[1], &mut hint));
+        drop(other);
+        // Perhaps in the memory of the table that was dropped.
+        let new = table_with_keys(&worker);
+        assert!(searches(&new, &worker, KEYS[1], &mut hint));
+    }
+
+    #[test]
+    fn a_record_that_was_removed_is_not_returned() {
+        let worker = Workers::new().worker();
+        let table = table_with_keys(&worker);
+        let mut hint = RecordHint::default();
+        assert!(searches(&table, &worker, KEYS[1], &mut hint));
+        let guard = worker.pin();
+        let former = table.get(&guard, KEYS[1]).expect("it is there");
+        table.remove(&guard, former, Next::End).expect("a ghost");
+        let located = table.locate_again(&guard, KEYS[1], &mut hint);
+        assert!(located.record(&table, &guard, KEYS[1]).is_none());
+        let record = NewRecord::new(KEYS[1], None).expect("a short key");
+        let new = table.insert(&guard, record, Next::End).expect("a new key");
+        let located = table.locate_again(&guard, KEYS[1], &mut hint);
+        let found = located.record(&table, &guard, KEYS[1]);
+        assert!(found.is_some_and(|found| std::ptr::eq(found, new)));
     }
 }

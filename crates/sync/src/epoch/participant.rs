@@ -378,6 +378,10 @@ impl Drop for Participant {
     }
 }
 
+/// The epoch of a pin ([`Guard::epoch`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinEpoch(u64);
+
 /// Shows that its participant is pinned. It belongs to the participant's thread:
 ///
 /// ```compile_fail,E0277
@@ -420,6 +424,33 @@ impl Guard<'_> {
     #[inline]
     pub fn pins(&self, domain: &Domain) -> bool {
         self.participant.domain == *domain
+    }
+
+    /// The epoch of the pin.
+    #[inline]
+    pub fn epoch(&self) -> PinEpoch {
+        PinEpoch(self.participant.slot().epoch())
+    }
+
+    /// True if nothing that was found under a guard of this domain with this epoch has been freed,
+    /// nor is while this guard exists. The caller comes after the finding. False means nothing.
+    ///
+    /// The argument is on the page of [`epoch`](crate::epoch).
+    ///
+    /// ```
+    /// use foxton_sync::epoch::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let participant = domain.participant();
+    /// let epoch = participant.pin().epoch();
+    /// assert!(participant.pin().continues(epoch));
+    /// participant.advance();
+    /// assert!(!participant.pin().continues(epoch));
+    /// ```
+    #[inline]
+    pub fn continues(&self, epoch: PinEpoch) -> bool {
+        // The fence of the pin keeps this from being too old.
+        self.participant.domain.0.recent_epoch() == epoch.0
     }
 
     /// The participant that is pinned.

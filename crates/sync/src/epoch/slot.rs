@@ -92,6 +92,13 @@ impl ParticipantSlot {
         fence(Ordering::SeqCst); // O3
     }
 
+    /// The epoch of the pin. For the participant alone, while it is pinned.
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        // Relaxed: the caller wrote it (I1).
+        self.word.load(Ordering::Relaxed) >> 1
+    }
+
     /// Announces that the participant looks at nothing any more.
     #[inline]
     pub(super) fn unpin(&self) {

@@ -143,6 +143,62 @@ fn o3_a_reader_is_seen_pinned_or_finds_nothing() {
     );
 }
 
+/// The reader has the address of the object from an earlier pin, and looks at it without finding it
+/// again, if the pin now continues the earlier one. `third` tries to advance the epoch, too.
+fn with_an_address_from_an_earlier_pin(third: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let domain = Domain::new();
+        let (ours, theirs) = (domain.participant(), domain.participant());
+        let shared = Shared::new();
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let guard = theirs.pin();
+                let found = shared.linked.load(Relaxed).then(|| guard.epoch());
+                drop(guard);
+                let guard = theirs.pin();
+                if let Some(epoch) = found
+                    && guard.continues(epoch)
+                {
+                    // SAFETY: if the argument is right, no thread frees it while we are pinned.
+                    assert_ne!(shared.thing.with(|thing| unsafe { *thing }), FREED);
+                }
+                drop(guard);
+                theirs
+            })
+        };
+        let advancing = third.then(|| {
+            let participant = domain.participant();
+            thread::spawn(move || {
+                participant.advance();
+                participant.advance();
+                participant
+            })
+        });
+        shared.unlink_and_retire(&ours);
+        if !third {
+            ours.collect();
+        }
+        let theirs = reader.join().unwrap();
+        let others = advancing.map(|thread| thread.join().unwrap());
+        drop((ours, theirs, others, domain));
+    });
+}
+
+/// The advance that frees the object comes before the second pin, or sees it (its fence).
+#[test]
+fn o3_an_address_from_an_earlier_pin_is_good_while_the_epoch_is_the_same() {
+    with_an_address_from_an_earlier_pin(false);
+}
+
+/// As above, and another thread than the retirer advances the epoch.
+#[test]
+fn o3_an_address_from_an_earlier_pin_is_good_whichever_thread_advances() {
+    with_an_address_from_an_earlier_pin(true);
+}
+
 /// The reader advances the epoch before it pins, so that a tag read too early would be too old
 /// (fences R and W).
 #[test]

@@ -11,7 +11,10 @@ use crate::memory::search_key;
 use foxton_sync::epoch::{Domain, Guard};
 use foxton_sync::failpoint::Failpoints;
 use foxton_sync::latch::Version;
-use foxton_sync::shim::AtomicPtr;
+use foxton_sync::shim::{
+    AtomicPtr,
+    unmodelled::{AtomicU64, Ordering},
+};
 use foxton_sync::site::{Component, Pattern, Site};
 use std::ptr;
 
@@ -22,6 +25,15 @@ static NODE: Site = Site::new(Component::Latch, Pattern::Unbounded, "index node"
 pub(in crate::memory) struct TreeRoot<const N: usize> {
     pointer: AtomicPtr<IndexNode<N>>,
     domain: Domain,
+    /// No other tree of the process has, or had, this number.
+    id: u64,
+}
+
+/// Returns a number that was not returned before.
+fn new_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only the number matters. It does not wrap in the life of a process.
+    LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<const N: usize> TreeRoot<N> {
@@ -31,6 +43,7 @@ impl<const N: usize> TreeRoot<N> {
         Self {
             pointer: AtomicPtr::new(leaf),
             domain: domain.clone(),
+            id: new_id(),
         }
     }
 
@@ -93,6 +106,12 @@ impl<'g, const N: usize> Pinned<'g, N> {
     pub(in crate::memory) fn root(self) -> &'g IndexNode<N> {
         // SAFETY: the root is a node, good for as long as the guard exists.
         unsafe { &*follow(&self.root.pointer) }
+    }
+
+    /// The number of the tree.
+    #[inline]
+    pub(in crate::memory) fn id(self) -> u64 {
+        self.root.id
     }
 
     #[inline]
