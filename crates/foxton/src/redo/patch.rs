@@ -79,10 +79,13 @@ pub(crate) fn diff(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
 
 /// Writes the pieces for two values of the same length. Returns false once they are too long.
 fn in_place(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> bool {
+    let ((old_strides, old_end), (new_strides, new_end)) = (strides(old), strides(new));
+    let pairs = old_strides.iter().zip(new_strides);
+    let ends = (!new_end.is_empty()).then(|| (old_end == new_end, new_end.len()));
     let mut differs: Option<usize> = None;
-    for at in (0..new.len()).step_by(STRIDE) {
-        let end = (at + STRIDE).min(new.len());
-        if old[at..end] != new[at..end] {
+    let mut at = 0;
+    for (equal, bytes) in pairs.map(|(old, new)| (old == new, STRIDE)).chain(ends) {
+        if !equal {
             differs.get_or_insert(at);
         } else {
             if let Some(from) = differs.take() {
@@ -91,13 +94,19 @@ fn in_place(old: &[u8], new: &[u8], pieces: &mut Pieces<'_>, at_most: usize) -> 
                     return false;
                 }
             }
-            pieces.keep += end - at;
+            pieces.keep += bytes;
         }
+        at += bytes;
     }
     if let Some(from) = differs {
         pieces.replace(&old[from..], &new[from..]);
     }
     true
+}
+
+/// Returns the whole strides of a value, which are compared without a call, and the rest.
+fn strides(value: &[u8]) -> (&[[u8; STRIDE]], &[u8]) {
+    value.as_chunks()
 }
 
 /// Writes one piece, from the first byte that differs to the last. Returns false if it is too long.
