@@ -231,6 +231,7 @@ managers! {
     histories_of_sharded_global_latch: ShardedGlobalLatch,
     histories_of_direct: Direct,
     histories_of_direct_fifo: DirectFifo,
+    histories_of_direct_table: DirectTable,
     histories_of_staged: Staged,
     histories_of_staged_paper: StagedPaper,
     histories_of_staged_oldest: StagedOldest,

@@ -180,7 +180,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/lock/src/managers/direct/granule.rs",
-        4,
+        5,
         "\"lock granule\", and \"lock revocation\" for what a walk sets; a granule becomes biased again once for each time it was revoked",
     ),
     (

@@ -18,10 +18,10 @@ use crate::{
 /// Systems, points, times and directories of a sweep.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the
-    /// others (a wrong name lists all), default, or none (no locking, one client). With the suffix
-    /// `+inherit`, the next transaction inherits hot locks on tables. Without this: every manager
-    /// in its default form; with --stalled the engine's default.
+    /// Lock managers to compare, separated by commas: global, bucket, sharded, direct, its form by
+    /// tables direct:table, and the others (a wrong name lists all), default, or none (no locking,
+    /// one client). With the suffix `+inherit`, the next transaction inherits hot locks on tables.
+    /// Without this: every manager in its default form; with --stalled the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and latches elided

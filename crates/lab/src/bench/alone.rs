@@ -10,7 +10,10 @@ use foxton_lock::{
     owner::Owner,
     request::{Reply, WaitMode},
 };
-use foxton_sync::worker::{Worker, Workers};
+use foxton_sync::{
+    anchor::Anchors,
+    worker::{Worker, Workers},
+};
 
 /// The table whose keys are locked.
 const TABLE: u32 = 1;
@@ -24,6 +27,8 @@ pub struct Alone {
     worker: Worker,
     owner: Owner,
     names: Vec<Name>,
+    /// The words of the keys' records, if the keys have records.
+    anchors: Option<Anchors>,
     // Dropped last: the worker belongs to these.
     workers: Workers,
 }
@@ -55,9 +60,16 @@ impl Alone {
             owner: manager.owner(),
             worker: workers.worker(),
             names,
+            anchors: None,
             manager,
             workers,
         }
+    }
+
+    /// The same, but each key has a record, in which its lock may be.
+    pub fn with_records(self) -> Alone {
+        let anchors = Some(Anchors::free(self.names.len()));
+        Alone { anchors, ..self }
     }
 
     /// Bytes of the manager by its own count.
@@ -68,8 +80,17 @@ impl Alone {
     /// Locks this many keys.
     pub fn take(&mut self, held: usize) {
         let mode = Mode::key(KeyPart::S, GapPart::None);
-        for at in 0..held {
-            self.ask(self.names[at], mode);
+        match &self.anchors {
+            None => (0..held).for_each(|at| self.ask(self.names[at], mode)),
+            Some(anchors) => {
+                let (manager, worker) = (&self.manager, &self.worker);
+                for (&name, anchor) in self.names[..held].iter().zip(anchors.iter()) {
+                    let (owner, target) = (&mut self.owner, (name, anchor));
+                    let wait = WaitMode::Refuse;
+                    let reply = manager.request_anchored(worker, owner, target, mode, wait);
+                    assert!(matches!(reply, Reply::Granted), "there is no other owner");
+                }
+            }
         }
     }
 
@@ -242,10 +263,25 @@ mod tests {
 
     #[test]
     fn with_another_owner_at_every_neighbour_no_lock_is_remembered() {
+        for name in ["direct", "direct:table"] {
+            assert!(revoked(name, false) > 0, "alone, locks are remembered");
+            assert_eq!(revoked(name, true), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_refused_request_makes_one_block_real_or_the_whole_table() {
+        // Keys of a hundred, in four blocks of neighbours.
+        assert_eq!(revoked("direct", false), 4);
+        assert_eq!(revoked("direct:table", false), 1);
+    }
+
+    /// Returns how often locks on a hundred keys are made real by requests for them.
+    fn revoked(name: &str, with_stranger: bool) -> u64 {
         const HELD: usize = 100;
-        let direct = "direct".parse::<Locks>().unwrap();
-        let revoked = |with_stranger: bool| {
-            let mut alone = Alone::spaced(System::new(direct, None).manager(), HELD);
+        let locks = name.parse::<Locks>().unwrap();
+        {
+            let mut alone = Alone::spaced(System::new(locks, None).manager(), HELD);
             let stranger = with_stranger.then(|| alone.stranger(&every_other(1, HELD)));
             alone.take(HELD);
             let before = alone.revocations();
@@ -257,8 +293,6 @@ mod tests {
                 alone.dismiss(stranger);
             }
             revoked
-        };
-        assert!(revoked(false) > 0, "alone, locks are remembered");
-        assert_eq!(revoked(true), 0);
+        }
     }
 }

@@ -101,6 +101,16 @@ impl Request {
         chosen
     }
 
+    /// The same and `direct:table`, the form of document 003.
+    pub(super) fn chosen_and_by_table(&self) -> Chosen {
+        let mut chosen = self.chosen();
+        if self.systems.is_empty() {
+            let by_table = Locks::Manager(foxton::LockManagerKind::DirectTable);
+            chosen.systems.push(System::new(by_table, None));
+        }
+        chosen
+    }
+
     /// The systems to compare unless the request has some: these, and with `and_others` every other
     /// manager in its default form.
     pub(super) fn chosen_of(&self, wanted: &[&'static str], and_others: bool) -> Chosen {

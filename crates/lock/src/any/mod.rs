@@ -5,7 +5,10 @@ use crate::{
     escalation,
     manager::{LockManager, forward},
     managers::{
-        direct::{Direct, GranuleOptions},
+        direct::{
+            Direct, GranuleOptions,
+            grouping::{ByBlock, ByTable},
+        },
         inherit::Inherit,
         latched::{
             bucket::Bucket,
@@ -50,6 +53,10 @@ pub enum ManagerKind {
     Direct,
     /// As `direct`, first come, first served.
     DirectFifo,
+    /// As `direct`, in the form of Gottemukkala and Lehman 1992: all shared keys of a table are
+    /// remembered, or all are real. Tables whose numbers differ by a multiple of the number of
+    /// granules are taken together.
+    DirectTable,
     /// No latch unless a request waits.
     Staged,
     /// As `staged`, in the form of Jung et al. 2013: a request visits all requests for its name,
@@ -74,6 +81,7 @@ foxton_sync::named_enum! {
     ShardedGlobalLatch = "sharded:global-latch" | "sharded:world",
     Direct = "direct",
     DirectFifo = "direct:fifo" | "direct:arrival",
+    DirectTable = "direct:table",
     Staged = "staged",
     StagedPaper = "staged:paper",
     StagedOldest = "staged:oldest",
@@ -91,7 +99,7 @@ impl ManagerKind {
     pub const fn max_overtaken(self) -> u32 {
         match self {
             Self::Sharded | Self::ShardedGlobalLatch => MAX_OVERTAKEN as u32,
-            Self::Direct => MAX_BARGES as u32,
+            Self::Direct | Self::DirectTable => MAX_BARGES as u32,
             _ => 0,
         }
     }
@@ -237,8 +245,10 @@ pub enum AnyManager {
     ShardedGlobalLatch(Sharded<PartitionedLatch>),
     /// Inheritance over any of the others.
     Inherit(Box<Inherit<AnyManager>>),
-    /// Biased locks.
-    Direct(Direct),
+    /// Biased locks, by blocks of keys.
+    Direct(Direct<ByBlock>),
+    /// Biased locks, by tables.
+    DirectTable(Direct<ByTable>),
     /// No latch unless a request waits.
     Staged(Staged<StackChains>),
     /// The same in the form of the paper, with either rule of memory reuse.
@@ -261,6 +271,7 @@ macro_rules! each {
                 $call
             }
             Self::Direct($manager) => $call,
+            Self::DirectTable($manager) => $call,
             Self::Staged($manager) => $call,
             Self::StagedPaper($manager, _) => $call,
         }
@@ -329,7 +340,7 @@ impl AnyManager {
                 let manager = Staged::over(bucket_count, latch, victim, rule, request_limit);
                 Self::StagedPaper(manager, kind)
             }
-            ManagerKind::Direct | ManagerKind::DirectFifo => {
+            ManagerKind::Direct | ManagerKind::DirectFifo | ManagerKind::DirectTable => {
                 // An inherited lock is real: it is in a queue while its owner index has no
                 // transaction.
                 let tables = inherit == Inheritance::Off;
@@ -339,11 +350,16 @@ impl AnyManager {
                     tables,
                     fences,
                 };
-                let manager = Direct::new(latch, bucket_count, victim, granules);
-                Self::Direct(match kind {
-                    ManagerKind::Direct => manager.with_barging(barging_window),
-                    _ => manager,
-                })
+                if kind == ManagerKind::DirectTable {
+                    let manager = Direct::new(latch, bucket_count, victim, granules);
+                    Self::DirectTable(manager.with_barging(barging_window))
+                } else {
+                    let manager = Direct::new(latch, bucket_count, victim, granules);
+                    Self::Direct(match kind {
+                        ManagerKind::Direct => manager.with_barging(barging_window),
+                        _ => manager,
+                    })
+                }
             }
         };
         manager.owners().limit(MemoryLimits {
@@ -382,6 +398,7 @@ impl AnyManager {
                 true => ManagerKind::Direct,
                 false => ManagerKind::DirectFifo,
             },
+            Self::DirectTable(_) => ManagerKind::DirectTable,
             Self::Staged(_) => ManagerKind::Staged,
             Self::StagedPaper(_, kind) => *kind,
         }
@@ -403,8 +420,8 @@ impl AnyManager {
         each!(self, manager => manager.request(worker, owner, name, mode, wait_mode))
     }
 
-    /// Requests for a scan from any manager but the default. Only inheritance passes the scan, and
-    /// the anchor, on.
+    /// Requests for a scan from any manager but the default. Only inheritance and `direct:table`
+    /// take the scan, and the anchor.
     #[inline(never)]
     fn request_in_scan_of_other(
         &self,
@@ -425,11 +442,15 @@ impl AnyManager {
             Self::Inherit(manager) => {
                 manager.request_in_scan(worker, owner, scan, (name, anchor), mode, wait_mode)
             }
+            Self::DirectTable(manager) => {
+                manager.request_in_scan(worker, owner, scan, (name, anchor), mode, wait_mode)
+            }
             _ => each!(self, manager => manager.request(worker, owner, name, mode, wait_mode)),
         }
     }
 
-    /// Requests with an anchor from any manager but the default. Only inheritance passes it on.
+    /// Requests with an anchor from any manager but the default. Only inheritance and
+    /// `direct:table` take it.
     #[inline(never)]
     fn request_anchored_of_other(
         &self,
@@ -446,6 +467,10 @@ impl AnyManager {
                 {
                     return reply;
                 }
+                manager.request_anchored(worker, owner, (name, anchor), mode, wait_mode)
+            }
+            // Checks the limits itself.
+            Self::DirectTable(manager) => {
                 manager.request_anchored(worker, owner, (name, anchor), mode, wait_mode)
             }
             _ => self.request_of_other(worker, owner, name, mode, wait_mode),
@@ -480,6 +505,7 @@ impl AnyManager {
             Self::ShardedGlobalLatch(manager) => manager.owners(),
             Self::Inherit(manager) => manager.inner().owners(),
             Self::Direct(manager) => manager.owners(),
+            Self::DirectTable(manager) => manager.owners(),
             Self::Staged(manager) => manager.owners(),
             Self::StagedPaper(manager, _) => manager.owners(),
         }
@@ -569,6 +595,7 @@ impl LockManager for AnyManager {
     fn lock_range(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
         match self {
             Self::Direct(manager) => manager.lock_range(worker, owner, first, last),
+            Self::DirectTable(manager) => manager.lock_range(worker, owner, first, last),
             Self::Inherit(manager) => manager.lock_range(worker, owner, first, last),
             _ => false,
         }

@@ -330,6 +330,12 @@ impl KeyBlock {
     /// Lower 16 bits of the origin of a key of one byte.
     const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
 
+    /// Returns the number of the table.
+    #[inline(always)]
+    pub(crate) const fn space(&self) -> u32 {
+        (self.origin >> 16) as u32
+    }
+
     /// Returns the hash that finds the block's granule, and everything else that is stored by
     /// granule.
     #[inline(always)]

@@ -211,6 +211,12 @@ impl RememberedIndex {
         }
     }
 
+    /// Returns a number that the next transaction of the owner has increased by one, most often.
+    #[inline(always)]
+    pub(crate) fn stamp(&self) -> u32 {
+        self.stamp.into()
+    }
+
     /// Returns the number of acquisitions, with each block of a scan as one.
     #[inline(always)]
     pub(crate) fn acquired(&self) -> u32 {

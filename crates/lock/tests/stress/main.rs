@@ -87,7 +87,11 @@ fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
 /// instructions that must meet.
 #[test]
 fn without_a_system_barrier_full_fences_exclude_conflicts() {
-    for kind in [ManagerKind::Direct, ManagerKind::DirectFifo] {
+    for kind in [
+        ManagerKind::Direct,
+        ManagerKind::DirectFifo,
+        ManagerKind::DirectTable,
+    ] {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (kind, true);
         options.fences = Fences::Symmetric;

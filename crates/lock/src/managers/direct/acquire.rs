@@ -2,6 +2,7 @@
 //! neighbouring keys of a scan.
 
 use super::granule::{Granule, Moment};
+use super::grouping::Grouping;
 use super::{Direct, LIST};
 use crate::{
     escalation,
@@ -32,7 +33,7 @@ pub(super) fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
 }
 
 /// After the fast paths.
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// D4 after any fast path.
     #[cold]
     #[inline(never)]
@@ -55,7 +56,7 @@ impl Direct {
 }
 
 /// All other requests.
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// Handles what the fast path leaves: most often a short key, new to its owner, in a real
     /// granule.
     #[inline(never)]
@@ -72,7 +73,7 @@ impl Direct {
             && !owner.locks.is_out_of_orders();
         if eligible && mode.is_weak(Class::Key) {
             let near = name.near_hash();
-            let granule = self.key_granule(near);
+            let granule = self.key_granule(near, name.space());
             if !granule.may_remember(|| self.moment_of(owner)) {
                 let hash = name.hash() as u32;
                 // If no name with this hash is held (I1 of `remembered_index`), neither list is
@@ -118,18 +119,18 @@ impl Direct {
         }
         lookup.count();
         self.fence.light_expedited();
-        match self.key_granule(hash).is_biased() {
+        match self.key_granule(hash, name.space()).is_biased() {
             true => Reply::Granted,
             false => self.recheck_bias(worker, owner, (name, None), mode, wait_mode),
         }
     }
 
     /// Returns the time for one call in sixteen, because a granule may become biased again a little
-    /// later.
+    /// later. In short transactions too: each begins the count elsewhere.
     #[inline(always)]
     pub(super) fn moment_of(&self, owner: &Owner) -> Option<Moment> {
         const EVERY: u32 = 16;
-        let due = owner.acquired().is_multiple_of(EVERY);
+        let due = (owner.acquired() + owner.lookup.stamp()).is_multiple_of(EVERY);
         due.then(|| self.moment())
     }
 
@@ -346,8 +347,10 @@ impl Direct {
             self.enter_strong(worker, granule, &name, hash);
         }
         let reply = self.acquire_real(worker, owner, (name, hash), mode, wait_mode);
-        if strong && matches!(reply, Reply::Refused(_) | Reply::Skipped) {
-            self.leave_strong(worker, granule);
+        match reply {
+            Reply::Refused(_) | Reply::Skipped if strong => self.leave_strong(worker, granule),
+            Reply::Granted => self.coarsen(worker, name, mode),
+            _ => {}
         }
         reply
     }
@@ -389,9 +392,14 @@ impl Direct {
         wait_mode: WaitMode,
     ) -> Reply {
         let real = &self.real;
-        real.request_held(worker, owner, at, mode, wait_mode, |wait, wait_edges| {
+        let reply = real.request_held(worker, owner, at, mode, wait_mode, |wait, wait_edges| {
             real.detector.check(real, worker, wait, wait_edges);
-        })
+        });
+        if matches!(reply, Reply::Granted) {
+            let held = owner.locks.at(at);
+            self.coarsen(worker, held.name, held.mode);
+        }
+        reply
     }
 
     /// Requests a name that is remembered at `index` in the mode `held`.
@@ -451,7 +459,7 @@ impl Direct {
 }
 
 /// Neighbouring keys.
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// True if a scan may extend the block at `index` although the fast path is closed.
     #[inline(never)]
     pub(super) fn may_extend(&self, owner: &Owner, index: u32) -> bool {
@@ -479,7 +487,7 @@ impl Direct {
             return request(owner);
         };
         let hash = block.hash();
-        let granule = self.key_granule(hash);
+        let granule = self.key_granule(hash, block.space());
         if owner.lookup.is_fast_path_open(self.address)
             && granule.is_biased()
             && owner.lookup.insert_seen(hash)
@@ -608,7 +616,7 @@ impl Direct {
         bits: BlockBits,
     ) -> bool {
         let hash = block.hash();
-        let granule = self.key_granule(hash);
+        let granule = self.key_granule(hash, block.space());
         if owner.lookup.may_have_single(hash) || !granule.may_remember(|| Some(self.moment())) {
             return false;
         }

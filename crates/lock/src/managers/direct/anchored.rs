@@ -13,6 +13,7 @@
 
 use super::acquire::count_entry;
 use super::granule::Granule;
+use super::grouping::Grouping;
 use super::{ANCHOR, Direct};
 use crate::managers::latched::bucket_entries::BucketEntries;
 use crate::{
@@ -71,7 +72,7 @@ pub(super) struct AnchoredRequest<'a> {
     pub(super) wait_mode: WaitMode,
 }
 
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// A1: requests a key that is not to be remembered, if the owner can be seen not to hold it.
     #[inline(always)]
     pub(super) fn request_at_anchor(
@@ -87,7 +88,7 @@ impl Direct {
             mode,
             ..
         } = request;
-        let granule = self.key_granule(near);
+        let granule = self.key_granule(near, name.space());
         let is_weak = mode.is_weak(Class::Key);
         // While the fast path is open there is no savepoint, so no order is used up.
         let is_new = owner.lookup.is_fast_path_open(self.address)
@@ -207,7 +208,7 @@ impl Direct {
             }
             self.release(worker, owner, name);
         }
-        let granule = self.key_granule(near);
+        let granule = self.key_granule(near, name.space());
         let is_weak = mode.is_weak(Class::Key);
         if is_weak
             && granule.may_remember(|| Some(self.moment())) // D1, D9
@@ -282,7 +283,7 @@ impl Direct {
         let is_weak = mode.is_weak(Class::Key);
         let me = owner.id().index();
         let may_hold = is_weak || !self.has_converted(worker, near);
-        let granule = self.key_granule(near);
+        let granule = self.key_granule(near, name.space());
         owner.lookup.mark_single(near);
         let (mut taken, mut is_dead) = (None, false);
         let real = &self.real;
@@ -359,7 +360,7 @@ impl Direct {
             return Reply::Held;
         }
         let target = held.supremum(mode);
-        let granule = self.key_granule(near);
+        let granule = self.anchored_granule(owner, index, near);
         let counts = held.is_weak(Class::Key) && !target.is_weak(Class::Key);
         if counts {
             let name = owner.list().anchored_name(index);
@@ -435,7 +436,8 @@ impl Direct {
             self.release_inflated(worker, (name, mode), me, held);
         }
         if !mode.is_weak(Class::Key) {
-            self.leave_strong(worker, self.key_granule(near));
+            let granule = self.anchored_granule(owner, index, near);
+            self.leave_strong(worker, granule);
         }
     }
 
@@ -476,6 +478,16 @@ impl Direct {
             && !worker
                 .failpoints()
                 .misbehaves(&failpoint::CONVERTED_IGNORED)
+    }
+
+    /// Returns the granule of the anchored lock whose entry is at `index`. It may be cleared.
+    #[inline(always)]
+    fn anchored_granule(&self, owner: &Owner, index: u32, near: u32) -> &Granule {
+        let space = match G::BY_TABLE {
+            true => owner.list().anchored_name(index).space(),
+            false => 0,
+        };
+        self.key_granule(near, space)
     }
 
     /// Returns the converted locks of the granule that has this hash, and of some others.

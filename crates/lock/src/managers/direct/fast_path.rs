@@ -1,6 +1,6 @@
 //! Fast paths: D1, D2 and D12 for the most frequent requests. `acquire` handles the others.
 
-use super::{Direct, granule::Granule};
+use super::{Direct, granule::Granule, grouping::Grouping};
 use crate::{
     mode::Mode,
     name::{Class, KeyBlock, Name},
@@ -34,7 +34,7 @@ fn share_neighbour(owner: &mut Owner, block: KeyBlock, bit: u64) -> Option<Share
 }
 
 /// Fast paths, which call no function unless a key is not the first of its block.
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// D1 and D2 for the most frequent requests. One is for S on a short key in a biased granule,
     /// whose block is new to the owner or was the latest new one. The other is for an intention on
     /// a table. Returns `None` if nothing was done.
@@ -64,7 +64,7 @@ impl Direct {
             return None;
         }
         let hash = block.hash();
-        let granule = self.key_granule(hash);
+        let granule = self.key_granule(hash, block.space());
         if !granule.is_biased() {
             return None;
         }

@@ -190,6 +190,21 @@ impl Granule {
             .is_ok()
     }
 
+    /// Ends the hold-off: the granule is biased now, or may be once no strong lock is left. Nothing
+    /// happens while it is biased or being revoked.
+    pub(super) fn coarsen(&self, now: Moment) {
+        let ended = |word: u64| {
+            let real = word & (REAL | COUNT);
+            let left = if real == REAL { 0 } else { real };
+            let ended = now.0 << MOMENT_SHIFT | word & 15 << LEVEL_SHIFT | left;
+            (word & REAL != 0).then_some(ended)
+        };
+        // Relaxed: as in `rebias`.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, ended);
+    }
+
     /// Returns the number of counted strong locks.
     pub(super) fn strong_count(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & COUNT

@@ -4,7 +4,7 @@
 //! Gottemukkala and Lehman's manager for memory-resident tables keeps a flag in each table. Without
 //! conflicts a transaction locks the table and only *remembers* the records it touched, in memory
 //! of its own. A conflicting request *de-escalates*: remembered locks become real, and stay real
-//! for a while. Here the flag is finer than a table, and the remembered path has neither a
+//! for a while. Here the flag is mostly finer than a table, and the remembered path has neither a
 //! read-modify-write nor a fence. The lock data of their manager is attached to the records. Here a
 //! record has an *anchor*, one word that holds a real lock as long as it has one owner and no
 //! waiter; everything else is in the queues of `bucket`.
@@ -28,9 +28,12 @@
 //! have the name.
 //!
 //! Names are grouped into *granules*: tables by their hash, into granules of their own; keys of up
-//! to eight bytes by *blocks* of sixty-four neighbours; all other names by their hash. A request is
-//! *weak* if it is IS or IX on a table, or S, gap S or both on a key; all others are *strong*. Weak
-//! modes of one name are compatible, so weak requests never conflict.
+//! to eight bytes by *blocks* of sixty-four neighbours; all other names by their hash. In the form
+//! `direct:table` all keys of a table and its end are one granule, the flag of the paper
+//! (`grouping`).
+//!
+//! A request is *weak* if it is IS or IX on a table, or S, gap S or both on a key; all others are
+//! *strong*. Weak modes of one name are compatible, so weak requests never conflict.
 //!
 //! # Protocol
 //!
@@ -88,6 +91,12 @@
 //!   (`escalation`, for all managers). On the fast path only a repeated request for a table checks
 //!   the limits. The attempt is a strong request like any other (D5): while the table is held,
 //!   intentions on it are real.
+//!
+//! In the form `direct:table`, an owner that gets a whole table (S, X or SIX):
+//!
+//! * T1  End the hold-off of the table's flag (D9). So the keys are remembered again as soon as no
+//!   strong lock on one is left. While the owner has the table, every strong request of another for
+//!   a key there waits for an intention on the table first, and so makes nothing real.
 //!
 //! A short range that is about to be read:
 //!
@@ -205,11 +214,15 @@
 //!
 //! There the flag is in the table and the table's latch is held whenever it is read. Our tables
 //! have no such latch, and one written record would make all readers of its table pay. So the
-//! granules are small and found by name, and the manager needs no help from the store. There a scan
-//! remembers each record; here sixty-four neighbours are one entry. A range from one key to another
-//! would be fewer words still, but would have to be revoked for all keys of its table at once. One
-//! update anywhere would end it, and the next range could not begin while any update is left. A
-//! block is revoked alone, and its bits say exactly which keys are held.
+//! granules are small and found by name, and the manager needs no help from the store. The form
+//! `direct:table` has one for each table, to be compared. There, X locks of a transaction alone in
+//! a table are remembered, too, and the flag comes back at the first release that finds no wait.
+//! Here a lock that can conflict is real, and the hold-off (D9) may be 0.
+//!
+//! There a scan remembers each record; here sixty-four neighbours are one entry. A range from one
+//! key to another would be fewer words still, but would have to be revoked for all keys of its
+//! table at once. One update anywhere would end it, and the next range could not begin while any
+//! update is left. A block is revoked alone, and its bits say exactly which keys are held.
 //!
 //! There, a table is escalated when sharing is no longer needed. Here sharing costs nothing until a
 //! conflict, so escalation only saves memory and release time. Escalated table locks are not split
@@ -221,6 +234,9 @@
 
 /// One granule: a word that makes its names biased or real.
 mod granule;
+
+/// Rule that groups keys into granules.
+pub mod grouping;
 
 /// Fast paths of requests.
 mod fast_path;
@@ -247,7 +263,7 @@ use crate::{
     owner::{
         LockSavepoint, Owner, Scan,
         owner_table::{OwnerTable, Wakes},
-        remembered::{BlockBits, BlockPosition},
+        remembered::{BlockBits, BlockPosition, EntryPlace},
     },
     request::{Outcome, Reply, WaitMode},
 };
@@ -264,9 +280,11 @@ use foxton_sync::{
     worker::Worker,
 };
 use granule::{Granule, HoldOff, Moment};
+use grouping::Grouping;
 use snapshot::merge;
 use std::{
     fmt,
+    marker::PhantomData,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -290,8 +308,8 @@ const MAX_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
 /// Counts of converted locks, each for some of the granules.
 const CONVERTED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
 
-/// Manager that remembers weak locks, over a latch for each bucket.
-pub struct Direct {
+/// Manager that remembers weak locks, over a latch for each bucket. The rule `G` groups keys.
+pub struct Direct<G> {
     real: Bucket,
     /// Address of the table of owners, for which the fast path of an owner is opened
     /// (`remembered_index`).
@@ -300,13 +318,16 @@ pub struct Direct {
     granules: Box<[Granule; MAX_GRANULES]>,
     tables: Box<[CachePadded<Granule>; TABLE_GRANULES as usize]>,
     converted: Box<[Converted; CONVERTED]>,
-    /// Bits of a hash that choose among the granules in use.
+    /// Bits of a number that choose among the granules in use.
     mask: u32,
     fence: Asymmetric,
     hold_off: HoldOff,
     /// Number of revokers between D6 and D7.
     revoking: CachePadded<AtomicU64>,
     revoked: CachePadded<RevocationStats>,
+    /// By tables: granule of numbers, which no table is to be made real for.
+    numbers: Granule,
+    grouping: PhantomData<G>,
 }
 
 /// Fences between owners that remember and owners that revoke.
@@ -346,7 +367,7 @@ struct RevocationStats {
     nanos: AtomicU64,
 }
 
-impl fmt::Debug for Direct {
+impl<G: Grouping> fmt::Debug for Direct<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Direct")
             .field("real", &self.real)
@@ -357,7 +378,7 @@ impl fmt::Debug for Direct {
     }
 }
 
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// Returns a manager with these granules, over a `bucket` manager for real locks.
     pub fn new(
         kind: latch::Kind,
@@ -394,6 +415,8 @@ impl Direct {
             hold_off: HoldOff { first: hold_off },
             revoking: CachePadded::default(),
             revoked: CachePadded::default(),
+            numbers: Granule::always_real(),
+            grouping: PhantomData,
         }
     }
 
@@ -416,23 +439,17 @@ impl Direct {
     }
 
     #[inline(always)]
-    fn key_granule(&self, granule_hash: u32) -> &Granule {
-        &self.granules[(granule_hash as usize % MAX_GRANULES) & self.mask as usize]
-    }
-
-    /// Returns the bits of a hash that choose among the granules of tables, or of keys.
-    fn mask(&self, class: Class) -> u32 {
-        match class {
-            Class::Table => TABLE_GRANULES - 1,
-            _ => self.mask,
-        }
+    fn key_granule(&self, near: u32, space: u32) -> &Granule {
+        let number = grouping::number::<G>(near, space);
+        &self.granules[(number as usize % MAX_GRANULES) & self.mask as usize]
     }
 
     #[inline]
     fn granule(&self, name: &Name, hash: u32) -> &Granule {
         match name.class() {
             Class::Table => self.table_granule(hash),
-            _ => self.key_granule(name.near_hash()),
+            Class::Advisory if G::BY_TABLE => &self.numbers,
+            _ => self.key_granule(name.near_hash(), name.space()),
         }
     }
 
@@ -450,11 +467,11 @@ impl Direct {
     fn enter_strong(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
         worker.account().passed(&GRANULE);
         if !granule.add_strong() {
-            let hash = match name.class() {
+            let number = match name.class() {
                 Class::Table => hash,
-                _ => name.near_hash(),
+                _ => grouping::number::<G>(name.near_hash(), name.space()),
             };
-            self.revoke(worker, granule, (hash, self.mask(name.class()))); // D6
+            self.revoke(worker, granule, (name.class(), number)); // D6
         }
     }
 
@@ -465,7 +482,19 @@ impl Direct {
 
     #[cold]
     #[inline(never)]
-    fn revoke(&self, worker: &Worker, granule: &Granule, (hash, mask): (u32, u32)) {
+    fn revoke(&self, worker: &Worker, granule: &Granule, (class, number): (Class, u32)) {
+        let (mask, by_table) = match class {
+            Class::Table => (TABLE_GRANULES - 1, false),
+            _ => (self.mask, G::BY_TABLE),
+        };
+        // True unless an entry shows that none of its names is in the granule.
+        let may_be_here = |place: EntryPlace| {
+            let (other, known) = match by_table {
+                true => (grouping::number::<G>(0, place.space), u32::MAX),
+                false => (place.hash, place.known),
+            };
+            (other ^ number) & mask & known == 0
+        };
         worker.account().passed(&REVOKE);
         let began = now();
         // Relaxed: the fence puts it before the reads of the lists.
@@ -480,7 +509,7 @@ impl Direct {
             };
             worker.account().passed(&LIST);
             let owner_index = record.owner_index();
-            list.revoke(hash, mask, |name, mode| {
+            list.revoke(may_be_here, |name, mode| {
                 let hash = name.hash() as u32;
                 let here = std::ptr::eq(self.granule(&name, hash), granule);
                 let places = (granule, owner_index);
@@ -492,6 +521,21 @@ impl Direct {
         granule.make_real(self.hold_off, self.moment(), cost, overloaded); // D7
         fence(Ordering::SeqCst); // O1 of `anchored`.
         self.revoking.fetch_sub(1, Ordering::Release); // O1
+    }
+
+    /// T1: after the grant of a whole table, its keys need no hold-off.
+    #[inline(always)]
+    fn coarsen(&self, worker: &Worker, name: Name, mode: Mode) {
+        if G::BY_TABLE && name.class() == Class::Table && !mode.is_weak(Class::Table) {
+            worker.account().passed(&GRANULE);
+            self.key_granule(0, name.space()).coarsen(self.moment());
+        }
+    }
+
+    /// Returns the lock on a whole table that the owner waits for.
+    fn awaited_table(&self, owner: &Owner) -> Option<(Name, Mode)> {
+        let wait = owner.pending.filter(|_| G::BY_TABLE)?;
+        Some((wait.name, wait.mode))
     }
 
     /// Records a revocation, and returns true if revocations take more than a hundredth of all
@@ -515,7 +559,7 @@ fn boxed<T, const N: usize>(make: impl Fn(usize) -> T) -> Box<[T; N]> {
     }
 }
 
-impl LockManager for Direct {
+impl<G: Grouping> LockManager for Direct<G> {
     fn owner(&self) -> Owner {
         Owner::remembering(&self.real.owners, self.fence.is_expedited())
     }
@@ -612,7 +656,7 @@ impl LockManager for Direct {
             let fresh = BlockBits::one(at as u32, mode);
             if owner.list().extend(scan.position, at as u32, fresh) {
                 self.fence.light();
-                if self.key_granule(scan.hash).is_biased()
+                if self.key_granule(scan.hash, block.space()).is_biased()
                     || self.keep_converted(worker, owner, (index, scan.hash), fresh)
                 {
                     owner.lookup.count_scanned(1);
@@ -641,8 +685,12 @@ impl LockManager for Direct {
 
     fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
         let counted_granule = self.counted_granule(owner);
+        let awaited = self.awaited_table(owner);
         let outcome = self.real.wait(worker, owner, deadline);
         self.uncount_granule(worker, counted_granule.filter(|_| !outcome.is_held()));
+        if let Some((name, mode)) = awaited.filter(|_| outcome.is_held()) {
+            self.coarsen(worker, name, mode);
+        }
         outcome
     }
 
@@ -653,9 +701,14 @@ impl LockManager for Direct {
         context: &mut Context<'_>,
     ) -> Poll<Outcome> {
         let counted_granule = self.counted_granule(owner);
+        let awaited = self.awaited_table(owner);
         let poll = self.real.poll_wait(worker, owner, context);
         let refused = matches!(poll, Poll::Ready(Outcome::Refused(_)));
         self.uncount_granule(worker, counted_granule.filter(|_| refused));
+        let is_held = matches!(&poll, Poll::Ready(outcome) if outcome.is_held());
+        if let Some((name, mode)) = awaited.filter(|_| is_held) {
+            self.coarsen(worker, name, mode);
+        }
         poll
     }
 

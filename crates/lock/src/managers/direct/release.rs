@@ -6,6 +6,7 @@
 //!   transaction (Acquire): an owner that finds it zero sees what was converted.
 
 use super::granule::Granule;
+use super::grouping::Grouping;
 use super::{Direct, LIST};
 use crate::{
     mode::Mode,
@@ -20,7 +21,7 @@ use crate::{
 };
 use foxton_sync::{shim::Ordering, worker::Worker};
 
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// Returns the granule in which a wait is counted, to be uncounted unless the wait ends with
     /// the lock.
     pub(super) fn counted_granule(&self, owner: &Owner) -> Option<&Granule> {
@@ -159,7 +160,7 @@ impl Direct {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Fences, GranuleOptions};
+    use super::super::{Fences, GranuleOptions, grouping::ByBlock};
     use super::*;
     use crate::{deadlock::VictimPolicy, manager::LockManager, owner::Owner};
     use foxton_sync::{latch, worker::Workers};
@@ -178,7 +179,7 @@ mod tests {
             fences: Fences::Found,
         };
         let kind = latch::Kind::default();
-        let direct = Direct::new(kind, 4, VictimPolicy::default(), granules);
+        let direct = Direct::<ByBlock>::new(kind, 4, VictimPolicy::default(), granules);
         let (mut early, mut whole, mut late) = (direct.owner(), direct.owner(), direct.owner());
         let is_held =
             |owner: &mut Owner, mode| direct.try_lock(&worker, owner, TABLE, mode).is_held();

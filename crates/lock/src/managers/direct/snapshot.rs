@@ -9,6 +9,7 @@
 //!   this ordering, because under loom no load returns a value that is stored only later.
 
 use super::granule::Granule;
+use super::grouping::Grouping;
 use super::{Direct, LIST};
 use crate::{
     inspect::{LockSnapshot, NameQueue, QueueRequest},
@@ -21,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-impl Direct {
+impl<G: Grouping> Direct<G> {
     /// Returns remembered locks with their owners: all, or at least `most`.
     pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueRequest)> {
         let mut all = Vec::new();

@@ -200,6 +200,21 @@ impl RememberedEntry {
         })
     }
 
+    /// Returns where the names of the entry belong.
+    #[inline(always)]
+    pub(super) fn place(&self) -> EntryPlace {
+        let meta = self.meta();
+        let (hash, known) = match self.block() {
+            Some((block, _)) => (block.hash(), u32::MAX),
+            None => ((meta >> TAG_SHIFT) as u32, u32::from(u8::MAX)),
+        };
+        EntryPlace {
+            space: ((meta & ORIGIN) >> 16) as u32,
+            hash,
+            known,
+        }
+    }
+
     /// Returns all locks of the entry.
     pub(super) fn locks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let in_block = self.block().into_iter();
@@ -219,6 +234,16 @@ pub(super) fn pack_meta(origin: u64, mode: u64, hash: u32) -> u64 {
 #[inline(always)]
 pub(super) fn mode_bits(mode: Mode) -> u64 {
     u64::from(mode.set().bits())
+}
+
+/// Where the names of an entry belong, as far as the entry shows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryPlace {
+    /// Number of the table.
+    pub(crate) space: u32,
+    /// Hash of the block or the name, in the bits of `known`.
+    pub(crate) hash: u32,
+    pub(crate) known: u32,
 }
 
 /// Result of sharing a key in an existing block.

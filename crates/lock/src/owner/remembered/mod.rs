@@ -53,7 +53,7 @@ use foxton_sync::{
 };
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
-pub(crate) use entry::{BlockBits, BlockPosition, ShareResult};
+pub(crate) use entry::{BlockBits, BlockPosition, EntryPlace, ShareResult};
 
 /// Entries of the first chunk, which always exists; each further chunk has twice as many as the one
 /// before.
@@ -412,12 +412,10 @@ impl RememberedLocks {
     }
 
     /// Calls `convert` with each lock that is not converted; if it returns a slot, the lock is
-    /// converted. Entries whose hash differs from `hash` in the bits of `mask` are skipped, as far
-    /// as the entry itself shows that.
+    /// converted. Entries for whose place `is_wanted` is false are skipped.
     pub(crate) fn revoke(
         &self,
-        hash: u32,
-        mask: u32,
+        is_wanted: impl Fn(EntryPlace) -> bool,
         mut convert: impl FnMut(Name, Mode) -> Option<u32>,
     ) {
         let mut converted = lock(&self.converted);
@@ -426,11 +424,7 @@ impl RememberedLocks {
             if entry.anchored().is_some() {
                 continue; // I6
             }
-            let other = match entry.block() {
-                Some((block, _)) => (block.hash() ^ hash) & mask,
-                None => u32::from((entry.meta() >> TAG_SHIFT) as u8 ^ hash as u8) & mask,
-            };
-            if other != 0 {
+            if !is_wanted(entry.place()) {
                 continue;
             }
             for (name, mode) in entry.locks() {
@@ -553,10 +547,13 @@ mod tests {
         let wanted = name(70).hash() as u32;
         let convert = |list: &RememberedLocks, slot| {
             let mut shown = 0;
-            list.revoke(wanted, u32::MAX, |shown_name, _| {
-                shown += u32::from(shown_name == name(70));
-                (shown_name == name(70)).then_some(slot)
-            });
+            list.revoke(
+                |place| place.hash == wanted & place.known,
+                |shown_name, _| {
+                    shown += u32::from(shown_name == name(70));
+                    (shown_name == name(70)).then_some(slot)
+                },
+            );
             shown
         };
         assert_eq!(convert(&list, 5), 1);
