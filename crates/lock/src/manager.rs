@@ -85,9 +85,13 @@ pub trait LockManager: Send + Sync + Debug {
     }
 
     /// Makes a lock on `name` independent of the key's anchor, because the key's data is about to
-    /// be removed.
+    /// be removed. Returns false if the data must stay: another owner was granted the key without
+    /// the anchor, has not requested it again yet, and is to find the data then.
     #[inline]
-    fn unanchor(&self, _worker: &Worker, _owner: &mut Owner, _name: Name) {}
+    #[must_use]
+    fn unanchor(&self, _worker: &Worker, _owner: &mut Owner, _name: Name) -> bool {
+        true
+    }
 
     /// As [`request`](Self::request), for a key that a scan has come to, with the anchor of its
     /// data if it has one ([`request_anchored`](Self::request_anchored)). Some managers need less
@@ -263,8 +267,8 @@ macro_rules! forward {
             worker: &foxton_sync::worker::Worker,
             owner: &mut $crate::owner::Owner,
             name: $crate::name::Name,
-        ) {
-            self.$($to)+.unanchor(worker, owner, name);
+        ) -> bool {
+            self.$($to)+.unanchor(worker, owner, name)
         }
     };
     (@cancel ($($to:tt)+)) => {

@@ -77,8 +77,7 @@ impl BoundTxn {
                 let request = (name, Some(ghost.anchor()), KEY_AND_GAP);
                 request_now(engine, worker, owner, request)
             };
-            if gap_is_ours {
-                unanchor(engine, worker, owner, name);
+            if gap_is_ours && unanchor(engine, worker, owner, name) {
                 remove(engine, worker, table, (&guard, ghost));
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
@@ -131,8 +130,7 @@ impl BoundTxn {
             let parent = (Name::table(id), None, KEY_AND_GAP.parent_mode());
             let request = (name, Some(record.anchor()), KEY_AND_GAP);
             let mut is_locked = |request| request_now(engine, worker, owner, request);
-            if is_locked(parent) && is_locked(request) {
-                unanchor(engine, worker, owner, name);
+            if is_locked(parent) && is_locked(request) && unanchor(engine, worker, owner, name) {
                 remove(engine, worker, table, (&guard, record));
             } else {
                 ghosts.push_back((index, key));
@@ -144,10 +142,10 @@ impl BoundTxn {
 }
 
 /// Moves the lock on `name` away from the anchor of its record, which is about to be removed.
-fn unanchor(engine: &Engine, worker: &Worker, owner: &mut Owner, name: Name) {
-    if !worker.failpoints().misbehaves(&injected_fault::ANCHOR_KEPT) {
-        engine.locks.unanchor(worker, owner, name);
-    }
+/// Returns false if the record has to stay.
+fn unanchor(engine: &Engine, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+    worker.failpoints().misbehaves(&injected_fault::ANCHOR_KEPT)
+        || engine.locks.unanchor(worker, owner, name)
 }
 
 /// Removes `record` from its table, if it is a ghost. The caller holds the key and its gap

@@ -237,13 +237,36 @@ fn a_removed_record_leaves_its_lock_in_the_queue() {
         Reply::Granted
     ));
     assert!(!world.anchors[0].retire(), "it is held");
-    world.locks.unanchor(&world.worker, &mut remover, key(0));
+    assert!(world.locks.unanchor(&world.worker, &mut remover, key(0)));
     assert!(world.anchors[0].retire());
     assert!(matches!(world.request(&mut late, Mode::S), Reply::Waiting));
     world.release(&mut remover);
     world.wait(&mut late);
     assert_eq!(world.state(), AnchorState::Dead);
     world.end([remover, late]);
+}
+
+#[test]
+fn a_record_stays_beside_a_grant_that_is_not_confirmed() {
+    let world = World::new();
+    let [mut remover, mut unaware] = [(); 2].map(|()| world.locks.owner());
+    assert!(matches!(
+        world.request(&mut remover, REMOVER),
+        Reply::Granted
+    ));
+    let before = world.request_without_anchor(&mut unaware, Mode::S);
+    assert!(matches!(before, Reply::Granted));
+    for _ in 0..2 {
+        assert!(!world.locks.unanchor(&world.worker, &mut remover, key(0)));
+    }
+    assert!(matches!(
+        world.request(&mut unaware, Mode::S),
+        Reply::Waiting
+    ));
+    assert!(world.locks.unanchor(&world.worker, &mut remover, key(0)));
+    world.release(&mut remover);
+    world.wait(&mut unaware);
+    world.end([remover, unaware]);
 }
 
 #[test]

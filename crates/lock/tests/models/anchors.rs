@@ -267,7 +267,7 @@ fn o1_a_removed_record_leaves_its_locks_in_the_queue() {
         };
         assert!(world.request(&worker, &mut here, (0, REMOVER), WaitMode::Wait));
         world.write();
-        world.locks.unanchor(&worker, &mut here, key(0));
+        assert!(world.locks.unanchor(&worker, &mut here, key(0)));
         assert!(world.anchors[0].retire(), "no other owner holds it");
         world.locks.release_all(&worker, &mut here);
         assert_eq!(beside.join().unwrap(), 1);

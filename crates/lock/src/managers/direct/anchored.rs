@@ -409,14 +409,23 @@ impl<G: Grouping> Direct<G> {
         at
     }
 
-    /// A8: moves the lock on `name` to its queue, if it is anchored.
-    pub(super) fn unanchor_lock(&self, worker: &Worker, owner: &mut Owner, name: Name) {
+    /// A8: moves the lock on `name` to its queue, if it is anchored. Returns false if another owner
+    /// has a grant there that conflicts, and is not confirmed yet.
+    pub(super) fn unanchor_lock(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
         owner.assert_usable(&self.real.owners);
         if let IndexMatch::Lock(index, _) = self.find_remembered(owner, name, name.near_hash())
             && let Some(position) = owner.list().anchored(index)
         {
             self.move_to_queue(worker, owner, position);
         }
+        let hash = name.hash() as u32;
+        let Some(at) = owner.locks.find(name, hash) else {
+            return true;
+        };
+        let LockEntry { slot, mode, .. } = *owner.locks.at(at);
+        !self.real.with(worker, &name, hash, |entries| {
+            entries.has_conflict(&name, slot, mode)
+        })
     }
 
     /// A2: releases an anchored lock of the owner at `me`.

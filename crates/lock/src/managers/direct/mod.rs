@@ -128,7 +128,9 @@
 //! * A7  If the owner's lock on the name is a converted one, the anchor is made queued or inflated
 //!   (A3) before that lock is converted to a stronger mode.
 //! * A8  An owner that removes a record holds its key and gap exclusively. It moves that lock to
-//!   the queue, and the anchor becomes dead once the record is out of the table.
+//!   the queue, and the anchor becomes dead once the record is out of the table. If the queue then
+//!   has a grant that conflicts, made beside the anchor and not confirmed yet (A6), the record
+//!   stays. Without it the other owner would find no record, and keep its grant.
 //!
 //! D6 converts locks without knowing their anchors. So it counts each before it does, and converts
 //! it only if the granule is not real yet. The count goes down when the lock is released.
@@ -667,8 +669,8 @@ impl<G: Grouping> LockManager for Direct<G> {
         self.request_in_next_block(worker, owner, scan, (name, anchor), mode, wait_mode)
     }
 
-    fn unanchor(&self, worker: &Worker, owner: &mut Owner, name: Name) {
-        self.unanchor_lock(worker, owner, name);
+    fn unanchor(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        self.unanchor_lock(worker, owner, name)
     }
 
     #[inline]
