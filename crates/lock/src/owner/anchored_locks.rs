@@ -22,8 +22,8 @@ pub(crate) struct AnchoredLock {
     held: HeldAnchor,
     /// Index of its entry in the owner's list.
     pub(crate) index: u32,
-    /// Hash that finds its granule.
-    pub(crate) near: u32,
+    /// Number of its granule.
+    pub(crate) granule: u32,
     pub(crate) mode: Mode,
 }
 
@@ -69,27 +69,34 @@ impl AnchoredLocks {
 
     /// Adds a lock whose entry in the owner's list has this index.
     #[inline(always)]
-    pub(crate) fn push(&mut self, held: HeldAnchor, index: u32, near: u32, mode: Mode) {
+    pub(crate) fn push(&mut self, held: HeldAnchor, index: u32, granule: u32, mode: Mode) {
         self.0.push(Some(AnchoredLock {
             held,
             index,
-            near,
+            granule,
             mode,
         }));
     }
 
-    /// Takes the latest lock.
+    /// Takes all locks, the latest first, and keeps the storage.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<AnchoredLock> {
-        while let Some(last) = self.0.pop() {
-            if last.is_some() {
-                return last;
-            }
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = AnchoredLock> + '_ {
+        self.0.drain(..).rev().flatten()
+    }
+
+    /// Takes the storage of all locks, to be drained and given back.
+    #[inline(always)]
+    pub(crate) fn take_all(&mut self) -> AnchoredLocks {
+        std::mem::take(self)
+    }
+
+    /// Gives back the storage that was taken, unless it is large.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, drained: AnchoredLocks) {
+        debug_assert!(drained.is_empty() && self.is_empty());
+        if drained.0.capacity() <= MAX_KEPT {
+            self.0 = drained.0;
         }
-        if self.0.capacity() > MAX_KEPT {
-            self.0 = Vec::new();
-        }
-        None
     }
 
     /// Takes the lock at `position`.
@@ -156,7 +163,9 @@ mod tests {
         assert_eq!(locks.find_recent(&anchors[1]), None);
         assert!(locks.take(3).release(3).is_ok());
         assert_eq!(locks.next_position(), 3);
-        let left: Vec<u32> = std::iter::from_fn(|| locks.pop())
+        let mut taken = locks.take_all();
+        let left: Vec<u32> = taken
+            .drain()
             .map(|lock| {
                 let index = lock.index;
                 lock.release(3).expect("nobody made it inflated");
@@ -164,6 +173,8 @@ mod tests {
             })
             .collect();
         assert_eq!(left, [2, 0]);
-        assert!(locks.is_empty());
+        let storage = taken.memory_bytes();
+        locks.give_back(taken);
+        assert!(locks.is_empty() && locks.memory_bytes() == storage);
     }
 }

@@ -79,16 +79,21 @@ impl<G: Grouping> Direct<G> {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        request: AnchoredRequest<'_>,
+        (name, anchor): (Name, &LockAnchor),
+        mode: Mode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let AnchoredRequest {
+        // Made only where it is needed: a fast path builds nothing in memory.
+        let request = |near| AnchoredRequest {
             name,
             near,
             anchor,
             mode,
-            ..
-        } = request;
-        let granule = self.key_granule(near, name.space());
+            wait_mode,
+        };
+        let near = name.near_hash();
+        let number = self.granule_number(near, name.space());
+        let granule = self.granule_at(number);
         let is_weak = mode.is_weak(Class::Key);
         // While the fast path is open there is no savepoint, so no order is used up.
         let is_new = owner.lookup.is_fast_path_open(self.address)
@@ -98,7 +103,7 @@ impl<G: Grouping> Direct<G> {
             && !(is_weak && granule.may_remember(|| self.moment_of(owner)))
             && (owner.lookup.insert_seen(near) || self.is_not_held(owner, name));
         if !is_new {
-            return self.request_at_anchor_slow(worker, owner, &request);
+            return self.request_at_anchor_slow(worker, owner, &request(near));
         }
         if !is_weak {
             self.enter_strong(worker, granule, &name, near);
@@ -107,11 +112,11 @@ impl<G: Grouping> Direct<G> {
             && let Some(held) = anchor.hold(hold(owner.id().index(), mode))
         {
             worker.account().passed(&ANCHOR);
-            self.add_anchored(owner, held, (name, near), mode);
+            self.add_anchored(owner, held, (name, near), (number, mode));
             owner.lookup.count();
             return Reply::Granted;
         }
-        self.request_at_queue(worker, owner, &request)
+        self.request_at_queue(worker, owner, &request(near))
     }
 
     /// Handles what the fast path leaves.
@@ -162,11 +167,11 @@ impl<G: Grouping> Direct<G> {
         owner: &mut Owner,
         held: HeldAnchor,
         (name, near): (Name, u32),
-        mode: Mode,
+        (granule, mode): (u32, Mode),
     ) -> u32 {
         let position = owner.anchored.next_position();
         let index = owner.list().append_anchored(name, near, mode, position);
-        owner.anchored.push(held, index, near, mode);
+        owner.anchored.push(held, index, granule, mode);
         owner.lookup.mark_single(near);
         index
     }
@@ -305,7 +310,8 @@ impl<G: Grouping> Direct<G> {
         let Some(reply) = reply else {
             let held = taken.expect("only a taken anchor needs no request");
             worker.account().passed(&ANCHOR);
-            let index = self.add_anchored(owner, held, (name, near), mode);
+            let number = self.granule_number(near, name.space());
+            let index = self.add_anchored(owner, held, (name, near), (number, mode));
             count_entry(owner, index, 1);
             return Reply::Granted;
         };
@@ -351,7 +357,7 @@ impl<G: Grouping> Direct<G> {
     ) -> Reply {
         let &AnchoredLock {
             index,
-            near,
+            granule,
             mode: held,
             ..
         } = owner.anchored.at(position);
@@ -360,10 +366,11 @@ impl<G: Grouping> Direct<G> {
             return Reply::Held;
         }
         let target = held.supremum(mode);
-        let granule = self.anchored_granule(owner, index, near);
+        let granule = self.granule_at(granule);
+        let name = owner.list().anchored_name(index);
+        let near = name.near_hash();
         let counts = held.is_weak(Class::Key) && !target.is_weak(Class::Key);
         if counts {
-            let name = owner.list().anchored_name(index);
             self.enter_strong(worker, granule, &name, near);
         }
         let me = owner.id().index();
@@ -386,9 +393,10 @@ impl<G: Grouping> Direct<G> {
     /// Moves an anchored lock to the queue of its name, and returns its index in `locks`.
     pub(super) fn move_to_queue(&self, worker: &Worker, owner: &mut Owner, position: u32) -> usize {
         let lock = owner.anchored.take(position);
-        let (index, near, mode) = (lock.index, lock.near, lock.mode);
+        let (index, mode) = (lock.index, lock.mode);
         let (me, held) = (owner.id().index(), lock.into_held());
         let name = owner.list().anchored_name(index);
+        let near = name.near_hash();
         let hash = name.hash() as u32;
         let slot = self.real.with(worker, &name, hash, |entries| {
             match held.enter_queue(hold(me, mode)) {
@@ -437,7 +445,10 @@ impl<G: Grouping> Direct<G> {
         lock: AnchoredLock,
     ) {
         let AnchoredLock {
-            index, near, mode, ..
+            index,
+            granule,
+            mode,
+            ..
         } = lock;
         worker.account().passed(&ANCHOR);
         if let Err(held) = lock.release(me) {
@@ -445,8 +456,7 @@ impl<G: Grouping> Direct<G> {
             self.release_inflated(worker, (name, mode), me, held);
         }
         if !mode.is_weak(Class::Key) {
-            let granule = self.anchored_granule(owner, index, near);
-            self.leave_strong(worker, granule);
+            self.leave_strong(worker, self.granule_at(granule));
         }
     }
 
@@ -475,9 +485,11 @@ impl<G: Grouping> Direct<G> {
     #[inline]
     pub(super) fn release_all_anchored(&self, worker: &Worker, owner: &mut Owner) {
         let me = owner.id().index();
-        while let Some(lock) = owner.anchored.pop() {
+        let mut locks = owner.anchored.take_all();
+        for lock in locks.drain() {
             self.release_anchored(worker, (owner, me), lock);
         }
+        owner.anchored.give_back(locks);
     }
 
     /// True if the granule that has this hash may have converted locks, for a strong request.
@@ -487,16 +499,6 @@ impl<G: Grouping> Direct<G> {
             && !worker
                 .failpoints()
                 .misbehaves(&failpoint::CONVERTED_IGNORED)
-    }
-
-    /// Returns the granule of the anchored lock whose entry is at `index`. It may be cleared.
-    #[inline(always)]
-    fn anchored_granule(&self, owner: &Owner, index: u32, near: u32) -> &Granule {
-        let space = match G::BY_TABLE {
-            true => owner.list().anchored_name(index).space(),
-            false => 0,
-        };
-        self.key_granule(near, space)
     }
 
     /// Returns the converted locks of the granule that has this hash, and of some others.

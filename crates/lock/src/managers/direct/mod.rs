@@ -269,7 +269,7 @@ use crate::{
     },
     request::{Outcome, Reply, WaitMode},
 };
-use anchored::{AnchoredRequest, Converted};
+use anchored::Converted;
 use fast_path::FastPathResult;
 use foxton_sync::{
     anchor::LockAnchor,
@@ -442,8 +442,19 @@ impl<G: Grouping> Direct<G> {
 
     #[inline(always)]
     fn key_granule(&self, near: u32, space: u32) -> &Granule {
-        let number = grouping::number::<G>(near, space);
-        &self.granules[(number as usize % MAX_GRANULES) & self.mask as usize]
+        self.granule_at(self.granule_number(near, space))
+    }
+
+    /// Returns the number of the granule of a key.
+    #[inline(always)]
+    fn granule_number(&self, near: u32, space: u32) -> u32 {
+        grouping::number::<G>(near, space) & self.mask
+    }
+
+    /// Returns the granule that has this number.
+    #[inline(always)]
+    fn granule_at(&self, number: u32) -> &Granule {
+        &self.granules[number as usize % MAX_GRANULES]
     }
 
     #[inline]
@@ -623,16 +634,7 @@ impl<G: Grouping> LockManager for Direct<G> {
                     }
                 }
             }
-            None => {
-                let request = AnchoredRequest {
-                    name: name(),
-                    near: name().near_hash(),
-                    anchor,
-                    mode,
-                    wait_mode,
-                };
-                self.request_at_anchor(worker, owner, request)
-            }
+            None => self.request_at_anchor(worker, owner, (name(), anchor), mode, wait_mode),
         }
     }
 
