@@ -176,6 +176,11 @@ fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
     costs
 }
 
+/// True for the document's form, with one flag for each table.
+fn is_by_table(system: &System) -> bool {
+    system.manager_name() == FORMS[1]
+}
+
 fn is_direct(system: &System) -> bool {
     FORMS.contains(&system.manager_name().as_str())
 }
@@ -364,10 +369,19 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
             .filter(|one| one.is_locking())
             .cloned(),
     );
-    let steps = (systems.len() * Operation::TYPES.len()) as u64 * u64::from(effort.reps);
+    // The document's "hi cost": the flag of each table has been de-escalated.
+    let real: Vec<System> = chosen
+        .systems
+        .iter()
+        .filter(|one| is_by_table(one))
+        .cloned()
+        .collect();
+    let mut forms: Vec<(&System, bool)> = systems.iter().map(|one| (one, false)).collect();
+    forms.extend(real.iter().map(|one| (one, true)));
+    let steps = (forms.len() * Operation::TYPES.len()) as u64 * u64::from(effort.reps);
     let progress = audience.count("transactions T1 to T5", steps, "measurements");
-    let timed = timed::time(
-        &systems,
+    let timed = timed::time_beside(
+        &forms,
         &Operation::TYPES,
         effort,
         request.directory.as_deref(),
@@ -382,9 +396,9 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
                  table scans lock every key they read too. direct and direct:table, which remember locks, \
                  should have the smallest shares."
             .to_owned(),
-        shape: claims_5(&systems, &timed),
+        shape: claims_5(&forms, &timed),
         notes: chosen.notes(),
-        beside: vec![document_5(), ours_5(&systems, &timed)],
+        beside: vec![document_5(), ours_5(&forms, &timed)],
         pictures: Vec::new(),
         panels: Vec::new(),
         settings: effort.listed(request),
@@ -417,21 +431,21 @@ fn document_5() -> Block {
 
 /// The third transaction, an index scan of every tuple, with a hash table and with remembered
 /// locks.
-fn claims_5(systems: &[System], timed: &[Vec<Timed>]) -> Shape {
+fn claims_5(forms: &[(&System, bool)], timed: &[Vec<Timed>]) -> Shape {
     const SCAN: usize = 2;
-    let share = |name: &str| {
-        let at = systems
+    let share_of = |name: &str, is_real: bool| {
+        let at = forms
             .iter()
-            .position(|system| system.manager_name() == name)?;
+            .position(|&(system, real)| system.manager_name() == name && real == is_real)?;
         let (with, without) = (&timed[at][SCAN], &timed[0][SCAN]);
         let locking = (with.service.median() - without.service.median()).max(0.0);
         Some(locking / (without.storage.median() + locking).max(1e-12) * 100.0)
     };
-    let Some(table) = share("bucket") else {
+    let Some(table) = share_of("bucket", false) else {
         return Shape::default();
     };
     let claim = |form| {
-        let remembered = share(form)?;
+        let remembered = share_of(form, false)?;
         Some(Claim::new(
             "an index scan spends 42 % on locks with a hash table and 17 % with remembered locks",
             format!(
@@ -442,10 +456,21 @@ fn claims_5(systems: &[System], timed: &[Vec<Timed>]) -> Shape {
             remembered < table * 0.8,
         ))
     };
-    Shape(FORMS.into_iter().filter_map(claim).collect())
+    let real = share_of("direct:table", true).map(|real| {
+        Claim::new(
+            "an index scan spends 42 % on locks with a hash table and 33 % with real locks beside the data",
+            format!(
+                "an index scan spends {table:.0} % on locks with bucket and {real:.0} % with real \
+                 locks of direct:table"
+            ),
+            "below bucket",
+            real < table,
+        )
+    });
+    Shape(FORMS.into_iter().filter_map(claim).chain(real).collect())
 }
 
-fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
+fn ours_5(forms: &[(&System, bool)], timed: &[Vec<Timed>]) -> Block {
     let mut table = Table::new([
         "transaction",
         "locks over",
@@ -460,7 +485,7 @@ fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
     let micros = |seconds: f64| duration_us(seconds.max(0.0) * 1e6);
     for (at, operation) in Operation::TYPES.into_iter().enumerate() {
         let without = &timed[0][at];
-        for (index, (system, timed)) in systems.iter().zip(timed).enumerate() {
+        for (index, (&(system, is_real), timed)) in forms.iter().zip(timed).enumerate() {
             let timed = &timed[at];
             // Releasing is part of the commit, so locking is the additional time of the whole
             // transaction.
@@ -469,7 +494,11 @@ fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
             let dash = || "-".to_owned();
             table.row([
                 operation.name().to_owned(),
-                system.to_string(),
+                if is_real {
+                    format!("{system}, real")
+                } else {
+                    system.to_string()
+                },
                 micros(timed.service.median()),
                 micros(timed.storage.median()),
                 micros(timed.storage.min()),
@@ -489,7 +518,8 @@ fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
         note: "One client. Locking is the additional time of the whole transaction over one without \
                locks. Its share is that of storage time without locks plus locking, as in the document. \
                The index over unique1 is a table of its own here, so T3 and T4 lock each tuple twice: \
-               its entry and itself."
+               its entry and itself. Real locks are those beside another transaction that has written in \
+               each table, so that nothing there is remembered."
             .to_owned(),
         table,
     }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foxton::{Database, Durability};
+use foxton::{Database, Durability, Transaction};
 use foxton_sync::site::{Component, Pattern};
 use serde_json::{Value, json};
 
@@ -68,6 +68,8 @@ impl Effort {
 struct Opened {
     scratch: Scratch,
     session: Session,
+    /// Holds a key exclusively that no operation needs, so that no lock near it is remembered.
+    _writer: Option<Transaction>,
 }
 
 /// Measures each operation for each system. The systems take turns at each operation.
@@ -78,12 +80,28 @@ pub(super) fn time(
     directory: Option<&Path>,
     progress: &Progress,
 ) -> Result<Vec<Vec<Timed>>, BenchError> {
-    let open = |system: &System| -> Result<Opened, BenchError> {
+    let alone = systems.iter().map(|system| (system, false));
+    let alone: Vec<_> = alone.collect();
+    time_beside(&alone, operations, effort, directory, progress)
+}
+
+/// As [`time`]. If the flag of a system is set, another transaction holds a key of each table
+/// exclusively.
+pub(super) fn time_beside(
+    systems: &[(&System, bool)],
+    operations: &[Operation],
+    effort: Effort,
+    directory: Option<&Path>,
+    progress: &Progress,
+) -> Result<Vec<Vec<Timed>>, BenchError> {
+    let open = |&(system, has_writer): &(&System, bool)| -> Result<Opened, BenchError> {
         let scratch = Scratch::new(system.clone(), Durability::Buffered, directory, None)?;
-        wisconsin::load(&scratch.db, effort.rows, 1)
-            .map_err(BenchError::engine("loading wisconsin"))?;
+        let loading = BenchError::engine("loading wisconsin");
+        wisconsin::load(&scratch.db, effort.rows, 1).map_err(&loading)?;
+        let writer = has_writer.then(|| wisconsin::lock_absent_keys(&scratch.db));
         Ok(Opened {
             session: Session::new(scratch.db.clone(), effort.rows),
+            _writer: writer.transpose().map_err(&loading)?,
             scratch,
         })
     };

@@ -22,7 +22,7 @@ pub mod check;
 
 use std::sync::{Arc, Mutex};
 
-use foxton::{Database, Durability, Table};
+use foxton::{Database, Durability, Table, Transaction};
 use serde_json::json;
 
 use self::{client::WisconsinClient, mix::Mix};
@@ -47,7 +47,7 @@ fn permutation(rows: u32, seed: u64) -> Vec<u32> {
     order
 }
 
-fn insert(tx: &mut foxton::Transaction, unique1: u32, unique2: u32) -> foxton::Result<()> {
+fn insert(tx: &mut Transaction, unique1: u32, unique2: u32) -> foxton::Result<()> {
     tx.insert(&TUPLES, &unique2, &tuple::tuple(unique1, unique2)[..])?;
     tx.insert(&BY_UNIQUE1, &unique1, &unique2)?;
     Ok(())
@@ -68,6 +68,18 @@ pub fn load(db: &Database, rows: u32, seed: u64) -> foxton::Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Returns a transaction that holds a key of each table exclusively. Neither key has a row.
+///
+/// # Errors
+///
+/// If the engine refuses an operation.
+pub fn lock_absent_keys(db: &Database) -> foxton::Result<Transaction> {
+    let mut writer = db.begin()?;
+    writer.delete(&TUPLES, &u32::MAX)?;
+    writer.delete(&BY_UNIQUE1, &u32::MAX)?;
+    Ok(writer)
 }
 
 /// The workload: clients that run the operations by their shares.
