@@ -291,11 +291,12 @@ fn o5_taking_out_obsolete_requests_comes_after_their_release() {
         let (locks, worker, other) = manager(ManagerKind::Staged);
         let (key, gap) = gap();
         let cell = Cell::new();
-        let [mut kept, mut writer, mut newest, mut comer] = [(); 4].map(|()| locks.owner());
+        let owners = [(); 4].map(|()| Box::new(locks.owner()));
+        let [mut kept, mut writer, mut newest, mut comer] = owners;
         holds(&locks, &worker, &mut kept, key, Mode::S);
         holds(&locks, &worker, &mut writer, key, gap);
         holds(&locks, &worker, &mut newest, key, Mode::S);
-        let writer = writes_and_releases(&locks, other, &cell, writer);
+        let writer = writes_and_releases(&locks, other, &cell, *writer);
         locks.release_all(&worker, &mut newest);
         if locks.try_lock(&worker, &mut comer, key, gap).is_held() {
             assert_eq!(cell.read(), 1);
@@ -318,7 +319,7 @@ fn o5_not_finding_a_request_comes_after_its_release() {
         let worker = workers.worker();
         let (key, gap) = gap();
         let cell = Cell::new();
-        let mut owners = [(); 5].map(|()| locks.owner());
+        let mut owners = [(); 5].map(|()| Box::new(locks.owner()));
         for (at, owner) in owners.iter_mut().enumerate() {
             let mode = if at == 0 { gap } else { Mode::S };
             holds(&locks, &worker, owner, key, mode);
@@ -326,8 +327,8 @@ fn o5_not_finding_a_request_comes_after_its_release() {
         let [writer, mut gone, mut also, cleaner, mut kept] = owners;
         locks.release_all(&worker, &mut gone);
         locks.release_all(&worker, &mut also);
-        let writer = writes_and_releases(&locks, workers.worker(), &cell, writer);
-        let cleaner = released(&locks, workers.worker(), cleaner);
+        let writer = writes_and_releases(&locks, workers.worker(), &cell, *writer);
+        let cleaner = released(&locks, workers.worker(), *cleaner);
         let mut comer = locks.owner();
         if locks.try_lock(&worker, &mut comer, key, gap).is_held() {
             assert_eq!(cell.read(), 1);
