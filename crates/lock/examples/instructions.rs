@@ -17,7 +17,9 @@
 //!   skipped;
 //! * `real`: as `points`, after another owner had an exclusive lock near every key;
 //! * `found`: as `points`, with the anchor of each key;
-//! * `anchored`: as `real`, with the anchor of each key; `written`: the same, exclusively.
+//! * `anchored`: as `real`, with the anchor of each key; `written`: the same, exclusively;
+//! * `scanned`: as `scan`, after another owner had an exclusive lock near every key, with the
+//!   anchor of each key.
 //!
 //! A fourth argument is the number of keys of a transaction, 10 or 20; the default is ten. The
 //! printed count divides callgrind's total into instructions for each lock and its release, with a
@@ -72,16 +74,16 @@ fn measured_scans<const KEYS: usize>(
     locks: &AnyManager,
     worker: &Worker,
     owner: &mut Owner,
-    names: &[Name],
+    (names, anchors): (&[Name], Option<&Anchors>),
 ) {
     let mode = Mode::key(KeyPart::S, GapPart::S);
-    for names in names.chunks_exact(KEYS) {
+    for (chunk, names) in names.chunks_exact(KEYS).enumerate() {
         owner.begin();
         let mut scan = Scan::new();
         ask(locks, worker, owner, Name::table(1), Mode::IS);
-        for &name in names {
+        for (at, &name) in names.iter().enumerate() {
             let patience = WaitMode::Wait;
-            let target = (name, None);
+            let target = (name, anchors.map(|anchors| &anchors[chunk * KEYS + at]));
             let reply = locks.request_in_scan(worker, owner, &mut scan, target, mode, patience);
             assert!(matches!(reply, Reply::Granted));
         }
@@ -148,7 +150,7 @@ fn measure<const KEYS: usize>() {
         options.latch = latch.parse().expect("a latch");
     }
     let case = arguments.next().unwrap_or("points".to_owned());
-    let is_real = matches!(case.as_str(), "real" | "anchored" | "written");
+    let is_real = matches!(case.as_str(), "real" | "anchored" | "written" | "scanned");
     if is_real {
         options.hold_off = Duration::from_secs(10);
     }
@@ -203,7 +205,10 @@ fn measure<const KEYS: usize>() {
         }
         "skip" => measured_skips::<KEYS>(&locks, &worker, &mut owner, &names),
         "points" | "real" | "neighbours" => measured::<KEYS>(&locks, &worker, &mut owner, &names),
-        "scan" | "down" | "long" => measured_scans::<KEYS>(&locks, &worker, &mut owner, &names),
+        "scan" | "down" | "long" => {
+            measured_scans::<KEYS>(&locks, &worker, &mut owner, (&names, None));
+        }
+        "scanned" => measured_scans::<KEYS>(&locks, &worker, &mut owner, (&names, Some(&anchors))),
         other => panic!("one of the keys that the first page names, and not {other}"),
     }
     println!("{} locks", names.len() + TRANSACTIONS);

@@ -25,8 +25,9 @@
 //!
 //! # Invariants
 //!
-//! * I1  The word is held or inflated exactly while one [`HeldAnchor`] for it exists. So its memory
-//!   is not needed for anything else then, and may not be freed (`LockAnchor::new`).
+//! * I1  The word is held or inflated exactly while one
+//!   [`HeldAnchor`](crate::anchor::HeldAnchor) for it exists. So its memory is not needed
+//!   for anything else then, and may not be freed (`LockAnchor::new`).
 //! * I2  Only the holder changes its mode, releases or leaves. Only a thread under the latch of the
 //!   queue makes a free word queued, a held one inflated, or a queued one held.
 //! * I3  Nothing leaves dead.

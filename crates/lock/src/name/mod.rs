@@ -327,6 +327,12 @@ pub(crate) struct KeyBlock {
 }
 
 impl KeyBlock {
+    /// No block: no name has this origin.
+    pub(crate) const NONE: Self = Self {
+        base: 0,
+        origin: u64::MAX,
+    };
+
     /// Lower 16 bits of the origin of a key of one byte.
     const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
 

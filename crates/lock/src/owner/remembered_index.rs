@@ -15,6 +15,8 @@
 //!   remembers nothing. So one comparison shows that the manager made the owner, that the owner may
 //!   request, and that entries need no order.
 //! * `tables`: the tables requested last, by number, with the stamp of the transaction.
+//! * `run`: the block of the latest anchored lock that was the first of its block. While only
+//!   anchored locks of that block are acquired, its keys are new if their anchors are free.
 //! * `orders`: from the first savepoint on, the order of acquisition of each further entry. Earlier
 //!   entries are as old as the transaction, because no savepoint separates them.
 //!
@@ -26,10 +28,14 @@
 //!   it is not in a block, its block's hash is marked as having single keys.
 //! * I3  A block has one entry, and one more for each savepoint before some of its keys. So a
 //!   release back to a savepoint removes whole entries.
+//! * I4  If the owner has acquired as many locks as the run says, it acquired every key of the
+//!   run's block that it holds with the key's anchor, which is not free while it does. The block's
+//!   hash is marked as having single keys, so that no scan extends an entry of the block, which
+//!   would not count as an acquisition.
 
 use crate::{
     mode::Mode,
-    name::{Class, Name},
+    name::{Class, KeyBlock, Name},
     owner::remembered::RememberedLocks,
 };
 use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
@@ -74,6 +80,34 @@ impl HeldTable {
     };
 }
 
+/// Keys of one block that were requested one after the other, each at its anchor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockRun {
+    block: KeyBlock,
+    /// Number of acquisitions of the owner, up to the latest of these.
+    acquired: u32,
+    /// Hash of the block.
+    pub(crate) near: u32,
+    /// Number of the block's granule.
+    pub(crate) granule: u32,
+}
+
+impl BlockRun {
+    const NONE: Self = Self {
+        block: KeyBlock::NONE,
+        acquired: 0,
+        near: 0,
+        granule: 0,
+    };
+
+    /// True if this is the block of a key.
+    #[inline(always)]
+    fn has(&self, name: Name) -> bool {
+        let [head, _, origin] = name.words();
+        origin == self.block.origin && head.wrapping_sub(self.block.base) < 64
+    }
+}
+
 /// Private index of one owner.
 #[derive(Debug)]
 pub(crate) struct RememberedIndex {
@@ -91,6 +125,7 @@ pub(crate) struct RememberedIndex {
     single: u64,
     /// Remembered tables.
     tables: [HeldTable; TABLES],
+    run: BlockRun,
     by_hash: HashTable<u32>,
     /// Number of entries of the list that are in `by_hash`.
     indexed: u32,
@@ -116,6 +151,7 @@ impl Default for RememberedIndex {
             scanned: 0,
             single: 0,
             tables: [HeldTable::NONE; TABLES],
+            run: BlockRun::NONE,
             by_hash: HashTable::new(),
             indexed: 0,
             entries_before: AtomicU32::new(NO_SAVEPOINT),
@@ -158,6 +194,42 @@ impl RememberedIndex {
     #[inline(always)]
     pub(crate) fn may_have_single(&self, hash: u32) -> bool {
         self.single & 1 << (hash >> 26) != 0
+    }
+
+    /// True if a key whose anchor is free is certainly not held (I4), because others of its block
+    /// were requested just before. The owner has acquired `acquired` locks.
+    #[inline(always)]
+    pub(crate) fn is_new_in_run(&self, name: Name, acquired: u32) -> bool {
+        self.run.has(name) && self.run.acquired == acquired
+    }
+
+    /// Returns the run.
+    #[inline(always)]
+    pub(crate) fn run(&self) -> BlockRun {
+        self.run
+    }
+
+    /// Begins a run with the first key of its block that was requested, if it is a short one. The
+    /// owner has acquired `acquired` locks, up to this one.
+    #[inline(always)]
+    pub(crate) fn begin_run(&mut self, name: Name, (near, granule): (u32, u32), acquired: u32) {
+        if let Some((block, _)) = name.block() {
+            self.run = BlockRun {
+                block,
+                acquired,
+                near,
+                granule,
+            };
+        }
+    }
+
+    /// Records that the owner has taken the anchor of a key. If that is of the run's block, and
+    /// follows it, the run goes on. The owner has acquired `acquired` locks, up to this one.
+    #[inline(always)]
+    pub(crate) fn extend_run(&mut self, name: Name, acquired: u32) {
+        if self.is_new_in_run(name, acquired - 1) {
+            self.run.acquired = acquired;
+        }
     }
 
     /// True if the fast path is open for the manager at this address.
@@ -365,6 +437,7 @@ impl RememberedIndex {
 
     /// Sets the order of all later acquisitions to `since`.
     pub(crate) fn reset_orders(&mut self, since: u32) {
+        self.run = BlockRun::NONE; // Acquisitions are counted anew.
         let orders = self.orders.iter_mut();
         orders.for_each(|order| *order = (*order).min(since));
     }
@@ -397,6 +470,7 @@ impl RememberedIndex {
 impl RememberedIndex {
     /// Resets the counts, and returns the number of keys acquired so far. Held locks stay recorded.
     pub(crate) fn take_acquired_count(&mut self) -> u32 {
+        self.run = BlockRun::NONE;
         std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
     }
 
@@ -417,6 +491,7 @@ impl RememberedIndex {
         self.acquired = 0;
         self.scanned = 0;
         self.single = 0;
+        self.run.block = KeyBlock::NONE;
         self.stamp = self.stamp.wrapping_add(1);
         if self.stamp == 0 || self.indexed != 0 {
             self.clear_rest();

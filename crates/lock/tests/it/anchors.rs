@@ -5,7 +5,7 @@ use foxton_lock::{
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
-    owner::Owner,
+    owner::{Owner, Scan},
     request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
@@ -417,4 +417,111 @@ fn a_dump_shows_each_lock_of_an_anchor_once() {
     }
     world.locks.cancel(&world.worker, other);
     world.end(owners);
+}
+
+/// A way to request a key.
+enum RequestBy<'s> {
+    Anchor,
+    /// As if its record was found only after the grant.
+    Name,
+    Scan(&'s mut Scan),
+}
+
+/// Neighbours are requested in every way, and their granules become real and biased in between.
+/// After each step the owner holds what it should, and what it releases it does not hold twice.
+#[test]
+fn an_owner_holds_a_neighbour_once_however_it_was_requested() {
+    const KEYS: usize = 24;
+    const MODES: [Mode; 4] = [
+        Mode::S,
+        Mode::X,
+        Mode::key(KeyPart::S, GapPart::S),
+        Mode::key(KeyPart::None, GapPart::S),
+    ];
+    let mut options = Options::tiny();
+    options.kind = ManagerKind::DirectFifo;
+    let workers = Workers::with_seed(7);
+    let (worker, locks) = (workers.worker(), AnyManager::new(&options));
+    let anchors = Anchors::free(KEYS);
+    let below = |limit: usize| worker.random_below(limit as u64) as usize;
+    // Two blocks; further keys of each are for the other owner.
+    let name = |at: usize| key((at % 2 * 64 + at / 2) as u64);
+    let (mut owner, mut other) = (locks.owner(), locks.owner());
+    for _ in 0..3_000 {
+        // Of each key the mode, and whether it was acquired after the savepoint.
+        let mut held: Vec<Option<(Mode, bool)>> = vec![None; KEYS];
+        let (mut savepoint, mut had_savepoint) = (None, false);
+        owner.begin();
+        for _ in 0..below(24) {
+            let (at, mode) = (below(KEYS), MODES[below(MODES.len())]);
+            let mut request = |owner: &mut Owner, by: RequestBy<'_>, at: usize| {
+                let (name, anchor, wait) = (name(at), &anchors[at], WaitMode::Refuse);
+                let target = (name, Some(anchor));
+                let reply = match by {
+                    RequestBy::Scan(scan) => {
+                        locks.request_in_scan(&worker, owner, scan, target, mode, wait)
+                    }
+                    RequestBy::Anchor => {
+                        locks.request_anchored(&worker, owner, (name, anchor), mode, wait)
+                    }
+                    RequestBy::Name => {
+                        let reply = locks.request(&worker, owner, name, mode, wait);
+                        assert!(matches!(reply, Reply::Granted | Reply::Held));
+                        locks.request_anchored(&worker, owner, (name, anchor), mode, wait)
+                    }
+                };
+                assert!(matches!(reply, Reply::Granted | Reply::Held));
+                let (had, is_late) = held[at].unwrap_or((mode, savepoint.is_some()));
+                held[at] = Some((had.supremum(mode), is_late));
+            };
+            match below(12) {
+                0..3 => request(&mut owner, RequestBy::Anchor, at),
+                3 => request(&mut owner, RequestBy::Name, at),
+                // After a savepoint a scan may have a second entry for a key that is held.
+                4..8 if !had_savepoint => {
+                    let (mut scan, length) = (Scan::new(), 1 + below(8));
+                    let keys = (at..KEYS).step_by(2).take(length);
+                    keys.for_each(|at| request(&mut owner, RequestBy::Scan(&mut scan), at));
+                }
+                8 => {
+                    let was_held = locks.release(&worker, &mut owner, name(at));
+                    assert_eq!(was_held, held[at].take().is_some(), "key {at}");
+                }
+                9 => match savepoint.take() {
+                    None => {
+                        had_savepoint = true;
+                        savepoint = Some(owner.savepoint());
+                    }
+                    Some(since) => {
+                        locks.release_since(&worker, &mut owner, since);
+                        let late = held.iter_mut();
+                        late.for_each(|lock| *lock = lock.filter(|&(_, is_late)| !is_late));
+                    }
+                },
+                _ => {
+                    let far = key((below(2) * 64 + 40) as u64);
+                    assert!(locks.try_lock(&worker, &mut other, far, Mode::X).is_held());
+                    if below(2) == 0 {
+                        locks.release_all(&worker, &mut other);
+                    }
+                }
+            }
+            for (at, lock) in held.iter().enumerate() {
+                let mode = lock.map(|(mode, _)| mode);
+                assert_eq!(owner.held_mode(name(at)), mode, "key {at}");
+            }
+        }
+        if below(2) == 0 {
+            for (at, lock) in held.iter().enumerate() {
+                let was_held = locks.release(&worker, &mut owner, name(at));
+                assert_eq!(was_held, lock.is_some(), "key {at}");
+                assert_eq!(owner.held_mode(name(at)), None, "key {at} was held twice");
+            }
+        }
+        locks.release_all(&worker, &mut owner);
+        locks.release_all(&worker, &mut other);
+        locks.verify(&worker);
+        assert!(locks.inspect(&worker).queues.is_empty());
+        assert!(anchors.iter().all(LockAnchor::is_unheld));
+    }
 }

@@ -91,16 +91,17 @@ impl<G: Grouping> Direct<G> {
         self.request_slow(worker, owner, (name, None), mode, wait_mode)
     }
 
-    /// True if a key is certainly not held, although others of its block are. For real locks, which
-    /// are mostly in `locks`.
+    /// True if a key is certainly not held, although others of its block are. For real locks
+    /// without anchors, which are mostly in `locks`.
     #[inline]
     fn is_new_in_block(&self, owner: &Owner, name: Name, hash: u32) -> bool {
         const FEW: u32 = 4;
         let list = owner.list();
-        let is_remembered = |block| (0..list.len()).any(|index| list.is_block(index, block));
+        let may_hold =
+            |index, block| list.is_block(index, block) || list.mode_of(index, name).is_some();
+        let is_listed = |block| (0..list.len()).any(|index| may_hold(index, block));
         let block = name.block().filter(|_| list.len() <= FEW);
-        block.is_some_and(|(block, _)| !is_remembered(block))
-            && owner.locks.find(name, hash).is_none()
+        block.is_some_and(|(block, _)| !is_listed(block)) && owner.locks.find(name, hash).is_none()
     }
 
     /// D2 to D4 for a key that is in no block, and is new.
@@ -488,8 +489,12 @@ impl<G: Grouping> Direct<G> {
         };
         let hash = block.hash();
         let granule = self.key_granule(hash, block.space());
+        let is_biased = granule.is_biased();
+        if let Some(anchor) = anchor.filter(|_| !is_biased) {
+            return self.request_at_anchor(worker, owner, (name, anchor), mode, wait_mode);
+        }
         if owner.lookup.is_fast_path_open(self.address)
-            && granule.is_biased()
+            && is_biased
             && owner.lookup.insert_seen(hash)
         {
             let (list, lookup) = owner.list_and_lookup();

@@ -668,7 +668,10 @@ impl<G: Grouping> LockManager for Direct<G> {
                 }
             }
         }
-        self.request_in_next_block(worker, owner, scan, (name, anchor), mode, wait_mode)
+        let Some(anchor) = anchor else {
+            return self.request_in_next_block(worker, owner, scan, (name, None), mode, wait_mode);
+        };
+        self.request_in_run(worker, owner, scan, (name, anchor), mode, wait_mode)
     }
 
     fn unanchor(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {

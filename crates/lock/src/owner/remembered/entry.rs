@@ -263,12 +263,8 @@ pub(crate) struct BlockPosition {
 }
 
 impl BlockPosition {
-    /// No block: no name has this origin.
     pub(crate) const NONE: Self = Self {
         index: 0,
-        block: KeyBlock {
-            base: 0,
-            origin: u64::MAX,
-        },
+        block: KeyBlock::NONE,
     };
 }
