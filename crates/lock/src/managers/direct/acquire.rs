@@ -490,7 +490,11 @@ impl<G: Grouping> Direct<G> {
         let hash = block.hash();
         let granule = self.key_granule(hash, block.space());
         let is_biased = granule.is_biased();
-        if let Some(anchor) = anchor.filter(|_| !is_biased) {
+        // The time is looked at once for each block, so that scans bring the bias back.
+        if let Some(anchor) = anchor
+            && !is_biased
+            && !granule.may_remember(|| Some(self.moment()))
+        {
             return self.request_at_anchor(worker, owner, (name, anchor), mode, wait_mode);
         }
         if owner.lookup.is_fast_path_open(self.address)
