@@ -7,7 +7,8 @@
 //! # State
 //!
 //! * `seen`: by hash, the stamp of the last transaction that requested a name with that hash. A new
-//!   transaction has a new stamp, so nothing need be cleared at the end.
+//!   transaction has a new stamp, so nothing need be cleared at the end. Stamps are odd; one less
+//!   says that all those names were acquired with their anchors.
 //! * `by_hash`: entries of the list by hash, filled as far as lookups needed it, once a walk along
 //!   the list would be long.
 //! * `gate`: address of the manager for which the fast path is open. `CLOSED` while a wait is in
@@ -15,8 +16,6 @@
 //!   remembers nothing. So one comparison shows that the manager made the owner, that the owner may
 //!   request, and that entries need no order.
 //! * `tables`: the tables requested last, by number, with the stamp of the transaction.
-//! * `run`: the block of the latest anchored lock that was the first of its block. While only
-//!   anchored locks of that block are acquired, its keys are new if their anchors are free.
 //! * `orders`: from the first savepoint on, the order of acquisition of each further entry. Earlier
 //!   entries are as old as the transaction, because no savepoint separates them.
 //!
@@ -28,14 +27,12 @@
 //!   it is not in a block, its block's hash is marked as having single keys.
 //! * I3  A block has one entry, and one more for each savepoint before some of its keys. So a
 //!   release back to a savepoint removes whole entries.
-//! * I4  If the owner has acquired as many locks as the run says, it acquired every key of the
-//!   run's block that it holds with the key's anchor, which is not free while it does. The block's
-//!   hash is marked as having single keys, so that no scan extends an entry of the block, which
-//!   would not count as an acquisition.
+//! * I4  If only anchored locks are marked for a hash, the owner acquired each key with this hash
+//!   that it holds with the key's anchor, which is not free while it does.
 
 use crate::{
     mode::Mode,
-    name::{Class, KeyBlock, Name},
+    name::{Class, Name},
     owner::remembered::RememberedLocks,
 };
 use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
@@ -48,6 +45,8 @@ const MAX_KEPT: usize = 4096;
 // Small under the model checker, whose stacks are small.
 const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
 const NO_SAVEPOINT: u32 = u32::MAX;
+/// The first stamp. Neither 0 nor 1, one of which is what follows the greatest, means a transaction.
+const FIRST_STAMP: u8 = 3;
 /// Gate that is closed to every manager: no manager has this address.
 const CLOSED: usize = 1;
 /// Tables that are recognised at once when requested again, if their numbers differ enough.
@@ -80,34 +79,6 @@ impl HeldTable {
     };
 }
 
-/// Keys of one block that were requested one after the other, each at its anchor.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockRun {
-    block: KeyBlock,
-    /// Number of acquisitions of the owner, up to the latest of these.
-    acquired: u32,
-    /// Hash of the block.
-    pub(crate) near: u32,
-    /// Number of the block's granule.
-    pub(crate) granule: u32,
-}
-
-impl BlockRun {
-    const NONE: Self = Self {
-        block: KeyBlock::NONE,
-        acquired: 0,
-        near: 0,
-        granule: 0,
-    };
-
-    /// True if this is the block of a key.
-    #[inline(always)]
-    fn has(&self, name: Name) -> bool {
-        let [head, _, origin] = name.words();
-        origin == self.block.origin && head.wrapping_sub(self.block.base) < 64
-    }
-}
-
 /// Private index of one owner.
 #[derive(Debug)]
 pub(crate) struct RememberedIndex {
@@ -125,7 +96,6 @@ pub(crate) struct RememberedIndex {
     single: u64,
     /// Remembered tables.
     tables: [HeldTable; TABLES],
-    run: BlockRun,
     by_hash: HashTable<u32>,
     /// Number of entries of the list that are in `by_hash`.
     indexed: u32,
@@ -144,14 +114,13 @@ impl Default for RememberedIndex {
     fn default() -> Self {
         Self {
             seen: [0; SEEN],
-            stamp: 1,
+            stamp: FIRST_STAMP,
             gate: AtomicUsize::new(0),
             manager_address: 0,
             acquired: 0,
             scanned: 0,
             single: 0,
             tables: [HeldTable::NONE; TABLES],
-            run: BlockRun::NONE,
             by_hash: HashTable::new(),
             indexed: 0,
             entries_before: AtomicU32::new(NO_SAVEPOINT),
@@ -167,7 +136,7 @@ impl RememberedIndex {
     /// True if no name with this hash can be held (I1).
     #[inline(always)]
     pub(crate) fn is_new(&self, hash: u32) -> bool {
-        self.seen[hash as usize % SEEN] != self.stamp
+        self.seen[hash as usize % SEEN] | 1 != self.stamp
     }
 
     /// Marks the hash of a name that is about to be held.
@@ -180,7 +149,19 @@ impl RememberedIndex {
     #[inline(always)]
     pub(crate) fn insert_seen(&mut self, hash: u32) -> bool {
         let seen = &mut self.seen[hash as usize % SEEN];
-        std::mem::replace(seen, self.stamp) != self.stamp
+        std::mem::replace(seen, self.stamp) | 1 != self.stamp
+    }
+
+    /// Marks the hash of a key that is about to be acquired with its anchor, which was free. Returns
+    /// true if the key is certainly not held (I4).
+    #[inline(always)]
+    pub(crate) fn insert_anchored(&mut self, hash: u32) -> bool {
+        let seen = &mut self.seen[hash as usize % SEEN];
+        let is_new = *seen != self.stamp;
+        if is_new {
+            *seen = self.stamp - 1;
+        }
+        is_new
     }
 
     /// Records that a key of a block with this hash may be in `locks`, or anchored.
@@ -194,42 +175,6 @@ impl RememberedIndex {
     #[inline(always)]
     pub(crate) fn may_have_single(&self, hash: u32) -> bool {
         self.single & 1 << (hash >> 26) != 0
-    }
-
-    /// True if a key whose anchor is free is certainly not held (I4), because others of its block
-    /// were requested just before. The owner has acquired `acquired` locks.
-    #[inline(always)]
-    pub(crate) fn is_new_in_run(&self, name: Name, acquired: u32) -> bool {
-        self.run.has(name) && self.run.acquired == acquired
-    }
-
-    /// Returns the run.
-    #[inline(always)]
-    pub(crate) fn run(&self) -> BlockRun {
-        self.run
-    }
-
-    /// Begins a run with the first key of its block that was requested, if it is a short one. The
-    /// owner has acquired `acquired` locks, up to this one.
-    #[inline(always)]
-    pub(crate) fn begin_run(&mut self, name: Name, (near, granule): (u32, u32), acquired: u32) {
-        if let Some((block, _)) = name.block() {
-            self.run = BlockRun {
-                block,
-                acquired,
-                near,
-                granule,
-            };
-        }
-    }
-
-    /// Records that the owner has taken the anchor of a key. If that is of the run's block, and
-    /// follows it, the run goes on. The owner has acquired `acquired` locks, up to this one.
-    #[inline(always)]
-    pub(crate) fn extend_run(&mut self, name: Name, acquired: u32) {
-        if self.is_new_in_run(name, acquired - 1) {
-            self.run.acquired = acquired;
-        }
     }
 
     /// True if the fast path is open for the manager at this address.
@@ -285,8 +230,8 @@ impl RememberedIndex {
 
     /// Returns a number that the next transaction of the owner has increased by one, most often.
     #[inline(always)]
-    pub(crate) fn stamp(&self) -> u32 {
-        self.stamp.into()
+    pub(crate) fn transaction_number(&self) -> u32 {
+        (self.stamp >> 1).into()
     }
 
     /// Returns the number of acquisitions, with each block of a scan as one.
@@ -437,7 +382,6 @@ impl RememberedIndex {
 
     /// Sets the order of all later acquisitions to `since`.
     pub(crate) fn reset_orders(&mut self, since: u32) {
-        self.run = BlockRun::NONE; // Acquisitions are counted anew.
         let orders = self.orders.iter_mut();
         orders.for_each(|order| *order = (*order).min(since));
     }
@@ -470,7 +414,6 @@ impl RememberedIndex {
 impl RememberedIndex {
     /// Resets the counts, and returns the number of keys acquired so far. Held locks stay recorded.
     pub(crate) fn take_acquired_count(&mut self) -> u32 {
-        self.run = BlockRun::NONE;
         std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
     }
 
@@ -491,9 +434,8 @@ impl RememberedIndex {
         self.acquired = 0;
         self.scanned = 0;
         self.single = 0;
-        self.run.block = KeyBlock::NONE;
-        self.stamp = self.stamp.wrapping_add(1);
-        if self.stamp == 0 || self.indexed != 0 {
+        self.stamp = self.stamp.wrapping_add(2);
+        if self.stamp < FIRST_STAMP || self.indexed != 0 {
             self.clear_rest();
         }
     }
@@ -501,10 +443,10 @@ impl RememberedIndex {
     #[cold]
     #[inline(never)]
     fn clear_rest(&mut self) {
-        if self.stamp == 0 {
+        if self.stamp < FIRST_STAMP {
             self.seen = [0; SEEN];
             self.tables = [HeldTable::NONE; TABLES];
-            self.stamp = 1;
+            self.stamp = FIRST_STAMP;
         }
         self.by_hash.clear();
         if self.by_hash.capacity() > MAX_KEPT {

@@ -22,7 +22,7 @@ use crate::{
     mode::{Mode, Set},
     name::{Class, Name},
     owner::{
-        Owner, Scan,
+        Owner,
         anchored_locks::{AnchoredLock, hold},
         lock_list::{LockEntry, LockSource},
         owner_table::Wakes,
@@ -95,17 +95,13 @@ impl<G: Grouping> Direct<G> {
         let number = self.granule_number(near, name.space());
         let granule = self.granule_at(number);
         let is_weak = mode.is_weak(Class::Key);
-        let mut is_first = false;
         // While the fast path is open there is no savepoint, so no order is used up.
         let is_new = owner.lookup.is_fast_path_open(self.address)
             && anchor.is_free()
             && name.is_exact_key()
             && !owner.must_check_limits()
             && !(is_weak && granule.may_remember(|| self.moment_of(owner)))
-            && {
-                is_first = owner.lookup.insert_seen(near);
-                is_first || self.is_not_held(owner, name)
-            };
+            && (owner.lookup.insert_anchored(near) || self.is_not_held(owner, name));
         if !is_new {
             return self.request_at_anchor_slow(worker, owner, &request(near));
         }
@@ -118,48 +114,9 @@ impl<G: Grouping> Direct<G> {
             worker.account().passed(&ANCHOR);
             self.add_anchored(owner, held, (name, near), (number, mode));
             owner.lookup.count();
-            let acquired = owner.acquired();
-            match is_first {
-                true => owner.lookup.begin_run(name, (near, number), acquired),
-                false => owner.lookup.extend_run(name, acquired),
-            }
             return Reply::Granted;
         }
         self.request_at_queue(worker, owner, &request(near))
-    }
-
-    /// A1 for the next key of a scan, if it is requested weakly, its granule is real, and so were
-    /// the keys before it in its block. If not, requests it in another way.
-    #[inline(never)]
-    pub(super) fn request_in_run(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        scan: &mut Scan,
-        (name, anchor): (Name, &LockAnchor),
-        mode: Mode,
-        wait_mode: WaitMode,
-    ) -> Reply {
-        let acquired = owner.acquired();
-        if owner.lookup.is_new_in_run(name, acquired) {
-            let run = owner.lookup.run();
-            let may_hold = mode.is_weak(Class::Key)
-                && owner.lookup.is_fast_path_open(self.address)
-                && anchor.is_free()
-                && !owner.must_check_limits()
-                && !self
-                    .granule_at(run.granule)
-                    .may_remember(|| self.moment_of(owner));
-            if may_hold && let Some(held) = anchor.hold(hold(owner.id().index(), mode)) {
-                worker.account().passed(&ANCHOR);
-                self.add_anchored(owner, held, (name, run.near), (run.granule, mode));
-                owner.lookup.count();
-                owner.lookup.extend_run(name, acquired + 1);
-                return Reply::Granted;
-            }
-        }
-        let target = (name, Some(anchor));
-        self.request_in_next_block(worker, owner, scan, target, mode, wait_mode)
     }
 
     /// Handles what the fast path leaves.
@@ -196,9 +153,6 @@ impl<G: Grouping> Direct<G> {
     #[inline(never)]
     fn is_not_held(&self, owner: &Owner, name: Name) -> bool {
         const FEW: u32 = 16;
-        if owner.lookup.is_new_in_run(name, owner.acquired()) {
-            return true;
-        }
         let list = owner.list();
         let is_remembered = |block| (0..list.len()).any(|index| list.is_block(index, block));
         let block = name.block().filter(|_| list.len() <= FEW);

@@ -249,6 +249,9 @@ mod acquire;
 /// Anchored requests, and their releases.
 mod anchored;
 
+/// Requests for neighbouring keys.
+mod neighbours;
+
 /// Releases.
 mod release;
 
@@ -668,10 +671,7 @@ impl<G: Grouping> LockManager for Direct<G> {
                 }
             }
         }
-        let Some(anchor) = anchor else {
-            return self.request_in_next_block(worker, owner, scan, (name, None), mode, wait_mode);
-        };
-        self.request_in_run(worker, owner, scan, (name, anchor), mode, wait_mode)
+        self.request_in_next_block(worker, owner, scan, (name, anchor), mode, wait_mode)
     }
 
     fn unanchor(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
