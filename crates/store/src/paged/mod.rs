@@ -1,8 +1,17 @@
 //! Tables in pages that may be larger than memory.
 //!
-//! Only their recovery is here today. Pages, a buffer pool and trees come later; until then
-//! `foxton-sim` owns the pages on which recovery is tested.
+//! The order of the modules below is the ladder: a module uses only modules listed above it. The
+//! tree over the pages is not here yet. Until then `foxton-sim` owns the pages on which recovery is
+//! tested.
+
+/// Page names.
+mod page_id;
+
+/// Pages: layout, changes, checksums.
+pub mod page;
 
 /// Restart for pages that are larger than memory.
 #[cfg(not(loom))]
 pub mod recovery;
+
+pub use page_id::PageId;

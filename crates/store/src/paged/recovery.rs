@@ -74,6 +74,7 @@ mod redo;
 /// Restart after a crash.
 pub mod restart;
 
+pub use super::PageId;
 pub use analysis::Analysis;
 pub use checkpoint::{CheckpointSummary, PageCheckpointer};
 pub use error::{RecoveryError, WriteError};
@@ -82,7 +83,6 @@ pub use progress::{RestartCallback, RestartPhase, RestartProgress};
 pub use record::RecordPosition;
 pub use restart::{RestartOptions, RestartResult, RestartSummary};
 pub use space::{NoLogSpace, UndoSpace};
-pub use tables::PageId;
 pub use transaction::{
     NestedAction, PageChange, PageSavepoint, PageTransaction, Recovery, UndoData,
 };

@@ -18,7 +18,7 @@ use foxton_log::{LogError, Lsn};
 
 use super::record::Malformed;
 use super::space::NoLogSpace;
-use super::tables::PageId;
+use crate::paged::PageId;
 
 /// Reason of a failure. `E` is the error of the pages' owner.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ use std::fmt;
 use foxton_log::Lsn;
 
 use super::record::RecordPosition;
-use super::tables::PageId;
+use crate::paged::PageId;
 
 /// Owner of pages. See the [module](self) for the contract.
 pub trait Pages: Sync {

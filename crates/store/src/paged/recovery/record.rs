@@ -42,7 +42,8 @@ use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
 use super::bytes::ByteReader;
-use super::tables::{PageId, Tables};
+use super::tables::Tables;
+use crate::paged::PageId;
 
 /// The first kind of record that is defined here.
 pub const FIRST_KIND: u8 = BEGIN;

@@ -21,7 +21,8 @@ use super::error::RecoveryError;
 use super::pages::Pages;
 use super::progress::PhaseMeter;
 use super::record::{RecordPosition, RecoveryRecord};
-use super::tables::{PageId, Tables};
+use super::tables::Tables;
+use crate::paged::PageId;
 
 /// Bytes of changes that the reading thread makes itself; more is given to workers.
 const INLINE_BYTES: u64 = 64 << 10;

@@ -5,21 +5,11 @@
 //! nothing is counted when one begins or ends.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
 use foxton_log::Lsn;
 
 use super::bytes::ByteReader;
-
-/// Name of a page. The owner decides what the bits mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageId(pub u64);
-
-impl fmt::Display for PageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+use crate::paged::PageId;
 
 /// State of a transaction that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

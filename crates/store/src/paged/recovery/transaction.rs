@@ -19,7 +19,8 @@ use super::analysis::ENDING_BYTES;
 use super::error::WriteError;
 use super::record::{Link, Nested, RecordPosition, RecoveryRecord, Update, compensation_bytes};
 use super::space::UndoSpace;
-use super::tables::{PageId, TransactionEntry, TransactionState};
+use super::tables::{TransactionEntry, TransactionState};
+use crate::paged::PageId;
 
 /// Bytes of log that BEGIN takes.
 const BEGIN_BYTES: u64 = foxton_log::format::record::framed_bytes(0);

@@ -20,8 +20,9 @@ use super::pages::{CompensationLog, Pages};
 use super::record::{
     Compensation, MARK_BYTES, Malformed, RecordPosition, RecoveryRecord, Update, compensation_bytes,
 };
-use super::tables::{PageId, TransactionState};
+use super::tables::TransactionState;
 use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery};
+use crate::paged::PageId;
 
 impl Recovery {
     /// Undoes the changes of the transaction since `savepoint`. The transaction may continue.

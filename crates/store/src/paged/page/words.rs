@@ -1,0 +1,195 @@
+//! Words of a page: access that no value read from the page can lead astray.
+//!
+//! A page is a sequence of 64-bit words, least significant byte first, so byte `i` of the page is
+//! byte `i % 8` of word `i / 8`. The words are in a frame, which other threads may change while
+//! they are read, or in a buffer that was read from a file. So an offset found in the page may be
+//! anything. Every access is therefore *clipped*: bytes beyond the end are zero when they are read
+//! and are not written.
+
+use std::cmp::Ordering;
+
+use smallvec::SmallVec;
+
+/// A key or a fence, copied from a page.
+pub type KeyBytes = SmallVec<[u8; 64]>;
+
+/// Words that can be read.
+pub trait PageWords {
+    /// Number of words.
+    fn word_count(&self) -> usize;
+
+    /// Returns word `index`, or 0 beyond the last word.
+    fn word(&self, index: usize) -> u64;
+}
+
+/// Words that can be changed.
+pub trait PageWordsMut: PageWords {
+    /// Changes word `index`. Does nothing beyond the last word.
+    fn set_word(&mut self, index: usize, word: u64);
+}
+
+impl<W: PageWords + ?Sized> PageWords for &W {
+    #[inline]
+    fn word_count(&self) -> usize {
+        W::word_count(self)
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        W::word(self, index)
+    }
+}
+
+impl<W: PageWords + ?Sized> PageWords for &mut W {
+    #[inline]
+    fn word_count(&self) -> usize {
+        W::word_count(self)
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        W::word(self, index)
+    }
+}
+
+impl<W: PageWordsMut + ?Sized> PageWordsMut for &mut W {
+    #[inline]
+    fn set_word(&mut self, index: usize, word: u64) {
+        W::set_word(self, index, word);
+    }
+}
+
+/// The bytes of a buffer as words. A rest of fewer than eight bytes is no word.
+impl PageWords for [u8] {
+    #[inline]
+    fn word_count(&self) -> usize {
+        self.len() / 8
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        let (words, _) = self.as_chunks::<8>();
+        words.get(index).map_or(0, |word| u64::from_le_bytes(*word))
+    }
+}
+
+impl PageWordsMut for [u8] {
+    #[inline]
+    fn set_word(&mut self, index: usize, word: u64) {
+        let (words, _) = self.as_chunks_mut::<8>();
+        if let Some(place) = words.get_mut(index) {
+            *place = word.to_le_bytes();
+        }
+    }
+}
+
+/// Returns the eight bytes from `offset` on, the first as the least significant byte.
+#[inline]
+fn load(words: &impl PageWords, offset: usize) -> u64 {
+    let (index, shift) = (offset / 8, offset % 8 * 8);
+    let low = words.word(index) >> shift;
+    match shift {
+        0 => low,
+        _ => low | words.word(index + 1) << (64 - shift),
+    }
+}
+
+/// Appends the `count` bytes from `offset` on to `bytes`; fewer if the page ends before.
+pub(super) fn append_to(
+    words: &impl PageWords,
+    offset: usize,
+    count: usize,
+    bytes: &mut impl Extend<u8>,
+) {
+    let count = count.min((words.word_count() * 8).saturating_sub(offset));
+    let mut at = 0;
+    while at < count {
+        let part = (count - at).min(8);
+        bytes.extend(
+            load(words, offset + at)
+                .to_le_bytes()
+                .into_iter()
+                .take(part),
+        );
+        at += part;
+    }
+}
+
+/// Compares the `count` bytes from `offset` on with `key`, as byte strings.
+pub(super) fn compare(words: &impl PageWords, offset: usize, count: usize, key: &[u8]) -> Ordering {
+    let count = count.min((words.word_count() * 8).saturating_sub(offset));
+    let (chunks, rest) = key[..key.len().min(count)].as_chunks::<8>();
+    for (index, chunk) in chunks.iter().enumerate() {
+        let ours = load(words, offset + index * 8).swap_bytes();
+        match ours.cmp(&u64::from_be_bytes(*chunk)) {
+            Ordering::Equal => {}
+            unequal => return unequal,
+        }
+    }
+    let ours = load(words, offset + chunks.len() * 8).to_le_bytes();
+    ours[..rest.len()]
+        .cmp(rest)
+        .then_with(|| count.cmp(&key.len()))
+}
+
+/// Writes `bytes` at `offset`; those beyond the page are not written.
+pub(super) fn write(words: &mut impl PageWordsMut, offset: usize, bytes: &[u8]) {
+    let mut at = 0;
+    while at < bytes.len() {
+        let place = offset + at;
+        let (index, first) = (place / 8, place % 8);
+        let part = (8 - first).min(bytes.len() - at);
+        let mut word = words.word(index).to_le_bytes();
+        word[first..first + part].copy_from_slice(&bytes[at..at + part]);
+        words.set_word(index, u64::from_le_bytes(word));
+        at += part;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_and_compared_at_every_offset() {
+        let bytes: Vec<u8> = (0..64).map(|at| (at * 37) as u8).collect();
+        let words = &bytes[..];
+        for from in 0..64 {
+            for to in from..=64 {
+                let mut copy = Vec::new();
+                append_to(&words, from, to - from, &mut copy);
+                assert_eq!(copy, bytes[from..to]);
+                for other in [&bytes[from..to], &bytes[from..64], &bytes[..from], b"\x80z"] {
+                    let right = bytes[from..to].cmp(other);
+                    assert_eq!(compare(&words, from, to - from, other), right);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_beyond_the_page_are_clipped() {
+        let mut bytes = [7_u8; 16];
+        let mut copy = Vec::new();
+        append_to(&&bytes[..], 14, 100, &mut copy);
+        append_to(&&bytes[..], 1 << 40, 100, &mut copy);
+        assert_eq!(copy, [7, 7]);
+        assert_eq!(compare(&&bytes[..], 1000, 5, b""), Ordering::Equal);
+        write(&mut &mut bytes[..], 14, &[1, 2, 3, 4]);
+        write(&mut &mut bytes[..], 1000, &[1, 2, 3, 4]);
+        assert_eq!(bytes[13..], [7, 1, 2]);
+    }
+
+    #[test]
+    fn bytes_are_written_at_every_offset() {
+        for from in 0..24 {
+            for to in from..=24 {
+                let (mut bytes, mut right) = ([9_u8; 24], [9_u8; 24]);
+                let part: Vec<u8> = (from..to).map(|at| at as u8).collect();
+                right[from..to].copy_from_slice(&part);
+                write(&mut &mut bytes[..], from, &part);
+                assert_eq!(bytes, right);
+            }
+        }
+    }
+}
