@@ -90,6 +90,10 @@ const APART: &[(&str, &str)] = &[
         "before the database is open",
     ),
     (
+        "crates/store/src/paged/space/",
+        "the header of the page file, written when the file grows",
+    ),
+    (
         "crates/store/src/paged/recovery/",
         "restart of pages, before the database is open",
     ),

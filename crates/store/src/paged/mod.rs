@@ -10,6 +10,13 @@ mod page_id;
 /// Pages: layout, changes, checksums.
 pub mod page;
 
+/// Replacement: which page gives up its frame.
+pub mod replace;
+
+/// Space of the page file.
+#[cfg(not(loom))]
+pub mod space;
+
 /// Restart for pages that are larger than memory.
 #[cfg(not(loom))]
 pub mod recovery;

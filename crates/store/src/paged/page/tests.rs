@@ -2,6 +2,7 @@
 //!
 //! A random history of changes runs on a page and on a `BTreeMap`. After each change the page
 //! verifies itself, and at times every answer is compared. Failures print the seed.
+#![cfg(test)]
 
 use std::collections::BTreeMap;
 
