@@ -218,6 +218,33 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"lock chain\", with the request or the release",
     ),
     (
+        "crates/store/src/paged/frame/latch.rs",
+        8,
+        "\"page latch\"; the mutex of its waiters only after spinning",
+    ),
+    ("crates/store/src/paged/frame/mod.rs", 4, "\"page frame\""),
+    ("crates/store/src/paged/reserve.rs", 9, "\"free frames\""),
+    (
+        "crates/store/src/paged/pool/mod.rs",
+        2,
+        "\"page latch\": the number of dirty pages",
+    ),
+    (
+        "crates/store/src/paged/pool/evict.rs",
+        1,
+        "statistics, with \"replacement\"",
+    ),
+    (
+        "crates/store/src/paged/pool/load.rs",
+        1,
+        "statistics, once for each read",
+    ),
+    (
+        "crates/store/src/paged/pool/clean.rs",
+        1,
+        "statistics, once for each batch",
+    ),
+    (
         "crates/sync/src/admission.rs",
         5,
         "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",

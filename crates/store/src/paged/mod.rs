@@ -10,12 +10,22 @@ mod page_id;
 /// Pages: layout, changes, checksums.
 pub mod page;
 
+/// Frames: memory for one page each.
+pub mod frame;
+
 /// Replacement: which page gives up its frame.
 pub mod replace;
+
+/// Free-frame reserve.
+pub mod reserve;
 
 /// Space of the page file.
 #[cfg(not(loom))]
 pub mod space;
+
+/// Buffer pool.
+#[cfg(not(loom))]
+pub mod pool;
 
 /// Restart for pages that are larger than memory.
 #[cfg(not(loom))]

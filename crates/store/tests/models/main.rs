@@ -6,4 +6,5 @@
 //! ```
 #![cfg(loom)]
 
+mod frame;
 mod table;

@@ -1,0 +1,147 @@
+//! Access to resident pages: optimistic views, and writers under the latch.
+
+use foxton_log::Lsn;
+use foxton_sync::worker::Worker;
+
+use super::BufferPool;
+use crate::paged::PageId;
+use crate::paged::frame::{Frame, FrameWords, FrameWordsMut, PAGE_LATCH, PageVersion};
+use crate::paged::page::SlottedPage;
+
+/// The log record of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedChange {
+    /// Where it begins: redo of a page that this change makes dirty begins here.
+    pub begin: Lsn,
+    /// Where it ends: the page's LSN.
+    pub end: Lsn,
+}
+
+/// A resident page as an optimistic reader sees it: no latch, no fix, nothing written.
+///
+/// Everything that was read may be half of a change, or another page's, until
+/// [`is_valid`](Self::is_valid) returns true *after* the reading.
+#[derive(Debug, Clone, Copy)]
+pub struct PageView<'p> {
+    pool: &'p BufferPool,
+    frame: &'p Frame,
+    page: PageId,
+    version: PageVersion,
+}
+
+impl<'p> PageView<'p> {
+    /// Returns the name of the page.
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Returns the content, to read.
+    #[inline]
+    pub fn read(&self) -> SlottedPage<FrameWords<'p>> {
+        self.frame.read()
+    }
+
+    /// True if the page is in its frame and has not changed since the view was made.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.frame.latch().unchanged_since(self.version)
+    }
+
+    /// Latches the page to change it, if it has not changed and no other thread has the latch.
+    /// Never waits.
+    pub fn try_lock(&self, worker: &Worker) -> Option<PageWriter<'p>> {
+        worker.account().passed(&PAGE_LATCH);
+        let latched = self.frame.latch().try_lock_at(self.version);
+        latched.then(|| PageWriter::new(self.pool, self.frame))
+    }
+}
+
+impl BufferPool {
+    /// Returns a view of `page` if it is resident and no thread changes it. Never waits and counts
+    /// a use. `None` may be wrong while other threads load or evict pages.
+    #[inline]
+    pub fn page(&self, page: PageId) -> Option<PageView<'_>> {
+        let view = self.page_once(page)?;
+        view.frame.record_use();
+        Some(view)
+    }
+
+    /// As [`page`](Self::page), for scans: it counts no use.
+    #[inline]
+    pub fn page_once(&self, page: PageId) -> Option<PageView<'_>> {
+        let index = self
+            .table
+            .lookup(page, |index| self.frames[index].has(page))?;
+        self.view(&self.frames[index], page)
+    }
+
+    /// Returns a view of `page` if it is in `frame`, which may be any.
+    #[inline]
+    pub(super) fn view<'p>(&'p self, frame: &'p Frame, page: PageId) -> Option<PageView<'p>> {
+        let version = frame.latch().version()?;
+        // Read after the version, so that validation covers it.
+        frame.has(page).then_some(PageView {
+            pool: self,
+            frame,
+            page,
+            version,
+        })
+    }
+}
+
+/// A page whose latch this thread holds alone, until this is dropped.
+#[derive(Debug)]
+pub struct PageWriter<'p> {
+    pool: &'p BufferPool,
+    frame: &'p Frame,
+    is_changed: bool,
+}
+
+impl<'p> PageWriter<'p> {
+    /// For a thread that holds the latch of `frame` alone.
+    pub(super) fn new(pool: &'p BufferPool, frame: &'p Frame) -> Self {
+        PageWriter {
+            pool,
+            frame,
+            is_changed: false,
+        }
+    }
+
+    /// Returns the content, to read.
+    pub fn read(&self) -> SlottedPage<FrameWords<'_>> {
+        self.frame.read()
+    }
+
+    /// Makes a change that was logged, and stamps the page with the end of its record. The page is
+    /// dirty then.
+    ///
+    /// # Panics
+    ///
+    /// If the record does not end behind the page's LSN: LSNs of a page only grow.
+    pub fn change<R>(
+        &mut self,
+        logged: LoggedChange,
+        change: impl FnOnce(&mut SlottedPage<FrameWordsMut<'_>>) -> R,
+    ) -> R {
+        let mut page = self.frame.write();
+        assert!(page.lsn() < logged.end, "a page's LSN only grows");
+        self.is_changed = true;
+        if !self.frame.is_dirty() {
+            let before = self.frame.set_recovery_lsn(Some(logged.begin));
+            self.pool.count_dirty(before, Some(logged.begin));
+        }
+        let result = change(&mut page);
+        page.set_lsn(logged.end);
+        result
+    }
+}
+
+impl Drop for PageWriter<'_> {
+    fn drop(&mut self) {
+        let (latch, waiters) = (self.frame.latch(), &self.pool.latch_waiters);
+        match self.is_changed {
+            true => latch.unlock(waiters),
+            false => latch.unlock_unchanged(waiters),
+        }
+    }
+}

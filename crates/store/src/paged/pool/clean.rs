@@ -1,0 +1,214 @@
+//! Page cleaner: writes dirty pages, syncs the file, and only then marks them clean.
+//!
+//! ```text
+//!   clean -- first change --> dirty          recovery LSN = begin of that change's record
+//!   dirty -- copy at LSN c, write --> dirty  nothing moves: the write may be lost
+//!         -- sync returned --> clean         if the page's LSN still is c
+//!         -- sync returned --> dirty         if not: recovery LSN = c
+//! ```
+//!
+//! A copy is made without a latch and validated. After a few failures the cleaner shares the latch.
+//! It never waits for a latch: a page that is busy stays dirty until a later batch.
+
+use foxton_log::Lsn;
+use foxton_sync::backoff::Backoff;
+use foxton_sync::shim::{self, Ordering};
+use foxton_sync::worker::Worker;
+
+use super::BufferPool;
+use super::error::{PoolError, WriteFailure};
+use crate::paged::PageId;
+use crate::paged::frame::{Frame, PAGE_LATCH};
+use crate::paged::page::{SlottedPage, seal};
+use crate::paged::space::{PageBuffer, PageFile, PageFileError};
+
+/// Maximum number of pages in a batch.
+pub const CLEAN_BATCH: usize = 128;
+
+/// Copies without a latch before the latch is shared.
+const OPTIMISTIC_COPIES: usize = 3;
+
+/// The cleaner's own: one thread at a time has it.
+#[derive(Debug)]
+pub(super) struct CleanerState {
+    buffer: PageBuffer,
+    /// Frame at which the search for dirty pages goes on.
+    hand: usize,
+}
+
+impl CleanerState {
+    pub(super) fn new(file: &PageFile, frames: usize) -> Self {
+        Self {
+            buffer: file.buffer(CLEAN_BATCH.min(frames)),
+            hand: 0,
+        }
+    }
+}
+
+/// A page of a batch.
+#[derive(Debug, Clone, Copy)]
+struct BatchPage {
+    page: PageId,
+    index: usize,
+    /// LSN of the copy.
+    lsn: Lsn,
+}
+
+impl BufferPool {
+    /// Writes up to [`CLEAN_BATCH`] dirty pages in the order of their numbers, neighbours in one
+    /// write, syncs the file, and marks as clean those that have not changed meanwhile. Returns the
+    /// number of pages written. Threads that wait for frames get those of clean pages.
+    ///
+    /// # Errors
+    ///
+    /// If a write or the sync fails, now or earlier. All pages of the batch stay dirty, and nothing
+    /// is written any more.
+    pub fn clean_batch(&self, worker: &Worker) -> Result<usize, PoolError> {
+        // Site: "page latch", passed for each page.
+        let mut state = shim::lock(&self.cleaning);
+        if let Some(failure) = self.failure() {
+            return Err(PoolError::Write(failure));
+        }
+        let mut batch = self.dirty_pages(&mut state);
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        batch.sort_unstable_by_key(|page| page.page);
+        let size = self.page_size().bytes();
+        let mut copied = Vec::with_capacity(batch.len());
+        for page in batch {
+            let begin = copied.len() * size;
+            let image = &mut state.buffer.bytes_mut()[begin..begin + size];
+            if let Some(lsn) = self.copy(worker, &self.frames[page.index], page.page, image) {
+                seal(image, &self.file.identity());
+                copied.push(BatchPage { lsn, ..page });
+            }
+        }
+        let written = self.write_batch(&copied, state.buffer.bytes());
+        if let Err(error) = written.and_then(|()| self.file.sync()) {
+            return Err(PoolError::Write(self.fail(error)));
+        }
+        self.writes
+            .fetch_add(copied.len() as u64, Ordering::Relaxed);
+        for page in &copied {
+            self.mark_durable(worker, *page);
+        }
+        drop(state);
+        self.serve_waiters(worker);
+        Ok(copied.len())
+    }
+
+    /// Writes all dirty pages. Pages that change meanwhile may stay dirty.
+    ///
+    /// # Errors
+    ///
+    /// As [`clean_batch`](Self::clean_batch).
+    pub fn clean_all(&self, worker: &Worker) -> Result<(), PoolError> {
+        let mut rest = self.dirty_count();
+        while rest > 0 {
+            let cleaned = self.clean_batch(worker)?;
+            if cleaned == 0 {
+                return Ok(());
+            }
+            rest = rest.saturating_sub(cleaned);
+        }
+        Ok(())
+    }
+
+    /// Returns the first failed write or sync.
+    pub(super) fn failure(&self) -> Option<WriteFailure> {
+        // Site: "page latch", passed on the way.
+        shim::lock(&self.failure).clone()
+    }
+
+    fn fail(&self, error: PageFileError) -> WriteFailure {
+        // Site: "page latch", passed on the way.
+        let mut failure = shim::lock(&self.failure);
+        failure.get_or_insert_with(|| error.into()).clone()
+    }
+
+    /// Returns dirty pages, as many as fit a batch.
+    fn dirty_pages(&self, state: &mut CleanerState) -> Vec<BatchPage> {
+        let most = CLEAN_BATCH.min(self.frames.len());
+        let mut batch = Vec::new();
+        for _ in 0..self.frames.len() {
+            let index = state.hand;
+            state.hand = (index + 1) % self.frames.len();
+            let frame = &self.frames[index];
+            // Only this thread makes pages clean, so a dirty page stays in its frame.
+            if let Some(page) = frame.page().filter(|_| frame.is_dirty()) {
+                let lsn = Lsn::ZERO;
+                batch.push(BatchPage { page, index, lsn });
+                if batch.len() == most {
+                    break;
+                }
+            }
+        }
+        batch
+    }
+
+    /// Copies a page; returns the LSN of the copy. `None`: it changes all the time.
+    fn copy(&self, worker: &Worker, frame: &Frame, page: PageId, image: &mut [u8]) -> Option<Lsn> {
+        for _ in 0..OPTIMISTIC_COPIES {
+            if let Some(seen) = frame.latch().version() {
+                frame.copy_to(image);
+                if frame.latch().unchanged_since(seen) {
+                    return whole_copy(page, image);
+                }
+            }
+        }
+        self.with_shared_latch(worker, frame, || frame.copy_to(image))?;
+        whole_copy(page, image)
+    }
+
+    /// Calls `body` while the latch is shared, unless it is busy for long.
+    fn with_shared_latch<R>(
+        &self,
+        worker: &Worker,
+        frame: &Frame,
+        body: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let mut backoff = Backoff::new();
+        worker.account().passed(&PAGE_LATCH);
+        while !frame.latch().try_lock_shared() {
+            if backoff.is_yielding() {
+                return None;
+            }
+            backoff.snooze();
+        }
+        let result = body();
+        frame.latch().unlock_shared(&self.latch_waiters);
+        Some(result)
+    }
+
+    /// Writes the copies, neighbours together. The only function that writes pages from frames.
+    fn write_batch(&self, batch: &[BatchPage], images: &[u8]) -> Result<(), PageFileError> {
+        let size = self.page_size().bytes();
+        let is_next = |one: &BatchPage, other: &BatchPage| one.page.0 + 1 == other.page.0;
+        let mut begin = 0;
+        for run in batch.chunk_by(is_next) {
+            let end = begin + run.len() * size;
+            self.file.write(run[0].page, &images[begin..end])?;
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// Records that the copy of a page is durable.
+    fn mark_durable(&self, worker: &Worker, copied: BatchPage) {
+        let frame = &self.frames[copied.index];
+        // If the latch is busy, the recovery LSN stays as it is, which is never wrong.
+        self.with_shared_latch(worker, frame, || {
+            let now = (frame.read().lsn() != copied.lsn).then_some(copied.lsn);
+            let before = frame.set_recovery_lsn(now);
+            self.count_dirty(before, now);
+        });
+    }
+}
+
+/// Returns the LSN of a copy. A page that was created and is not formatted yet has no kind.
+fn whole_copy(page: PageId, image: &[u8]) -> Option<Lsn> {
+    let copy = SlottedPage::new(image);
+    assert!(copy.page() == page, "a dirty page stays in its frame");
+    Some(copy.lsn())
+}

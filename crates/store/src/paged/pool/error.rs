@@ -1,0 +1,65 @@
+//! Errors of the pool.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::paged::page::{PageError, PageFault};
+use crate::paged::space::PageFileError;
+
+/// A page could not be brought into a frame, or written.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The page could not be read. Other pages are not affected.
+    Read(Arc<PageFileError>),
+    /// The page is damaged. Other pages are not affected.
+    Damaged(PageError),
+    /// A write or a sync failed earlier, or now. Nothing is written any more, because it is unknown
+    /// what is durable. Clean pages can still be read.
+    Write(Arc<PageFileError>),
+}
+
+/// The first failed write or sync.
+pub(super) type WriteFailure = Arc<PageFileError>;
+
+impl PoolError {
+    /// Returns the error of a read.
+    pub(super) fn of_read(error: PageFileError) -> PoolError {
+        match error {
+            PageFileError::Damaged(error) => PoolError::Damaged(error),
+            other => PoolError::Read(Arc::new(other)),
+        }
+    }
+
+    /// True if a page is older than when it was evicted: a write was lost.
+    pub fn is_lost_write(&self) -> bool {
+        matches!(
+            self,
+            PoolError::Damaged(PageError {
+                fault: PageFault::Stale { .. },
+                ..
+            })
+        )
+    }
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolError::Read(error) => write!(f, "a page could not be read: {error}"),
+            PoolError::Damaged(error) => write!(f, "{error}"),
+            PoolError::Write(error) => {
+                write!(f, "pages cannot be written: {error}; reopen the database")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PoolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PoolError::Read(error) | PoolError::Write(error) => Some(&**error),
+            PoolError::Damaged(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Loading: the pages that an attempt needs next are brought into frames together.
+
+use std::fmt;
+use std::time::Instant;
+
+use foxton_log::Lsn;
+use foxton_sync::shim::{self, Ordering};
+use foxton_sync::worker::Worker;
+use smallvec::{SmallVec, smallvec};
+
+use super::access::{PageView, PageWriter};
+use super::error::PoolError;
+use super::{BufferPool, PAGE_TRANSLATION, RETRY};
+use crate::paged::PageId;
+use crate::paged::frame::{Frame, FramePhase, PAGE_LATCH};
+use crate::paged::page::{PageError, PageFault, PageKind};
+use crate::paged::replace::PageClass;
+use crate::paged::reserve::{FrameList, MAX_RESERVED};
+use crate::paged::space::PageBuffer;
+
+/// Purpose for which a page is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageUse {
+    /// It may be used again.
+    Read,
+    /// A scan reads it once.
+    ReadOnce,
+    /// It is a new page, whose old content does not matter. If it is not resident, its frame is
+    /// filled with zeros, and the caller formats it. If the caller does not, the zeros are evicted
+    /// unwritten: no other page leads to them.
+    Create,
+}
+
+/// A page that the next attempt needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRequest {
+    /// The page.
+    pub page: PageId,
+    /// The purpose.
+    pub purpose: PageUse,
+}
+
+impl PageRequest {
+    /// Requests a page that may be used again.
+    pub const fn read(page: PageId) -> PageRequest {
+        PageRequest {
+            page,
+            purpose: PageUse::Read,
+        }
+    }
+
+    /// Requests a new page.
+    pub const fn create(page: PageId) -> PageRequest {
+        PageRequest {
+            page,
+            purpose: PageUse::Create,
+        }
+    }
+}
+
+/// A page that stays in its frame until this is dropped.
+pub struct FixedPage<'p> {
+    pool: &'p BufferPool,
+    index: usize,
+    page: PageId,
+}
+
+/// The pages of an attempt, in the order in which they were requested. They stay in their frames
+/// until this is dropped.
+///
+/// A thread drops its reservation before it requests another, or waits for anything else. Threads
+/// that wait for frames get those of its pages from the frame provider.
+pub struct PageReservation<'p> {
+    pages: SmallVec<[FixedPage<'p>; MAX_RESERVED]>,
+}
+
+impl fmt::Debug for FixedPage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FixedPage").field(&self.page).finish()
+    }
+}
+
+impl fmt::Debug for PageReservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.pages).finish()
+    }
+}
+
+impl<'p> FixedPage<'p> {
+    fn frame(&self) -> &'p Frame {
+        &self.pool.frames[self.index]
+    }
+
+    /// Returns the index of the frame.
+    #[cfg(test)]
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the name of the page.
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Returns a view of the page, unless a thread changes it. Never waits.
+    pub fn view(&self) -> Option<PageView<'p>> {
+        self.pool.view(self.frame(), self.page)
+    }
+
+    /// Latches the page to change it. Parks while other threads have the latch.
+    pub fn lock(&self, worker: &Worker) -> PageWriter<'p> {
+        worker.account().passed(&PAGE_LATCH);
+        self.frame().latch().lock(&self.pool.latch_waiters);
+        PageWriter::new(self.pool, self.frame())
+    }
+}
+
+impl Drop for FixedPage<'_> {
+    fn drop(&mut self) {
+        if self.frame().unfix() {
+            // The page could not be loaded, and no thread wants it any more.
+            self.pool.free.give(&mut smallvec![self.index]);
+        }
+    }
+}
+
+impl<'p> PageReservation<'p> {
+    /// Returns the pages.
+    pub fn pages(&self) -> &[FixedPage<'p>] {
+        &self.pages
+    }
+}
+
+impl Drop for PageReservation<'_> {
+    fn drop(&mut self) {
+        let Some(pool) = self.pages.first().map(|page| page.pool) else {
+            return;
+        };
+        self.pages.clear();
+        // Threads may wait for frames because these were fixed. A thread that begins to wait later
+        // tries to evict them itself, after the mutex of the reserve that both pass.
+        if pool.free.shortage() > 0 {
+            pool.provider_wakeup.notify();
+        }
+    }
+}
+
+/// A page on its way into a frame.
+enum PageClaim<'p> {
+    /// It is resident, or another thread loads it.
+    Found(FixedPage<'p>),
+    /// This thread loads it, and holds its latch alone.
+    Loading(FixedPage<'p>),
+}
+
+impl BufferPool {
+    /// Brings all requested pages into frames, reads those that are missing, and keeps them there.
+    /// Waits for frames, for the device, and for other threads that read the same pages. The caller
+    /// holds no latch and no other reservation.
+    ///
+    /// # Errors
+    ///
+    /// If a page cannot be read, or no page can be evicted because none can be written. Nothing
+    /// stays fixed.
+    ///
+    /// # Panics
+    ///
+    /// If no page is requested, or more than six.
+    pub fn reserve<'p>(
+        &'p self,
+        worker: &Worker,
+        requests: &[PageRequest],
+    ) -> Result<PageReservation<'p>, PoolError> {
+        let count = requests.len();
+        assert!((1..=MAX_RESERVED).contains(&count), "one to six pages");
+        let mut frames = match self.resident_pages(worker, requests) {
+            Some(pages) => return Ok(PageReservation { pages }),
+            None => self.take_frames(worker, count)?,
+        };
+        loop {
+            let attempt = self.load_all(worker, requests, &mut frames);
+            if let Some(pages) = attempt.transpose() {
+                self.free_frames(worker).give(&mut frames);
+                return pages.map(|pages| PageReservation { pages });
+            }
+            // Another thread failed to load one of the pages. This one tries it itself, with frames
+            // for all pages, because it used some.
+            self.free_frames(worker).give(&mut frames);
+            frames = self.take_frames(worker, count)?;
+        }
+    }
+
+    /// Fixes all pages, if all are resident.
+    fn resident_pages<'p>(
+        &'p self,
+        worker: &Worker,
+        requests: &[PageRequest],
+    ) -> Option<SmallVec<[FixedPage<'p>; MAX_RESERVED]>> {
+        let fixed = |request: &PageRequest| self.try_fix(worker, request.page);
+        requests.iter().map(fixed).collect()
+    }
+
+    /// Fixes a resident page. Never waits.
+    fn try_fix(&self, worker: &Worker, page: PageId) -> Option<FixedPage<'_>> {
+        let index = self
+            .table
+            .lookup(page, |index| self.frames[index].has(page))?;
+        self.count_fix(worker);
+        self.frames[index].fix()?;
+        let fixed = FixedPage {
+            pool: self,
+            index,
+            page,
+        };
+        self.frames[index].has(page).then_some(fixed)
+    }
+
+    /// Takes `count` free frames. Waits without a latch and without a fix.
+    fn take_frames(&self, worker: &Worker, count: usize) -> Result<FrameList, PoolError> {
+        if let Some(frames) = self.free_frames(worker).try_take(count) {
+            if self.free.count() < self.reserve_target() {
+                self.provider_wakeup.notify();
+            }
+            return Ok(frames);
+        }
+        self.provider_wakeup.notify();
+        let wait = self.free_frames(worker).enqueue(count);
+        loop {
+            self.serve_waiters(worker);
+            if let Some(frames) = self.free.wait(&wait, Some(Instant::now() + RETRY)) {
+                return Ok(frames);
+            }
+            // If nothing is written any more, no dirty page becomes clean.
+            let clean = self.frames.len().saturating_sub(self.dirty_count());
+            if let Some(failure) = self.failure().filter(|_| clean < count) {
+                self.free_frames(worker).cancel(&wait);
+                return Err(PoolError::Write(failure));
+            }
+        }
+    }
+
+    /// Loads the pages. `Ok(None)`: another thread failed to load one of them.
+    fn load_all<'p>(
+        &'p self,
+        worker: &Worker,
+        requests: &[PageRequest],
+        frames: &mut FrameList,
+    ) -> Result<Option<SmallVec<[FixedPage<'p>; MAX_RESERVED]>>, PoolError> {
+        let mut claims = SmallVec::<[PageClaim<'p>; MAX_RESERVED]>::new();
+        for request in requests {
+            claims.push(self.claim(worker, request.page, frames));
+        }
+        // Own loads first, all of them: other threads may wait for any (I3).
+        let mut failure = None;
+        for (claim, request) in claims.iter().zip(requests) {
+            if let PageClaim::Loading(fixed) = claim {
+                let loaded = self.load(worker, fixed, request.purpose);
+                failure = failure.or(loaded.err());
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let mut pages = SmallVec::new();
+        for claim in claims {
+            let fixed = match claim {
+                PageClaim::Loading(fixed) => fixed,
+                PageClaim::Found(fixed) => {
+                    self.await_load(worker, fixed.frame());
+                    if fixed.frame().phase() == FramePhase::Failed {
+                        return Ok(None);
+                    }
+                    fixed
+                }
+            };
+            pages.push(fixed);
+        }
+        Ok(Some(pages))
+    }
+
+    /// Fixes the page, or makes one of `frames` its frame.
+    fn claim<'p>(&'p self, worker: &Worker, page: PageId, frames: &mut FrameList) -> PageClaim<'p> {
+        let index = *frames.last().expect("a frame for each page");
+        let frame = &self.frames[index];
+        worker.account().passed(&PAGE_LATCH);
+        // No thread keeps the latch of a free frame: it finds no page.
+        frame.latch().lock(&self.latch_waiters);
+        worker.account().passed(&PAGE_TRANSLATION);
+        let home = self.table.latch_home(page);
+        let is_it = |index: usize| self.frames[index].page() == Some(page);
+        if let Some(found) = home.lookup(is_it) {
+            self.count_fix(worker);
+            // The frame is not emptied while its home bucket is latched (I1).
+            let phase = self.frames[found].fix();
+            assert!(phase.is_some(), "a page with an entry is in its frame");
+            drop(home);
+            frame.latch().unlock_unchanged(&self.latch_waiters);
+            return PageClaim::Found(FixedPage {
+                pool: self,
+                index: found,
+                page,
+            });
+        }
+        frames.pop();
+        frame.begin_load(page);
+        home.insert(index);
+        drop(home);
+        PageClaim::Loading(FixedPage {
+            pool: self,
+            index,
+            page,
+        })
+    }
+
+    /// Reads the page of a claim, checks it, copies it into its frame, and releases the latch.
+    fn load(
+        &self,
+        worker: &Worker,
+        fixed: &FixedPage<'_>,
+        purpose: PageUse,
+    ) -> Result<(), PoolError> {
+        let (frame, page) = (fixed.frame(), fixed.page);
+        let mut buffer = self.take_buffer();
+        let loaded = match purpose {
+            PageUse::Create => {
+                buffer.bytes_mut().fill(0);
+                Ok(())
+            }
+            PageUse::Read | PageUse::ReadOnce => self.read(worker, page, &mut buffer),
+        };
+        if loaded.is_ok() {
+            frame.copy_from(buffer.bytes());
+            let class = match (purpose, frame.read().kind()) {
+                (PageUse::ReadOnce, _) => PageClass::ReadOnce,
+                (_, Some(PageKind::Branch)) => PageClass::Branch,
+                _ => PageClass::Normal,
+            };
+            self.replacement(worker, |replacement| {
+                replacement.admit(fixed.index, page, class);
+            });
+            frame.end_load();
+        } else {
+            worker.account().passed(&PAGE_TRANSLATION);
+            let home = self.table.latch_home(page);
+            home.remove(fixed.index);
+            frame.fail_load();
+        }
+        frame.latch().unlock(&self.latch_waiters);
+        self.return_buffer(buffer);
+        loaded
+    }
+
+    /// Reads the page and compares it with what the eviction history remembers.
+    fn read(
+        &self,
+        worker: &Worker,
+        page: PageId,
+        buffer: &mut PageBuffer,
+    ) -> Result<(), PoolError> {
+        self.file.read(page, buffer).map_err(PoolError::of_read)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let found: Lsn = crate::paged::page::SlottedPage::new(buffer.bytes()).lsn();
+        let written = self.replacement(worker, |replacement| replacement.evicted_at(page));
+        match written {
+            Some(written) if found < written => Err(PoolError::Damaged(PageError {
+                page,
+                fault: PageFault::Stale { found, written },
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the page of a frame is loaded. The thread that loads it holds the latch.
+    fn await_load(&self, worker: &Worker, frame: &Frame) {
+        while frame.phase() == FramePhase::Loading {
+            worker.account().passed(&PAGE_LATCH);
+            frame.latch().lock_shared(&self.latch_waiters);
+            frame.latch().unlock_shared(&self.latch_waiters);
+        }
+    }
+
+    fn take_buffer(&self) -> PageBuffer {
+        // Site: "free frames", passed on the way.
+        let buffer = shim::lock(&self.buffers).pop();
+        buffer.unwrap_or_else(|| self.file.buffer(1))
+    }
+
+    fn return_buffer(&self, buffer: PageBuffer) {
+        // Site: "free frames", passed on the way.
+        let mut buffers = shim::lock(&self.buffers);
+        if buffers.len() < 64 {
+            buffers.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,624 @@
+//! Pools far smaller than their data, with many threads, failing devices and damaged pages.
+//!
+//! Each page is a leaf with two rows that are always equal: how often the page was changed. The
+//! threads count their own changes, so that a lost or torn change is noticed.
+#![cfg(test)]
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use foxton_log::Lsn;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
+use foxton_log::device::memory::MemoryDevice;
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
+use foxton_sync::worker::{Worker, Workers};
+
+use super::*;
+use crate::paged::PageId;
+use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
+
+const IDENTITY: [u8; 16] = [7; 16];
+/// The first pages of the file are not used here.
+const FIRST: u64 = 2;
+
+struct Data {
+    pool: Arc<BufferPool>,
+    /// The log's end: no log, but positions.
+    end: AtomicU64,
+    counts: Vec<AtomicU64>,
+}
+
+fn page_of(index: u64) -> PageId {
+    PageId::new(0, FIRST + index)
+}
+
+fn row(content: &SlottedPage<impl crate::paged::page::PageWords>, index: usize) -> u64 {
+    let value = content.value(index);
+    value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)
+}
+
+impl Data {
+    /// Returns a pool of `frames` over `pages` pages, each written and evicted or not.
+    fn create(device: &dyn Device, frames: usize, pages: u64) -> Data {
+        let file = PageFile::create(device, "rows", PageSize::MIN, IDENTITY).expect("a new file");
+        file.grow(FIRST + pages).expect("space");
+        let data = Data {
+            pool: Arc::new(BufferPool::new(file, frames)),
+            end: AtomicU64::new(1),
+            counts: (0..pages).map(|_| AtomicU64::new(0)).collect(),
+        };
+        let workers = Workers::new();
+        let worker = workers.worker();
+        for index in 0..pages {
+            let page = page_of(index);
+            if data.pool.free.count() == 0 {
+                data.pool.clean_batch(&worker).expect("a device that works");
+                data.pool.provide_frames(&worker);
+            }
+            let reservation = data.pool.reserve(&worker, &[PageRequest::create(page)]);
+            let reservation = reservation.expect("a frame");
+            let mut writer = reservation.pages()[0].lock(&worker);
+            writer.change(data.logged(), |content| {
+                content.format(PageKind::Leaf, 0, 9, page, b"", None);
+                for (at, key) in [b"a", b"b"].into_iter().enumerate() {
+                    let zero = 0_u64.to_le_bytes();
+                    content
+                        .insert(at, key, &zero, 8, RowFlags::NONE)
+                        .expect("space");
+                }
+            });
+        }
+        data.pool.clean_all(&worker).expect("a device that works");
+        data
+    }
+
+    fn logged(&self) -> LoggedChange {
+        let begin = self.end.fetch_add(10, Ordering::Relaxed);
+        LoggedChange {
+            begin: Lsn::new(begin),
+            end: Lsn::new(begin + 10),
+        }
+    }
+
+    /// Adds one to both rows of a page. The caller holds its latch.
+    fn add(&self, writer: &mut PageWriter<'_>, index: u64) {
+        writer.change(self.logged(), |content| {
+            assert_eq!(content.page(), page_of(index));
+            let count = row(content, 0) + 1;
+            for at in [0, 1] {
+                let replaced = content.replace_value(at, &count.to_le_bytes());
+                replaced.expect("the same size");
+            }
+        });
+        self.counts[index as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn requests(&self, indexes: &[u64]) -> Vec<PageRequest> {
+        let requests = indexes
+            .iter()
+            .map(|&index| PageRequest::read(page_of(index)));
+        requests.collect()
+    }
+
+    /// Compares all pages with the counts, in the pool or in the file.
+    fn verify(&self, worker: &Worker) {
+        self.pool.verify();
+        for (index, count) in self.counts.iter().enumerate() {
+            let requests = self.requests(&[index as u64]);
+            let reservation = self.pool.reserve(worker, &requests).expect("whole");
+            let view = reservation.pages()[0].view().expect("no writer");
+            let count = count.load(Ordering::Relaxed);
+            assert_eq!((row(&view.read(), 0), row(&view.read(), 1)), (count, count));
+        }
+        self.pool.verify();
+    }
+}
+
+struct Lcg(u64);
+
+impl Lcg {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// An attempt that reads one page without a latch. Returns false if the page was missing.
+fn read_one(data: &Data, index: u64) -> bool {
+    let Some(view) = data.pool.page(page_of(index)) else {
+        return false;
+    };
+    let both = (row(&view.read(), 0), row(&view.read(), 1));
+    if view.is_valid() {
+        assert_eq!(
+            both.0,
+            both.1,
+            "half of a change of page {}",
+            page_of(index)
+        );
+    }
+    true
+}
+
+fn work(data: &Data, worker: &Worker, seed: u64, rounds: u64) {
+    let mut random = Lcg(seed);
+    let pages = data.counts.len() as u64;
+    for _ in 0..rounds {
+        let mut indexes: Vec<_> = (0..1 + random.below(6))
+            .map(|_| random.below(pages))
+            .collect();
+        // Latches in the order of pages.
+        indexes.sort_unstable();
+        indexes.dedup();
+        if indexes.len() == 1 && read_one(data, indexes[0]) {
+            continue;
+        }
+        let reservation = data
+            .pool
+            .reserve(worker, &data.requests(&indexes))
+            .expect("whole");
+        match random.below(3) {
+            0 => {
+                let pages = reservation.pages().iter();
+                let mut writers: Vec<_> = pages.map(|page| page.lock(worker)).collect();
+                for (writer, index) in writers.iter_mut().zip(&indexes) {
+                    data.add(writer, *index);
+                }
+            }
+            1 => {
+                // As an attempt does it: at a version that was seen, without waiting.
+                for (page, index) in reservation.pages().iter().zip(&indexes) {
+                    let writer = page.view().and_then(|view| view.try_lock(worker));
+                    if let Some(mut writer) = writer {
+                        data.add(&mut writer, *index);
+                    }
+                }
+            }
+            _ => {
+                for index in &indexes {
+                    read_one(data, *index);
+                }
+            }
+        }
+    }
+}
+
+/// Runs threads on a pool with its own threads, and checks all pages afterwards, in the file too.
+fn storm(threads: u64, rounds: u64, frames: usize, pages: u64) {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, frames, pages);
+    let workers = Arc::new(Workers::new());
+    let service = PoolThreads::start(data.pool.clone(), &workers).expect("threads");
+    thread::scope(|scope| {
+        for seed in 0..threads {
+            let (data, workers) = (&data, &workers);
+            scope.spawn(move || work(data, &workers.worker(), seed, rounds));
+        }
+    });
+    drop(service);
+    let worker = workers.worker();
+    data.pool.clean_all(&worker).expect("a device that works");
+    data.verify(&worker);
+    println!("{:?}", data.pool.stats());
+    // The file has it all.
+    let file = PageFile::open(&device, "rows", IDENTITY).expect("whole");
+    let mut buffer = file.buffer(1);
+    for (index, count) in data.counts.iter().enumerate() {
+        file.read(page_of(index as u64), &mut buffer)
+            .expect("whole");
+        let content = SlottedPage::new(buffer.bytes());
+        assert_eq!(row(&content, 0), count.load(Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn a_pool_far_smaller_than_its_data_loses_nothing() {
+    storm(8, 400, 16, 200);
+    storm(4, 400, 100, 300);
+}
+
+#[test]
+fn many_threads_share_sixteen_frames() {
+    storm(100, 12, 16, 64);
+}
+
+#[test]
+fn all_misses_on_one_page_are_one_read() {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, 32, 100);
+    let pool = &data.pool;
+    let workers = Workers::new();
+    for round in 0..20 {
+        let index = round * 4;
+        // Others push the page out.
+        for other in 0..60 {
+            let requests = data.requests(&[(index + 1 + other) % 100]);
+            drop(pool.reserve(&workers.worker(), &requests).expect("whole"));
+        }
+        let before = pool.stats().reads;
+        let barrier = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let worker = workers.worker();
+                    barrier.wait();
+                    let requests = data.requests(&[index]);
+                    let reservation = pool.reserve(&worker, &requests).expect("whole");
+                    barrier.wait();
+                    drop(reservation);
+                });
+            }
+        });
+        assert!(pool.stats().reads - before <= 1);
+    }
+    pool.verify();
+}
+
+#[test]
+fn a_reservation_may_move_between_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<PageReservation<'_>>();
+    is_send::<PoolError>();
+}
+
+#[test]
+fn a_reservation_keeps_its_pages() {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, 16, 100);
+    let workers = Workers::new();
+    let (worker, other) = (workers.worker(), workers.worker());
+    let kept = data.requests(&[1, 2, 3, 4, 5, 6]);
+    let reservation = data.pool.reserve(&worker, &kept).expect("whole");
+    let before = data.pool.stats().reads;
+    for index in 10..100 {
+        drop(
+            data.pool
+                .reserve(&other, &data.requests(&[index]))
+                .expect("whole"),
+        );
+    }
+    assert!(data.pool.stats().reads >= before + 80);
+    for page in reservation.pages() {
+        assert!(page.view().is_some_and(|view| view.is_valid()));
+        assert!(data.pool.page(page.page()).is_some());
+    }
+    drop(reservation);
+    data.verify(&worker);
+}
+
+#[test]
+fn a_failed_read_is_an_error_of_its_pages_alone() {
+    let device = FaultDevice::new();
+    let data = Data::create(&device, 16, 40);
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let evict = |from: u64| {
+        for index in from..from + 20 {
+            drop(
+                data.pool
+                    .reserve(&worker, &data.requests(&[index]))
+                    .expect("whole"),
+            );
+        }
+    };
+    evict(20);
+    let missing = data.requests(&[0, 1, 2]);
+    device.fail(Call::Read, 2, Times::Once, ErrorKind::Other);
+    let failed = data.pool.reserve(&worker, &missing);
+    assert!(matches!(failed, Err(PoolError::Read(_))), "{failed:?}");
+    drop(failed);
+    data.pool.verify();
+    drop(
+        data.pool
+            .reserve(&worker, &missing)
+            .expect("it failed once"),
+    );
+    // Several threads, all of which fail or all of which have another's error.
+    evict(20);
+    device.fail(Call::Read, 1, Times::ForEver, ErrorKind::Other);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| assert!(data.pool.reserve(&workers.worker(), &missing).is_err()));
+        }
+    });
+    device.heal();
+    data.verify(&worker);
+}
+
+#[test]
+fn a_failed_write_is_final_and_reads_go_on() {
+    for call in [Call::Write, Call::Sync] {
+        let device = FaultDevice::new();
+        let data = Data::create(&device, 16, 40);
+        let workers = Workers::new();
+        let worker = workers.worker();
+        let change = |index| {
+            let reservation = data.pool.reserve(&worker, &data.requests(&[index]));
+            reservation.map(|reservation| {
+                data.add(&mut reservation.pages()[0].lock(&worker), index);
+            })
+        };
+        change(0).expect("whole");
+        device.fail(call, 1, Times::Once, ErrorKind::Other);
+        assert!(matches!(
+            data.pool.clean_batch(&worker),
+            Err(PoolError::Write(_))
+        ));
+        assert_eq!(data.pool.dirty_count(), 1);
+        assert!(data.pool.clean_batch(&worker).is_err(), "it is final");
+        for index in 20..40 {
+            drop(
+                data.pool
+                    .reserve(&worker, &data.requests(&[index]))
+                    .expect("a clean page goes"),
+            );
+        }
+        assert!(data.pool.page(page_of(0)).is_some(), "a dirty page stays");
+        // Nothing is left for other pages, in the end.
+        let refused = (0..40).find_map(|index| change(index).err());
+        assert!(matches!(refused, Some(PoolError::Write(_))));
+        data.pool.verify();
+    }
+}
+
+#[test]
+fn a_damaged_page_and_a_lost_write_are_errors() {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, 16, 60);
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let file = device.open("rows").expect("it is there");
+    let at = |index: u64| (FIRST + index) * 1024;
+    let mut old = [0; 1024];
+    file.read_at(&mut old, at(3)).expect("memory");
+    {
+        let reservation = data
+            .pool
+            .reserve(&worker, &data.requests(&[3]))
+            .expect("whole");
+        data.add(&mut reservation.pages()[0].lock(&worker), 3);
+    }
+    data.pool.clean_all(&worker).expect("memory");
+    for index in 10..30 {
+        drop(
+            data.pool
+                .reserve(&worker, &data.requests(&[index]))
+                .expect("whole"),
+        );
+    }
+    // The disk forgets the last write of one page and confuses two others.
+    file.write_at(&old, at(3)).expect("memory");
+    file.read_at(&mut old, at(5)).expect("memory");
+    file.write_at(&old, at(4)).expect("memory");
+    file.write_at(&[1, 2, 3], at(5) + 500).expect("memory");
+    let fault = |index| match data.pool.reserve(&worker, &data.requests(&[index])) {
+        Err(PoolError::Damaged(error)) => error.fault,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(fault(3), PageFault::Stale { .. }));
+    assert!(matches!(fault(4), PageFault::Number { .. }));
+    assert!(matches!(fault(5), PageFault::Checksum { .. }));
+    data.pool.verify();
+}
+
+/// A directory in memory whose files call a function before each sync.
+#[derive(Debug, Default)]
+struct HookedDevice {
+    inner: MemoryDevice,
+    hook: Arc<SyncHook>,
+}
+
+type Hook = Box<dyn FnMut() + Send>;
+
+#[derive(Default)]
+struct SyncHook(std::sync::Mutex<Option<Hook>>);
+
+impl fmt::Debug for SyncHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SyncHook")
+    }
+}
+
+#[derive(Debug)]
+struct HookedFile(Arc<dyn DeviceFile>, Arc<SyncHook>);
+
+impl DeviceFile for HookedFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(bytes, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(bytes, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        // Called once.
+        if let Some(mut hook) = shim::lock(&self.1.0).take() {
+            hook();
+        }
+        self.0.sync()
+    }
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.0.allocate(bytes)
+    }
+}
+
+impl Device for HookedDevice {
+    fn lock(&self) -> Result<(), LockError> {
+        self.inner.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.inner.try_lock_file(name, mode)
+    }
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(Arc::new(HookedFile(
+            self.inner.create(name)?,
+            self.hook.clone(),
+        )))
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(Arc::new(HookedFile(
+            self.inner.open(name)?,
+            self.hook.clone(),
+        )))
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.inner.sync_dir()
+    }
+}
+
+#[test]
+fn a_page_that_changes_while_it_is_written_stays_dirty() {
+    let device = HookedDevice::default();
+    let data = Arc::new(Data::create(&device, 16, 40));
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let add = |data: &Data, worker: &Worker, index| {
+        let reservation = data
+            .pool
+            .reserve(worker, &data.requests(&[index]))
+            .expect("whole");
+        data.add(&mut reservation.pages()[0].lock(worker), index);
+    };
+    add(&data, &worker, 3);
+    add(&data, &worker, 4);
+    let during_sync = {
+        let (data, worker) = (data.clone(), workers.worker());
+        move || {
+            // Written, and not yet durable: nothing may be clean.
+            assert_eq!(data.pool.dirty_count(), 2);
+            add(&data, &worker, 3);
+        }
+    };
+    *shim::lock(&device.hook.0) = Some(Box::new(during_sync));
+    assert_eq!(data.pool.clean_batch(&worker).expect("memory"), 2);
+    assert_eq!(data.pool.dirty_count(), 1, "one has changed");
+    let page = data
+        .pool
+        .reserve(&worker, &data.requests(&[3]))
+        .expect("whole");
+    let frame = &data.pool.frames[page.pages()[0].index()];
+    // Redo of the page begins behind the change that is durable now.
+    let recovery_lsn = frame.recovery_lsn().expect("dirty");
+    assert!(recovery_lsn < frame.read().lsn());
+    drop(page);
+    data.pool.clean_all(&worker).expect("memory");
+    assert_eq!(data.pool.dirty_count(), 0);
+    for index in 10..40 {
+        drop(
+            data.pool
+                .reserve(&worker, &data.requests(&[index]))
+                .expect("whole"),
+        );
+    }
+    data.verify(&worker);
+}
+
+#[test]
+fn a_page_that_a_thread_changes_is_left_for_a_later_batch() {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, 16, 20);
+    let workers = Workers::new();
+    let (worker, other) = (workers.worker(), workers.worker());
+    let reservation = data
+        .pool
+        .reserve(&worker, &data.requests(&[3]))
+        .expect("whole");
+    let mut writer = reservation.pages()[0].lock(&worker);
+    writer.change(data.logged(), |_| {
+        assert_eq!(data.pool.clean_batch(&other).expect("memory"), 0);
+        assert_eq!(data.pool.dirty_count(), 1);
+    });
+    drop(writer);
+    assert_eq!(data.pool.clean_batch(&other).expect("memory"), 1);
+}
+
+#[test]
+fn no_half_of_a_change_is_written() {
+    let device = MemoryDevice::new();
+    let file = PageFile::create(&device, "rows", PageSize::MAX, IDENTITY).expect("a new file");
+    file.grow(3).expect("space");
+    let (pool, page, workers) = (BufferPool::new(file, 16), page_of(0), Workers::new());
+    let end = AtomicU64::new(1);
+    let logged = || {
+        let begin = end.fetch_add(10, Ordering::Relaxed);
+        LoggedChange {
+            begin: Lsn::new(begin),
+            end: Lsn::new(begin + 10),
+        }
+    };
+    let worker = workers.worker();
+    let reservation = pool
+        .reserve(&worker, &[PageRequest::create(page)])
+        .expect("a frame");
+    reservation.pages()[0]
+        .lock(&worker)
+        .change(logged(), |content| {
+            content.format(PageKind::Leaf, 0, 9, page, b"", None);
+            // The first and the last row are far from each other.
+            for (at, key) in [b"a", b"b", b"c", b"d", b"e"].into_iter().enumerate() {
+                let value = vec![0; if at % 4 == 0 { 8 } else { 16_000 }];
+                content
+                    .insert(at, key, &value, 8, RowFlags::NONE)
+                    .expect("space");
+            }
+        });
+    drop(reservation);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let worker = workers.worker();
+            let requests = [PageRequest::read(page)];
+            let reservation = pool.reserve(&worker, &requests).expect("resident");
+            let mut count = 0_u64;
+            while !is_done.load(Ordering::Relaxed) {
+                count += 1;
+                reservation.pages()[0]
+                    .lock(&worker)
+                    .change(logged(), |content| {
+                        for at in [0, 4] {
+                            let replaced = content.replace_value(at, &count.to_le_bytes());
+                            replaced.expect("the same size");
+                        }
+                    });
+                // Long enough that most changes begin while no latch is held.
+                (0..count * 7919 % 20_000).for_each(|_| std::hint::black_box(()));
+            }
+        });
+        let mut buffer = pool.file().buffer(1);
+        let mut written = 0;
+        while written < 100 {
+            if pool.clean_batch(&worker).expect("memory") > 0 {
+                written += 1;
+                pool.file().read(page, &mut buffer).expect("whole");
+                let content = SlottedPage::new(buffer.bytes());
+                let both = (row(&content, 0), row(&content, 4));
+                // The thread is ended before the test is.
+                is_done.fetch_or(both.0 != both.1, Ordering::Relaxed);
+                assert_eq!(both.0, both.1, "half of a change");
+            } else {
+                thread::yield_now();
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
