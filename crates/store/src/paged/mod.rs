@@ -10,6 +10,10 @@ mod page_id;
 /// Pages: layout, changes, checksums.
 pub mod page;
 
+/// Log of page changes: the part that the engine keeps.
+#[cfg(not(loom))]
+pub mod page_log;
+
 /// Frames: memory for one page each.
 pub mod frame;
 

@@ -1,21 +1,12 @@
 //! Access to resident pages: optimistic views, and writers under the latch.
 
-use foxton_log::Lsn;
 use foxton_sync::worker::Worker;
 
 use super::BufferPool;
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, FrameWords, FrameWordsMut, PAGE_LATCH, PageVersion};
 use crate::paged::page::SlottedPage;
-
-/// The log record of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoggedChange {
-    /// Where it begins: redo of a page that this change makes dirty begins here.
-    pub begin: Lsn,
-    /// Where it ends: the page's LSN.
-    pub end: Lsn,
-}
+use crate::paged::page_log::LoggedChange;
 
 /// A resident page as an optimistic reader sees it: no latch, no fix, nothing written.
 ///

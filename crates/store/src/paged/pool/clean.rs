@@ -20,7 +20,7 @@ use super::error::{PoolError, WriteFailure};
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, PAGE_LATCH};
 use crate::paged::page::{SlottedPage, seal};
-use crate::paged::space::{PageBuffer, PageFile, PageFileError};
+use crate::paged::space::{PageBuffer, PageFile};
 
 /// Maximum number of pages in a batch.
 pub const CLEAN_BATCH: usize = 128;
@@ -61,13 +61,13 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// If a write or the sync fails, now or earlier. All pages of the batch stay dirty, and nothing
-    /// is written any more.
+    /// If the log, a write or the sync fails, now or earlier. All pages of the batch stay dirty,
+    /// and nothing is written any more.
     pub fn clean_batch(&self, worker: &Worker) -> Result<usize, PoolError> {
         // Site: "page latch", passed for each page.
         let mut state = shim::lock(&self.cleaning);
         if let Some(failure) = self.failure() {
-            return Err(PoolError::Write(failure));
+            return Err(failure.into());
         }
         let mut batch = self.dirty_pages(&mut state);
         if batch.is_empty() {
@@ -84,9 +84,10 @@ impl BufferPool {
                 copied.push(BatchPage { lsn, ..page });
             }
         }
-        let written = self.write_batch(&copied, state.buffer.bytes());
-        if let Err(error) = written.and_then(|()| self.file.sync()) {
-            return Err(PoolError::Write(self.fail(error)));
+        let written = self.write_batch(worker, &copied, state.buffer.bytes());
+        let durable = written.and_then(|()| Ok(self.file.sync()?));
+        if let Err(failure) = durable {
+            return Err(self.fail(failure).into());
         }
         self.writes
             .fetch_add(copied.len() as u64, Ordering::Relaxed);
@@ -121,10 +122,10 @@ impl BufferPool {
         shim::lock(&self.failure).clone()
     }
 
-    fn fail(&self, error: PageFileError) -> WriteFailure {
+    fn fail(&self, first: WriteFailure) -> WriteFailure {
         // Site: "page latch", passed on the way.
         let mut failure = shim::lock(&self.failure);
-        failure.get_or_insert_with(|| error.into()).clone()
+        failure.get_or_insert(first).clone()
     }
 
     /// Returns dirty pages, as many as fit a batch.
@@ -149,16 +150,29 @@ impl BufferPool {
 
     /// Copies a page; returns the LSN of the copy. `None`: it changes all the time.
     fn copy(&self, worker: &Worker, frame: &Frame, page: PageId, image: &mut [u8]) -> Option<Lsn> {
+        self.validated(worker, frame, || frame.copy_to(image))?;
+        let copy = SlottedPage::new(&*image);
+        assert!(copy.page() == page, "a dirty page stays in its frame");
+        Some(copy.lsn())
+    }
+
+    /// Calls `copy` until no change came between its reads, and returns its last result. `None`:
+    /// the page changes all the time.
+    pub(super) fn validated<R>(
+        &self,
+        worker: &Worker,
+        frame: &Frame,
+        mut copy: impl FnMut() -> R,
+    ) -> Option<R> {
         for _ in 0..OPTIMISTIC_COPIES {
             if let Some(seen) = frame.latch().version() {
-                frame.copy_to(image);
+                let result = copy();
                 if frame.latch().unchanged_since(seen) {
-                    return whole_copy(page, image);
+                    return Some(result);
                 }
             }
         }
-        self.with_shared_latch(worker, frame, || frame.copy_to(image))?;
-        whole_copy(page, image)
+        self.with_shared_latch(worker, frame, copy)
     }
 
     /// Calls `body` while the latch is shared, unless it is busy for long.
@@ -181,8 +195,18 @@ impl BufferPool {
         Some(result)
     }
 
-    /// Writes the copies, neighbours together. The only function that writes pages from frames.
-    fn write_batch(&self, batch: &[BatchPage], images: &[u8]) -> Result<(), PageFileError> {
+    /// Writes the copies, neighbours together, once the log is durable up to their LSNs. The only
+    /// function that writes pages from frames.
+    fn write_batch(
+        &self,
+        worker: &Worker,
+        batch: &[BatchPage],
+        images: &[u8],
+    ) -> Result<(), WriteFailure> {
+        let newest = batch.iter().map(|page| page.lsn).max();
+        let newest = newest.unwrap_or(Lsn::ZERO);
+        let durable = self.log.wait_durable(worker, newest);
+        durable.map_err(WriteFailure::Log)?;
         let size = self.page_size().bytes();
         let is_next = |one: &BatchPage, other: &BatchPage| one.page.0 + 1 == other.page.0;
         let mut begin = 0;
@@ -204,11 +228,4 @@ impl BufferPool {
             self.count_dirty(before, now);
         });
     }
-}
-
-/// Returns the LSN of a copy. A page that was created and is not formatted yet has no kind.
-fn whole_copy(page: PageId, image: &[u8]) -> Option<Lsn> {
-    let copy = SlottedPage::new(image);
-    assert!(copy.page() == page, "a dirty page stays in its frame");
-    Some(copy.lsn())
 }

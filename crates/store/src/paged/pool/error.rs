@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use foxton_log::LogError;
+
 use crate::paged::page::{PageError, PageFault};
 use crate::paged::space::PageFileError;
 
@@ -17,10 +19,33 @@ pub enum PoolError {
     /// A write or a sync failed earlier, or now. Nothing is written any more, because it is unknown
     /// what is durable. Clean pages can still be read.
     Write(Arc<PageFileError>),
+    /// The log cannot become durable, so no page may be written. Clean pages can still be read.
+    Log(LogError),
 }
 
-/// The first failed write or sync.
-pub(super) type WriteFailure = Arc<PageFileError>;
+/// The first failure after which nothing is written.
+#[derive(Debug, Clone)]
+pub(super) enum WriteFailure {
+    /// A write or a sync.
+    File(Arc<PageFileError>),
+    /// The log, before a write.
+    Log(LogError),
+}
+
+impl From<PageFileError> for WriteFailure {
+    fn from(error: PageFileError) -> Self {
+        WriteFailure::File(Arc::new(error))
+    }
+}
+
+impl From<WriteFailure> for PoolError {
+    fn from(failure: WriteFailure) -> Self {
+        match failure {
+            WriteFailure::File(error) => PoolError::Write(error),
+            WriteFailure::Log(error) => PoolError::Log(error),
+        }
+    }
+}
 
 impl PoolError {
     /// Returns the error of a read.
@@ -51,6 +76,9 @@ impl fmt::Display for PoolError {
             PoolError::Write(error) => {
                 write!(f, "pages cannot be written: {error}; reopen the database")
             }
+            PoolError::Log(error) => {
+                write!(f, "pages cannot be written before the log is: {error}")
+            }
         }
     }
 }
@@ -60,6 +88,7 @@ impl std::error::Error for PoolError {
         match self {
             PoolError::Read(error) | PoolError::Write(error) => Some(&**error),
             PoolError::Damaged(error) => Some(error),
+            PoolError::Log(error) => Some(error),
         }
     }
 }

@@ -234,7 +234,7 @@ impl BufferPool {
             let clean = self.frames.len().saturating_sub(self.dirty_count());
             if let Some(failure) = self.failure().filter(|_| clean < count) {
                 self.free_frames(worker).cancel(&wait);
-                return Err(PoolError::Write(failure));
+                return Err(failure.into());
             }
         }
     }

@@ -25,12 +25,15 @@
 //! * I5  A page becomes clean only once a sync has returned after a write of its present content.
 //!   Pages are written by [`BufferPool::clean_batch`] alone, one thread at a time.
 //! * I6  No system call reads or writes a frame.
+//! * I7  A page is written only when the log is durable up to the LSN of the written copy. One
+//!   function writes pages from frames, and it waits for the log first.
 //!
 //! Latches and mutexes are acquired in this order: latch of a frame, home bucket, mutex of the
 //! replacement or of the reserve. The latch of a frame with a page is only tried while another
 //! latch is held.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_log::Lsn;
@@ -40,6 +43,7 @@ use foxton_sync::worker::Worker;
 
 use super::frame::{Frame, LatchWaiters, PAGE_FRAME};
 use super::page::PageSize;
+use super::page_log::PageLog;
 use super::replace::{Replacement, UseCounters};
 use super::reserve::{FREE_FRAMES, FreeFrames, MAX_RESERVED};
 use super::space::{PageBuffer, PageFile};
@@ -60,7 +64,7 @@ mod service;
 
 mod tests;
 
-pub use access::{LoggedChange, PageView, PageWriter};
+pub use access::{PageView, PageWriter};
 pub use clean::CLEAN_BATCH;
 pub use error::PoolError;
 pub use load::{FixedPage, PageRequest, PageReservation, PageUse};
@@ -86,17 +90,19 @@ const RETRY: Duration = Duration::from_millis(1);
 /// Frames of one size over one page file.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use foxton_log::{Lsn, device::memory::MemoryDevice};
 /// use foxton_store::paged::PageId;
 /// use foxton_store::paged::page::{PageKind, PageSize, RowFlags};
-/// use foxton_store::paged::pool::{BufferPool, LoggedChange, PageRequest};
+/// use foxton_store::paged::page_log::{LoggedChange, Unlogged};
+/// use foxton_store::paged::pool::{BufferPool, PageRequest};
 /// use foxton_store::paged::space::PageFile;
 /// use foxton_sync::worker::Workers;
 ///
 /// let device = MemoryDevice::new();
 /// let file = PageFile::create(&device, "rows", PageSize::default(), [7; 16]).expect("a new file");
 /// file.grow(10).expect("space");
-/// let (pool, worker) = (BufferPool::new(file, 16), Workers::new().worker());
+/// let (pool, worker) = (BufferPool::new(file, 16, Arc::new(Unlogged)), Workers::new().worker());
 ///
 /// // A new page.
 /// let page = PageId::new(0, 5);
@@ -119,6 +125,7 @@ const RETRY: Duration = Duration::from_millis(1);
 /// ```
 pub struct BufferPool {
     file: PageFile,
+    log: Arc<dyn PageLog>,
     frames: Box<[Frame]>,
     latch_waiters: LatchWaiters,
     table: translation::TranslationTable,
@@ -173,12 +180,12 @@ impl UseCounters for [Frame] {
 }
 
 impl BufferPool {
-    /// Returns a pool of `frames` free frames for the pages of `file`.
+    /// Returns a pool of `frames` free frames for the pages of `file`, whose changes are in `log`.
     ///
     /// # Panics
     ///
     /// If there are fewer than [`MIN_FRAMES`].
-    pub fn new(file: PageFile, frames: usize) -> BufferPool {
+    pub fn new(file: PageFile, frames: usize, log: Arc<dyn PageLog>) -> BufferPool {
         assert!(
             frames >= MIN_FRAMES,
             "a pool has at least {MIN_FRAMES} frames"
@@ -200,6 +207,7 @@ impl BufferPool {
             writes: unmodelled::AtomicU64::new(0),
             evictions: unmodelled::AtomicU64::new(0),
             file,
+            log,
         }
     }
 
