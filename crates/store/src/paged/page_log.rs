@@ -9,10 +9,13 @@
 //!   position survive a power cut. Its callers hold no latch and no fix, because it waits for a
 //!   device.
 //! * W2  An error of `wait_durable` is final: later calls for later positions return errors too.
+//! * W3  [`end`](PageLog::end) is not before the end of any record that was inserted before the
+//!   call.
 
 use std::fmt;
 
 use foxton_log::{LogError, Lsn};
+use foxton_sync::shim::{AtomicU64, Ordering};
 use foxton_sync::worker::Worker;
 
 /// The log record of a change.
@@ -32,15 +35,34 @@ pub trait PageLog: fmt::Debug + Send + Sync {
     ///
     /// If the log has failed or was closed. Then no page that has the change may be written.
     fn wait_durable(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError>;
+
+    /// Returns where the log ends (W3).
+    fn end(&self, worker: &Worker) -> Lsn;
 }
 
 /// No log: pages are as durable as their file. For databases that write all pages when they are
 /// closed, and are refused if they were not.
-#[derive(Debug, Default)]
-pub struct Unlogged;
+#[derive(Debug)]
+pub struct Unlogged {
+    end: AtomicU64,
+}
+
+impl Unlogged {
+    /// Returns a log of positions from `begin` on, which is not below the LSN of any page.
+    pub fn new(begin: Lsn) -> Unlogged {
+        Unlogged {
+            end: AtomicU64::new(begin.bytes()),
+        }
+    }
+}
 
 impl PageLog for Unlogged {
     fn wait_durable(&self, _: &Worker, _: Lsn) -> Result<(), LogError> {
         Ok(())
+    }
+
+    fn end(&self, _: &Worker) -> Lsn {
+        // Relaxed: a number that grows.
+        Lsn::new(self.end.load(Ordering::Relaxed))
     }
 }

@@ -32,7 +32,7 @@
 //! | leaf | rows; level 0 |
 //! | branch | low fence of a child and its page number in eight bytes; level 1 and more |
 //! | partitions | low key of a partition and the page number of its root |
-//! | space map | none; see [`space`](crate::paged::space) |
+//! | space map | none; see [`SpaceMap`] |
 //!
 //! # Invariants
 //!
@@ -61,6 +61,8 @@ mod split;
 
 mod image;
 
+mod space_map;
+
 mod verify;
 
 #[cfg(all(test, not(loom)))]
@@ -69,6 +71,7 @@ mod tests;
 pub use change::PageFull;
 pub use image::{FileIdentity, PageError, PageFault, seal, unseal};
 pub use layout::{RowFlags, RowRef, SlottedPage};
+pub use space_map::{EXTENT_PAGES, MapPosition, SpaceMap};
 pub use split::OwnedRow;
 pub use words::{KeyBytes, PageWords, PageWordsMut};
 

@@ -6,6 +6,7 @@ use super::layout::{
     HEADER_BYTES, LAYOUT_VERSION, RowFlags, SLOT_BYTES, SlottedPage, UNBOUNDED, field, head_of,
     part,
 };
+use super::space_map::SpaceMap;
 use super::words::PageWords;
 use super::{PageKind, PageSize};
 
@@ -18,7 +19,7 @@ fn check(right: bool, field: &'static str, value: u64) -> Result<(), PageFault> 
 
 impl<W: PageWords> SlottedPage<W> {
     /// Checks invariants I1 to I4 of the [module](super) and every field of the header, but not the
-    /// checksum. Of a space map it checks the header only.
+    /// checksum. A space map has invariants of its own.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl<W: PageWords> SlottedPage<W> {
             self.0.word(field::ZERO),
         )?;
         if kind == PageKind::SpaceMap {
-            return Ok(());
+            return SpaceMap::new(&self.0).verify(size);
         }
         let level = self.level();
         check(

@@ -19,6 +19,8 @@ pub enum PoolError {
     /// A write or a sync failed earlier, or now. Nothing is written any more, because it is unknown
     /// what is durable. Clean pages can still be read.
     Write(Arc<PageFileError>),
+    /// The page file has no free page and the device no space to grow it. Nothing was changed.
+    NoPages(Arc<PageFileError>),
     /// The log cannot become durable, so no page may be written. Clean pages can still be read.
     Log(LogError),
 }
@@ -35,6 +37,16 @@ pub(super) enum WriteFailure {
 impl From<PageFileError> for WriteFailure {
     fn from(error: PageFileError) -> Self {
         WriteFailure::File(Arc::new(error))
+    }
+}
+
+/// The error of a growth.
+impl From<PageFileError> for PoolError {
+    fn from(error: PageFileError) -> Self {
+        match error.is_full_device() {
+            true => PoolError::NoPages(Arc::new(error)),
+            false => PoolError::Write(Arc::new(error)),
+        }
     }
 }
 
@@ -76,6 +88,12 @@ impl fmt::Display for PoolError {
             PoolError::Write(error) => {
                 write!(f, "pages cannot be written: {error}; reopen the database")
             }
+            PoolError::NoPages(error) => {
+                write!(
+                    f,
+                    "the page file is full: {error}; free space, or delete rows"
+                )
+            }
             PoolError::Log(error) => {
                 write!(f, "pages cannot be written before the log is: {error}")
             }
@@ -86,7 +104,9 @@ impl fmt::Display for PoolError {
 impl std::error::Error for PoolError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PoolError::Read(error) | PoolError::Write(error) => Some(&**error),
+            PoolError::Read(error) | PoolError::Write(error) | PoolError::NoPages(error) => {
+                Some(&**error)
+            }
             PoolError::Damaged(error) => Some(error),
             PoolError::Log(error) => Some(error),
         }

@@ -46,7 +46,7 @@ use super::page::PageSize;
 use super::page_log::PageLog;
 use super::replace::{Replacement, UseCounters};
 use super::reserve::{FREE_FRAMES, FreeFrames, MAX_RESERVED};
-use super::space::{PageBuffer, PageFile};
+use super::space::{PageAllocator, PageBuffer, PageFile, PageFileError};
 
 mod translation;
 
@@ -59,6 +59,8 @@ mod evict;
 mod load;
 
 mod clean;
+
+mod growth;
 
 mod service;
 
@@ -96,13 +98,14 @@ const RETRY: Duration = Duration::from_millis(1);
 /// use foxton_store::paged::page::{PageKind, PageSize, RowFlags};
 /// use foxton_store::paged::page_log::{LoggedChange, Unlogged};
 /// use foxton_store::paged::pool::{BufferPool, PageRequest};
-/// use foxton_store::paged::space::PageFile;
+/// use foxton_store::paged::space::{PageFile, format_file};
 /// use foxton_sync::worker::Workers;
 ///
 /// let device = MemoryDevice::new();
 /// let file = PageFile::create(&device, "rows", PageSize::default(), [7; 16]).expect("a new file");
-/// file.grow(10).expect("space");
-/// let (pool, worker) = (BufferPool::new(file, 16, Arc::new(Unlogged)), Workers::new().worker());
+/// format_file(&file).expect("space");
+/// let log = Arc::new(Unlogged::new(Lsn::ZERO));
+/// let (pool, worker) = (BufferPool::new(file, 16, log)?, Workers::new().worker());
 ///
 /// // A new page.
 /// let page = PageId::new(0, 5);
@@ -121,10 +124,11 @@ const RETRY: Duration = Duration::from_millis(1);
 /// assert!(view.is_valid() && value == b"red");
 ///
 /// assert_eq!((pool.dirty_count(), pool.clean_batch(&worker)?, pool.dirty_count()), (1, 1, 0));
-/// # Ok::<(), foxton_store::paged::pool::PoolError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BufferPool {
     file: PageFile,
+    space: PageAllocator,
     log: Arc<dyn PageLog>,
     frames: Box<[Frame]>,
     latch_waiters: LatchWaiters,
@@ -182,16 +186,25 @@ impl UseCounters for [Frame] {
 impl BufferPool {
     /// Returns a pool of `frames` free frames for the pages of `file`, whose changes are in `log`.
     ///
+    /// # Errors
+    ///
+    /// If a space map of the file cannot be read or is damaged.
+    ///
     /// # Panics
     ///
     /// If there are fewer than [`MIN_FRAMES`].
-    pub fn new(file: PageFile, frames: usize, log: Arc<dyn PageLog>) -> BufferPool {
+    pub fn new(
+        file: PageFile,
+        frames: usize,
+        log: Arc<dyn PageLog>,
+    ) -> Result<BufferPool, PageFileError> {
         assert!(
             frames >= MIN_FRAMES,
             "a pool has at least {MIN_FRAMES} frames"
         );
         let size = file.size();
-        BufferPool {
+        Ok(BufferPool {
+            space: PageAllocator::load(&file)?,
             frames: (0..frames).map(|_| Frame::new(size)).collect(),
             latch_waiters: LatchWaiters::default(),
             table: translation::TranslationTable::new(frames),
@@ -208,7 +221,7 @@ impl BufferPool {
             evictions: unmodelled::AtomicU64::new(0),
             file,
             log,
-        }
+        })
     }
 
     /// Returns the page file.

@@ -114,8 +114,10 @@ impl Drop for PoolThreads {
 }
 
 impl BufferPool {
-    /// Writes batches while an eighth of the frames is dirty, or threads wait for frames.
+    /// Grows the file if it should. Writes batches while an eighth of the frames is dirty, or
+    /// threads wait for frames.
     fn clean_while_due(&self, worker: &Worker) {
+        self.grow_file_ahead(worker);
         while self.dirty_count() * 8 > self.frames.len() || self.free.shortage() > 0 {
             // A failure is reported to the threads that wait, and is final.
             match self.clean_batch(worker) {

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Instant;
 
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::memory::MemoryDevice;
@@ -20,10 +21,11 @@ use super::*;
 use crate::paged::PageId;
 use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LoggedChange, PageLog, Unlogged};
+use crate::paged::space::format_file;
 
 const IDENTITY: [u8; 16] = [7; 16];
 /// The first pages of the file are not used here.
-const FIRST: u64 = 2;
+const FIRST: u64 = 3;
 
 struct Data {
     pool: Arc<BufferPool>,
@@ -44,7 +46,7 @@ fn row(content: &SlottedPage<impl crate::paged::page::PageWords>, index: usize) 
 impl Data {
     /// Returns a pool of `frames` over `pages` pages, each written and evicted or not.
     fn create(device: &dyn Device, frames: usize, pages: u64) -> Data {
-        Data::create_with_log(device, frames, pages, Arc::new(Unlogged))
+        Data::create_with_log(device, frames, pages, Arc::new(Unlogged::new(Lsn::ZERO)))
     }
 
     fn create_with_log(
@@ -54,9 +56,10 @@ impl Data {
         log: Arc<dyn PageLog>,
     ) -> Data {
         let file = PageFile::create(device, "rows", PageSize::MIN, IDENTITY).expect("a new file");
-        file.grow(FIRST + pages).expect("space");
+        format_file(&file).expect("space");
+        file.grow(FIRST + pages, &[]).expect("space");
         let data = Data {
-            pool: Arc::new(BufferPool::new(file, frames, log)),
+            pool: Arc::new(BufferPool::new(file, frames, log).expect("whole")),
             end: AtomicU64::new(1),
             counts: (0..pages).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -616,6 +619,10 @@ impl PageLog for SlowLog {
         self.durable.fetch_max(lsn.bytes(), Ordering::Relaxed);
         Ok(())
     }
+
+    fn end(&self, _: &Worker) -> Lsn {
+        Lsn::new(1 << 40)
+    }
 }
 
 #[test]
@@ -665,4 +672,32 @@ fn a_page_is_written_only_when_the_log_is_durable_up_to_its_lsn() {
         (writes.load(Ordering::Relaxed), data.pool.dirty_count()),
         (before, 1)
     );
+}
+
+#[test]
+fn the_cleaner_grows_the_file_before_its_pages_are_used_up() {
+    let device = MemoryDevice::new();
+    let data = Data::create(&device, 16, 10);
+    let workers = Arc::new(Workers::new());
+    let service = PoolThreads::start(data.pool.clone(), &workers).expect("threads");
+    let worker = workers.worker();
+    let (pool, near) = (&data.pool, page_of(0));
+    while !pool.space().is_low() {
+        pool.claim_page(&worker, near).expect("a free page").keep();
+    }
+    let begin = Instant::now();
+    while pool.space().is_low() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the cleaner grows it"
+        );
+        thread::yield_now();
+    }
+    drop(service);
+    // Without the cleaner, those that need a page grow the file.
+    while let Some(claim) = pool.claim_page(&worker, near) {
+        claim.keep();
+    }
+    pool.grow_file(&worker).expect("memory");
+    assert!(pool.claim_page(&worker, near).is_some());
 }

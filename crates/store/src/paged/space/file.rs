@@ -16,8 +16,10 @@
 //!
 //! * I1  A page that is read is checked before it is used: checksum, number and structure.
 //! * I2  The file is at least as long as its logical end, in which all used pages are. Space is
-//!   allocated and synced before it is part of the logical end.
-//! * I3  Buffers are aligned to 4 KiB, so that a file that is read and written directly takes them.
+//!   allocated and synced before it is part of the logical end, and so are its space maps.
+//! * I3  After a failed write or sync nothing is written or synced any more, because it is unknown
+//!   which bytes are durable. A failed allocation leaves all as it was.
+//! * I4  Buffers are aligned to 4 KiB, so that a file that is read and written directly takes them.
 
 use std::fmt;
 use std::io;
@@ -50,6 +52,11 @@ pub enum PageFileError {
         /// Reason.
         error: io::Error,
     },
+    /// A write or a sync failed earlier, so nothing is written any more.
+    WriteFailed {
+        /// The first failure.
+        first: Arc<PageFileError>,
+    },
     /// A page is damaged.
     Damaged(PageError),
     /// Neither copy of the header is whole.
@@ -66,6 +73,9 @@ impl fmt::Display for PageFileError {
         match self {
             PageFileError::Device { call, page, error } => {
                 write!(f, "the page file: {call} failed at page {page}: {error}")
+            }
+            PageFileError::WriteFailed { first } => {
+                write!(f, "nothing is written any more since this failed: {first}")
             }
             PageFileError::Damaged(error) => write!(f, "the page file: {error}"),
             PageFileError::NoHeader => f.write_str(
@@ -84,6 +94,7 @@ impl std::error::Error for PageFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             PageFileError::Device { error, .. } => Some(error),
+            PageFileError::WriteFailed { first } => Some(&**first),
             PageFileError::Damaged(error) => Some(error),
             PageFileError::NoHeader | PageFileError::Header { .. } => None,
         }
@@ -188,7 +199,7 @@ impl fmt::Debug for PageBuffer {
 ///
 /// let (device, identity) = (MemoryDevice::new(), [7; 16]);
 /// let file = PageFile::create(&device, "rows", PageSize::default(), identity)?;
-/// file.grow(100)?;
+/// file.grow(100, &[])?;
 /// drop(file);
 ///
 /// let file = PageFile::open(&device, "rows", identity)?;
@@ -203,9 +214,13 @@ pub struct PageFile {
     size: PageSize,
     identity: FileIdentity,
     header: Mutex<FileHeader>,
+    /// The first failed write or sync (I3).
+    failure: Mutex<Option<Arc<PageFileError>>>,
 }
 
 const HEADER_PAGE: PageId = PageId(0);
+/// Page numbers have 48 bits.
+const MAX_PAGES: u64 = 1 << 48;
 
 fn device(call: &'static str, page: PageId) -> impl Fn(io::Error) -> PageFileError {
     move |error| PageFileError::Device { call, page, error }
@@ -237,6 +252,7 @@ impl PageFile {
             size,
             identity,
             header: Mutex::new(header),
+            failure: Mutex::new(None),
         };
         let allocated = file.file.allocate(size.bytes() as u64);
         allocated.map_err(device("allocate", HEADER_PAGE))?;
@@ -281,6 +297,11 @@ impl PageFile {
             }
         }
         let header = newest.ok_or(PageFileError::NoHeader)?;
+        if header.end == 0 || header.end > MAX_PAGES {
+            return Err(PageFileError::Header {
+                field: "logical end",
+            });
+        }
         if header.identity != identity {
             return Err(PageFileError::Header { field: "identity" });
         }
@@ -289,6 +310,7 @@ impl PageFile {
             size: header.size,
             identity,
             header: Mutex::new(header),
+            failure: Mutex::new(None),
         })
     }
 
@@ -318,20 +340,20 @@ impl PageFile {
         let bytes = &mut half.bytes_mut()[..self.size.bytes() / 2];
         bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
         let place = header.sequence % 2 * (self.size.bytes() as u64 / 2);
-        let written = self.file.write_at(bytes, place);
-        written.map_err(device("write", HEADER_PAGE))?;
+        self.write_at(HEADER_PAGE, bytes, place)?;
         self.sync()?;
         *shim::lock(&self.header) = header;
         Ok(())
     }
 
-    /// Moves the logical end to `end` pages, if it is below. Space is allocated, synced, and then
-    /// part of the header. One thread at a time calls this.
+    /// Moves the logical end to `end` pages, if it is below. Space is allocated, the sealed images
+    /// of `pages` are written into it, all is synced, and then part of the header. One thread at a
+    /// time calls this.
     ///
     /// # Errors
     ///
     /// If there is no space, or the device fails. Then the logical end is as before.
-    pub fn grow(&self, end: u64) -> Result<(), PageFileError> {
+    pub fn grow(&self, end: u64, pages: &[(PageId, PageBuffer)]) -> Result<(), PageFileError> {
         let header = self.header();
         if end <= header.end {
             return Ok(());
@@ -341,6 +363,9 @@ impl PageFile {
         self.file
             .allocate(bytes)
             .map_err(device("allocate", page))?;
+        for (page, image) in pages {
+            self.write(*page, image.bytes())?;
+        }
         self.sync()?;
         self.write_header(FileHeader {
             sequence: header.sequence + 1,
@@ -375,8 +400,29 @@ impl PageFile {
     ///
     /// If the device fails. Then it is unknown what is written.
     pub fn write(&self, page: PageId, images: &[u8]) -> Result<(), PageFileError> {
-        let written = self.file.write_at(images, self.offset(page));
-        written.map_err(device("write", page))
+        self.write_at(page, images, self.offset(page))
+    }
+
+    fn write_at(&self, page: PageId, bytes: &[u8], offset: u64) -> Result<(), PageFileError> {
+        self.check_writes()?;
+        let written = self.file.write_at(bytes, offset);
+        written.map_err(|error| self.fail(device("write", page)(error)))
+    }
+
+    /// Refuses to write after a failure (I3).
+    fn check_writes(&self) -> Result<(), PageFileError> {
+        match &*shim::lock(&self.failure) {
+            None => Ok(()),
+            Some(first) => Err(PageFileError::WriteFailed {
+                first: first.clone(),
+            }),
+        }
+    }
+
+    fn fail(&self, error: PageFileError) -> PageFileError {
+        let error = Arc::new(error);
+        let first = shim::lock(&self.failure).get_or_insert(error).clone();
+        PageFileError::WriteFailed { first }
     }
 
     /// Makes all earlier writes durable.
@@ -385,7 +431,9 @@ impl PageFile {
     ///
     /// If the device fails. Then it is unknown what is durable.
     pub fn sync(&self) -> Result<(), PageFileError> {
-        self.file.sync().map_err(device("sync", HEADER_PAGE))
+        self.check_writes()?;
+        let synced = self.file.sync();
+        synced.map_err(|error| self.fail(device("sync", HEADER_PAGE)(error)))
     }
 }
 
@@ -399,8 +447,8 @@ mod tests {
     fn create(size: PageSize) -> MemoryDevice {
         let device = MemoryDevice::new();
         let file = PageFile::create(&device, "rows", size, IDENTITY).expect("a new file");
-        file.grow(9).expect("space");
-        file.grow(30).expect("space");
+        file.grow(9, &[]).expect("space");
+        file.grow(30, &[]).expect("space");
         device
     }
 

@@ -1,8 +1,8 @@
-//! Space of the page file: the file itself, its header, and its length.
-//!
-//! Maps of used pages come with the tree, because an allocation is part of the change that needs
-//! the page.
+//! Space of the page file: the file itself, its header, its length, and its free pages.
 
 mod file;
 
+mod allocator;
+
+pub use allocator::{DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, format_file};
 pub use file::{FileHeader, PageBuffer, PageFile, PageFileError};

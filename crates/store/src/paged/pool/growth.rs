@@ -1,0 +1,50 @@
+//! Allocation of pages, and growth of the page file ahead of it.
+
+use foxton_sync::worker::Worker;
+
+use super::BufferPool;
+use super::error::PoolError;
+use crate::paged::PageId;
+use crate::paged::space::{PageAllocation, PageAllocator};
+
+impl BufferPool {
+    /// Returns the free pages of the file.
+    pub fn space(&self) -> &PageAllocator {
+        &self.space
+    }
+
+    /// Claims a free page near `near`. `None`: there is none, and [`grow_file`](Self::grow_file)
+    /// is due. Never waits.
+    pub fn claim_page(&self, worker: &Worker, near: PageId) -> Option<PageAllocation<'_>> {
+        let claim = self.space.claim(worker, near);
+        if self.space.is_low() {
+            self.cleaner_wakeup.notify();
+        }
+        claim
+    }
+
+    /// Grows the page file, unless pages are free. Waits for devices; the caller holds no latch and
+    /// no fix.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NoPages`] if the device is full, and others if it or the log fails.
+    pub fn grow_file(&self, worker: &Worker) -> Result<(), PoolError> {
+        self.space.grow(&self.file, || self.durable_log(worker))
+    }
+
+    /// Grows the page file if few pages are free. A failure is left to those that need a page.
+    pub(super) fn grow_file_ahead(&self, worker: &Worker) {
+        let grown = self
+            .space
+            .grow_ahead(&self.file, || self.durable_log(worker));
+        drop::<Result<bool, PoolError>>(grown);
+    }
+
+    /// Waits until the log is durable up to its present end, and returns that.
+    fn durable_log(&self, worker: &Worker) -> Result<foxton_log::Lsn, PoolError> {
+        let end = self.log.end(worker);
+        self.log.wait_durable(worker, end).map_err(PoolError::Log)?;
+        Ok(end)
+    }
+}

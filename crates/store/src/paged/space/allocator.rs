@@ -1,0 +1,419 @@
+//! Page allocator: which pages are free, and growth of the file.
+//!
+//! # State
+//!
+//! The space maps on disk say which pages are used. The allocator has a copy of their bits in
+//! memory, read at opening, and finds free pages there. Beside the bits a summary has one bit for
+//! each extent that has a free page.
+//!
+//! ```text
+//!            claim                 record logged, bit of the map set
+//!   free ------------> claimed -------------------------------------> used
+//!     ^                   | dropped                                    |
+//!     +-------------------+                                            |
+//!     +---------------------- release, after the record that frees it -+
+//! ```
+//!
+//! A thread *claims* a page before it latches anything. The claim is in memory alone, so a crash
+//! forgets it. The change that needs the page sets its bit in the space map, in the same log
+//! record. So a page leaks in no case, and a crash cannot come between an allocation and its use.
+//!
+//! # Invariants
+//!
+//! * I1  A page has one claim at most. A page whose bit is set in a space map is not free here.
+//! * I2  Free pages are below the logical end of the file, and no map page is among them.
+//! * I3  A map that the file grows by is durable before the logical end covers it. Its LSN is a
+//!   position up to which the log is durable, and all records for earlier uses of that page end
+//!   before it.
+//!
+//! One mutex guards the bits, a second one growth. Threads that wait for growth hold nothing.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+use foxton_log::Lsn;
+use foxton_sync::shim::{self, Mutex};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use super::file::{PageBuffer, PageFile, PageFileError};
+use crate::paged::PageId;
+use crate::paged::page::{EXTENT_PAGES, PageKind, PageSize, SlottedPage, SpaceMap, seal};
+
+/// Site: the free pages of a page file.
+pub static FREE_PAGES: Site = Site::new(Component::BufferPool, Pattern::Unbounded, "free pages");
+
+/// Page of the table directory.
+pub const DIRECTORY_PAGE: PageId = PageId::new(0, 1);
+
+/// Bytes by which a file grows at least, unless that is more than [`LEAST_PAGES`] pages.
+const LEAST_BYTES: u64 = 1 << 20;
+const LEAST_PAGES: u64 = 128;
+/// Bytes by which a file grows at most.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Free pages of a page file. See the [module](self).
+pub struct PageAllocator {
+    size: PageSize,
+    state: Mutex<FreePageMap>,
+    growth: Mutex<()>,
+}
+
+struct FreePageMap {
+    /// For each extent, the bits of pages that are used, claimed or beyond the logical end.
+    taken: Vec<u64>,
+    /// For each extent, a bit that says whether a page is free.
+    summary: Vec<u64>,
+    free: u64,
+    end: u64,
+}
+
+impl fmt::Debug for PageAllocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageAllocator")
+            .field("free", &self.free_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A free page that one thread is about to use. Dropping it makes the page free again.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped is no claim"]
+pub struct PageAllocation<'a> {
+    allocator: &'a PageAllocator,
+    page: PageId,
+}
+
+impl PageAllocation<'_> {
+    /// Returns the page.
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Ends the claim: the page is used now. For a thread that has set its bit in the space map.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for PageAllocation<'_> {
+    fn drop(&mut self) {
+        self.allocator.release(self.page);
+    }
+}
+
+/// Prepares a new page file: a first space map, an empty table directory, and some free pages.
+///
+/// # Errors
+///
+/// If there is no space, or the device fails.
+pub fn format_file(file: &PageFile) -> Result<(), PageFileError> {
+    let mut directory = file.buffer(1);
+    SlottedPage::new(directory.bytes_mut()).format(PageKind::Leaf, 0, 0, DIRECTORY_PAGE, b"", None);
+    seal(directory.bytes_mut(), &file.identity());
+    let map = map_image(file, 0, Lsn::ZERO);
+    let pages = [(DIRECTORY_PAGE, directory), map];
+    file.grow(growth_step(file.size(), 0), &pages)
+}
+
+/// Returns map `index`, sealed.
+fn map_image(file: &PageFile, index: u64, lsn: Lsn) -> (PageId, PageBuffer) {
+    let mut image = file.buffer(1);
+    SpaceMap::new(image.bytes_mut()).format(index, lsn);
+    seal(image.bytes_mut(), &file.identity());
+    (file.size().map_page(index), image)
+}
+
+/// Number of pages by which a file of `end` pages grows: a sixteenth, within bounds.
+fn growth_step(size: PageSize, end: u64) -> u64 {
+    let bytes = size.bytes() as u64;
+    let least = (LEAST_BYTES / bytes).min(LEAST_PAGES);
+    (end / 16).clamp(least, MOST_BYTES / bytes)
+}
+
+impl PageAllocator {
+    /// Reads the space maps of `file`, and nothing else of it.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read, is damaged, or has a bit of a page that the file does not have.
+    pub fn load(file: &PageFile) -> Result<PageAllocator, PageFileError> {
+        let (size, end) = (file.size(), file.header().end);
+        let mut state = FreePageMap {
+            taken: Vec::new(),
+            summary: Vec::new(),
+            free: 0,
+            end: 0,
+        };
+        let mut buffer = file.buffer(1);
+        for index in 0..end.div_ceil(size.mapped_pages()) {
+            let page = size.map_page(index);
+            file.read(page, &mut buffer)?;
+            let content = SlottedPage::new(buffer.bytes());
+            let fault = |field, value| {
+                let fault = crate::paged::page::PageFault::Field { field, value };
+                PageFileError::Damaged(crate::paged::page::PageError { page, fault })
+            };
+            if content.kind() != Some(PageKind::SpaceMap) {
+                return Err(fault("kind", content.kind().map_or(0, |kind| kind as u64)));
+            }
+            let map = SpaceMap::new(buffer.bytes());
+            for extent in 0..size.mapped_extents() {
+                let used = map.used_bits(extent);
+                let first = index * size.mapped_pages() + extent as u64 * EXTENT_PAGES;
+                let beyond = bits_from(end.saturating_sub(first));
+                if used & beyond != 0 {
+                    return Err(fault("bits beyond the logical end", used & beyond));
+                }
+                state.push(used | beyond);
+            }
+        }
+        state.end = end;
+        Ok(PageAllocator {
+            size,
+            state: Mutex::new(state),
+            growth: Mutex::new(()),
+        })
+    }
+
+    /// Number of free pages.
+    pub fn free_count(&self) -> u64 {
+        // Site: "free pages", passed by those that allocate.
+        shim::lock(&self.state).free
+    }
+
+    /// Claims a free page, as near behind `near` as can be found quickly. `None`: the file must
+    /// [grow](Self::grow) first. Never waits for a device.
+    pub fn claim(&self, worker: &Worker, near: PageId) -> Option<PageAllocation<'_>> {
+        worker.account().passed(&FREE_PAGES);
+        let page = shim::lock(&self.state).take(near.number())?;
+        Some(PageAllocation {
+            allocator: self,
+            page: PageId::new(0, page),
+        })
+    }
+
+    /// Makes a used page free. For a thread that has cleared its bit in the space map.
+    ///
+    /// # Panics
+    ///
+    /// If the page is free already.
+    pub fn release(&self, page: PageId) {
+        // Site: "free pages", passed when it was claimed.
+        shim::lock(&self.state).give_back(page.number());
+    }
+
+    /// Grows the file, unless pages are free again. `durable_log` waits until the log is durable,
+    /// and returns a position up to which it is (I3). Waits for the device and for other threads
+    /// that grow the file; the caller holds no latch and no fix.
+    ///
+    /// # Errors
+    ///
+    /// If there is no space for it, or a device fails. Pages are free as before.
+    pub fn grow<E: From<PageFileError>>(
+        &self,
+        file: &PageFile,
+        durable_log: impl FnOnce() -> Result<Lsn, E>,
+    ) -> Result<(), E> {
+        // Site: "free pages", passed when there was none.
+        let _one = shim::lock(&self.growth);
+        if self.free_count() > 0 {
+            return Ok(());
+        }
+        self.extend(file, durable_log)
+    }
+
+    /// Grows the file if few pages are free: fewer than half of a growth step. For the thread that
+    /// grows it ahead. Returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// As [`grow`](Self::grow).
+    pub fn grow_ahead<E: From<PageFileError>>(
+        &self,
+        file: &PageFile,
+        durable_log: impl FnOnce() -> Result<Lsn, E>,
+    ) -> Result<bool, E> {
+        if !self.is_low() {
+            return Ok(false);
+        }
+        // Site: "free pages": a thread of the pool, once for a growth.
+        let _one = shim::lock(&self.growth);
+        match self.is_low() {
+            true => self.extend(file, durable_log).map(|()| true),
+            false => Ok(false),
+        }
+    }
+
+    /// True if the file should grow ahead.
+    pub fn is_low(&self) -> bool {
+        // Site: "free pages", passed by those that allocate.
+        let state = shim::lock(&self.state);
+        state.free < growth_step(self.size, state.end) / 2
+    }
+
+    /// For the thread that has the mutex of growth.
+    fn extend<E: From<PageFileError>>(
+        &self,
+        file: &PageFile,
+        durable_log: impl FnOnce() -> Result<Lsn, E>,
+    ) -> Result<(), E> {
+        let (before, mapped) = (file.header().end, self.size.mapped_pages());
+        let end = before + growth_step(self.size, before);
+        let maps = before.div_ceil(mapped)..end.div_ceil(mapped);
+        let images: Vec<_> = match maps.is_empty() {
+            true => Vec::new(),
+            false => {
+                let lsn = durable_log()?;
+                maps.map(|index| map_image(file, index, lsn)).collect()
+            }
+        };
+        file.grow(end, &images)?;
+        // Site: "free pages": once for a growth.
+        shim::lock(&self.state).extend(end, self.size);
+        Ok(())
+    }
+
+    /// Compares the bits with the space maps, which `used` looks up. Call it while no thread
+    /// allocates.
+    ///
+    /// # Panics
+    ///
+    /// If they differ, or the counts are wrong.
+    pub fn verify(&self, mut used: impl FnMut(PageId) -> bool) {
+        // Site: "free pages": for tests.
+        let state = shim::lock(&self.state);
+        let mut free = 0;
+        for number in 0..state.end {
+            let (extent, bit) = split(number);
+            let is_taken = state.taken[extent] & bit != 0;
+            let page = PageId::new(0, number);
+            assert_eq!(is_taken, used(page), "page {number}: taken, and used");
+            free += u64::from(!is_taken);
+        }
+        assert_eq!(free, state.free, "free pages are counted");
+        for (extent, taken) in state.taken.iter().enumerate() {
+            let has_free = state.summary[extent / 64] & 1 << (extent % 64) != 0;
+            assert_eq!(
+                has_free,
+                *taken != u64::MAX,
+                "the summary of extent {extent}"
+            );
+        }
+    }
+}
+
+impl PageFileError {
+    /// True if there was no space on the device. Nothing was changed then.
+    pub fn is_full_device(&self) -> bool {
+        match self {
+            PageFileError::Device { call, error, .. } => {
+                *call == "allocate"
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+                    )
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Returns extent and bit of page `number`.
+fn split(number: u64) -> (usize, u64) {
+    (
+        (number / EXTENT_PAGES) as usize,
+        1 << (number % EXTENT_PAGES),
+    )
+}
+
+/// Returns the bits from `count` on.
+fn bits_from(count: u64) -> u64 {
+    u64::MAX.checked_shl(count.min(64) as u32).unwrap_or(0)
+}
+
+impl FreePageMap {
+    fn push(&mut self, taken: u64) {
+        let extent = self.taken.len();
+        if extent.is_multiple_of(64) {
+            self.summary.push(0);
+        }
+        self.taken.push(taken);
+        self.free += u64::from(taken.count_zeros());
+        self.summarize(extent);
+    }
+
+    /// Brings the bit of the summary up to date.
+    fn summarize(&mut self, extent: usize) {
+        let bit = 1 << (extent % 64);
+        match self.taken[extent] {
+            u64::MAX => self.summary[extent / 64] &= !bit,
+            _ => self.summary[extent / 64] |= bit,
+        }
+    }
+
+    fn take(&mut self, near: u64) -> Option<u64> {
+        if self.free == 0 {
+            return None;
+        }
+        let (extent, bit) = split(near.min(self.end - 1));
+        // Behind `near` in its extent, anywhere in its extent, in the next extent with a free page.
+        let behind = !self.taken[extent] & !(bit | (bit - 1));
+        let (extent, free) = match (behind, !self.taken[extent]) {
+            (0, 0) => {
+                let extent = self.next_with_free(extent)?;
+                (extent, !self.taken[extent])
+            }
+            (0, free) => (extent, free),
+            (behind, _) => (extent, behind),
+        };
+        let index = free.trailing_zeros();
+        self.taken[extent] |= 1 << index;
+        self.free -= 1;
+        self.summarize(extent);
+        Some(extent as u64 * EXTENT_PAGES + u64::from(index))
+    }
+
+    /// Returns the first extent behind `extent` that has a free page, beginning again at the first.
+    fn next_with_free(&self, extent: usize) -> Option<usize> {
+        let words = self.summary.len();
+        let first = extent / 64;
+        // The word of `extent` comes twice: its bits behind, and at the end those before.
+        (0..=words).find_map(|step| {
+            let at = (first + step) % words;
+            let mask = match step {
+                0 => bits_from(extent as u64 % 64),
+                _ => u64::MAX,
+            };
+            let bits = self.summary[at] & mask;
+            (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+
+    fn give_back(&mut self, number: u64) {
+        let (extent, bit) = split(number);
+        assert!(
+            self.taken[extent] & bit != 0,
+            "page {number} is free already"
+        );
+        self.taken[extent] &= !bit;
+        self.free += 1;
+        self.summarize(extent);
+    }
+
+    fn extend(&mut self, end: u64, size: PageSize) {
+        let first_new = self.end;
+        self.end = end;
+        while (self.taken.len() as u64) * EXTENT_PAGES < end {
+            self.push(u64::MAX);
+        }
+        for number in first_new..end {
+            let page = PageId::new(0, number);
+            if size.map_position(page).map != page {
+                self.give_back(number);
+            }
+        }
+    }
+}
+
+mod tests;
