@@ -66,6 +66,14 @@ impl RowFlags {
         self.0
     }
 
+    /// Returns the flags that are stored as `bits`, or `None` if there are no such flags.
+    pub(super) const fn from_bits(bits: u16) -> Option<RowFlags> {
+        match bits & !Self::ALL {
+            0 => Some(RowFlags(bits)),
+            _ => None,
+        }
+    }
+
     /// Returns the flags of both.
     #[must_use]
     pub const fn with(self, other: RowFlags) -> RowFlags {

@@ -65,12 +65,15 @@ mod space_map;
 
 mod verify;
 
+mod operation;
+
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use change::PageFull;
 pub use image::{FileIdentity, PageError, PageFault, seal, unseal};
 pub use layout::{RowFlags, RowRef, SlottedPage};
+pub use operation::{OperationError, PageOperation};
 pub use space_map::{EXTENT_PAGES, MapPosition, SpaceMap};
 pub use split::OwnedRow;
 pub use words::{KeyBytes, PageWords, PageWordsMut};
