@@ -12,7 +12,7 @@
 //!   4 set flags   slot u16, flags u16
 //!   5 remove      slot u16
 //!   6 truncate    slot u16, high bytes
-//!   7 map         index u32, is used u8
+//!   7 map         count u8, indexes u32, is used u8
 //!
 //!   row           key bytes, value bytes, reserved u16, flags u16
 //! ```
@@ -26,6 +26,8 @@
 //!   gives the same bytes.
 
 use std::fmt;
+
+use smallvec::SmallVec;
 
 use super::change::PageFull;
 use super::layout::{HEADER_BYTES, RowFlags, SLOT_BYTES, SlottedPage};
@@ -92,11 +94,11 @@ pub enum PageOperation<'a> {
         /// The new high fence.
         high: KeyBytes,
     },
-    /// A page becomes used or free in its space map.
-    MapPage {
-        /// Index of the page among those that the map covers.
-        index: u32,
-        /// True if it becomes used.
+    /// Pages become used or free in their space map.
+    MapPages {
+        /// Indexes of the pages among those that the map covers, at most 255.
+        indexes: SmallVec<[u32; 2]>,
+        /// True if they become used.
         is_used: bool,
     },
 }
@@ -132,7 +134,8 @@ fn require(right: bool, what: &'static str) -> Result<(), OperationError> {
 
 impl PageOperation<'_> {
     /// Checks that the operation can be applied to `page`, which is whole (I1). `number` is the
-    /// page that a new one is to be.
+    /// page that a new one is to be. For an optimistic reader, the result counts once the page was
+    /// validated.
     ///
     /// # Errors
     ///
@@ -148,7 +151,7 @@ impl PageOperation<'_> {
             require(page.page() == number, "page number")?;
             let is_map = page.kind() == Some(PageKind::SpaceMap);
             require(
-                is_map == matches!(self, PageOperation::MapPage { .. }),
+                is_map == matches!(self, PageOperation::MapPages { .. }),
                 "kind",
             )?;
         }
@@ -181,7 +184,8 @@ impl PageOperation<'_> {
                 require(flags.bits() & !RowFlags::ALL == 0, "flags")?;
                 let is_leaf = page.kind() == Some(PageKind::Leaf);
                 require(is_leaf || (value.len() == 8 && *reserved == 8), "child")?;
-                let stored = key.len() - page.prefix_bytes();
+                // The page may be in the middle of a change, and then the result does not count.
+                let stored = key.len().saturating_sub(page.prefix_bytes());
                 has_space(page, stored + usize::from(*reserved) + SLOT_BYTES, 0)
             }
             PageOperation::Replace { slot, value } => {
@@ -203,13 +207,17 @@ impl PageOperation<'_> {
                 require(!is_first, "the first child of a branch")?;
                 has_slot(*slot)
             }
-            PageOperation::MapPage { index, is_used } => {
-                require(u64::from(*index) < size.mapped_pages(), "index of a map")?;
-                let is_fixed = size.map_position(number).index >= *index
-                    && (number == size.map_page(0) || size.map_position(number).index == *index);
-                require(!is_fixed, "a page of fixed purpose")?;
-                let was_used = SpaceMap::new(page.words()).is_used(*index);
-                require(was_used != *is_used, "bit of a map")
+            PageOperation::MapPages { indexes, is_used } => {
+                let own = size.map_position(number).index;
+                let map = SpaceMap::new(page.words());
+                for (at, &index) in indexes.iter().enumerate() {
+                    require(u64::from(index) < size.mapped_pages(), "index of a map")?;
+                    let is_fixed = index == own || (number == size.map_page(0) && index < own);
+                    require(!is_fixed, "a page of fixed purpose")?;
+                    let is_new = !indexes[..at].contains(&index);
+                    require(is_new && map.is_used(index) != *is_used, "bit of a map")?;
+                }
+                Ok(())
             }
         }
     }
@@ -246,8 +254,11 @@ impl PageOperation<'_> {
             }
             PageOperation::SetFlags { slot, flags } => page.set_flags(usize::from(*slot), *flags),
             PageOperation::Remove { slot } => page.remove(usize::from(*slot)),
-            PageOperation::MapPage { index, is_used } => {
-                SpaceMap::new(page.words_mut()).set_used(*index, *is_used);
+            PageOperation::MapPages { indexes, is_used } => {
+                let mut map = SpaceMap::new(page.words_mut());
+                for index in indexes {
+                    map.set_used(*index, *is_used);
+                }
             }
         }
     }
@@ -353,9 +364,12 @@ impl PageOperation<'_> {
                 bytes.extend(slot.to_le_bytes());
                 put_bytes(bytes, high);
             }
-            PageOperation::MapPage { index, is_used } => {
+            PageOperation::MapPages { indexes, is_used } => {
                 bytes.push(7);
-                bytes.extend(index.to_le_bytes());
+                bytes.push(u8::try_from(indexes.len()).expect("at most 255 pages"));
+                for index in indexes {
+                    bytes.extend(index.to_le_bytes());
+                }
                 bytes.push(u8::from(*is_used));
             }
         }
@@ -423,10 +437,17 @@ impl<'a> PageOperation<'a> {
                 slot: bytes.number::<2>()? as u16,
                 high: KeyBytes::from_slice(bytes.bytes()?),
             },
-            7 => PageOperation::MapPage {
-                index: bytes.number::<4>()? as u32,
-                is_used: bytes.flag()?,
-            },
+            7 => {
+                let count = bytes.number::<1>()?;
+                let mut indexes = SmallVec::new();
+                for _ in 0..count {
+                    indexes.push(bytes.number::<4>()? as u32);
+                }
+                PageOperation::MapPages {
+                    indexes,
+                    is_used: bytes.flag()?,
+                }
+            }
             _ => return None,
         };
         bytes.0.is_empty().then_some(operation)
@@ -568,8 +589,8 @@ mod tests {
                 slot: 2,
                 high: KeyBytes::from_slice(b"ad"),
             },
-            PageOperation::MapPage {
-                index: 70,
+            PageOperation::MapPages {
+                indexes: smallvec::smallvec![70, 3],
                 is_used: true,
             },
         ];

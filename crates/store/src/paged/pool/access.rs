@@ -1,5 +1,6 @@
 //! Access to resident pages: optimistic views, and writers under the latch.
 
+use foxton_log::Lsn;
 use foxton_sync::worker::Worker;
 
 use super::BufferPool;
@@ -16,14 +17,66 @@ use crate::paged::page_log::LoggedChange;
 pub struct PageView<'p> {
     pool: &'p BufferPool,
     frame: &'p Frame,
+    index: usize,
     page: PageId,
     version: PageVersion,
+}
+
+/// Reason why there is no view of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageAbsence {
+    /// It is not resident, or other threads load or evict it.
+    Missing,
+    /// A thread changes it.
+    Busy,
+}
+
+/// A version of a page that a reader has seen, to be compared later.
+#[derive(Debug, Clone, Copy)]
+pub struct SeenPage {
+    page: PageId,
+    lsn: Lsn,
+    index: usize,
+    version: PageVersion,
+}
+
+impl SeenPage {
+    /// Returns the name of the page.
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Returns its LSN.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
 }
 
 impl<'p> PageView<'p> {
     /// Returns the name of the page.
     pub fn page(&self) -> PageId {
         self.page
+    }
+
+    /// Returns the index of the frame.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Counts a use of the page.
+    #[inline]
+    pub fn record_use(&self) {
+        self.frame.record_use();
+    }
+
+    /// Returns what a later comparison needs. The view was validated.
+    pub fn seen(&self) -> SeenPage {
+        SeenPage {
+            page: self.page,
+            lsn: self.read().lsn(),
+            index: self.index,
+            version: self.version,
+        }
     }
 
     /// Returns the content, to read.
@@ -53,27 +106,75 @@ impl BufferPool {
     #[inline]
     pub fn page(&self, page: PageId) -> Option<PageView<'_>> {
         let view = self.page_once(page)?;
-        view.frame.record_use();
+        view.record_use();
         Some(view)
     }
 
     /// As [`page`](Self::page), for scans: it counts no use.
     #[inline]
     pub fn page_once(&self, page: PageId) -> Option<PageView<'_>> {
-        let index = self
-            .table
-            .lookup(page, |index| self.frames[index].has(page))?;
-        self.view(&self.frames[index], page)
+        self.find(page).ok()
     }
 
-    /// Returns a view of `page` if it is in `frame`, which may be any.
+    /// As [`page_once`](Self::page_once), with the reason why there is no view.
+    ///
+    /// # Errors
+    ///
+    /// If the page is missing or busy, just now.
     #[inline]
-    pub(super) fn view<'p>(&'p self, frame: &'p Frame, page: PageId) -> Option<PageView<'p>> {
+    pub fn find(&self, page: PageId) -> Result<PageView<'_>, PageAbsence> {
+        let found = self
+            .table
+            .lookup(page, |index| self.frames[index].has(page));
+        let index = found.ok_or(PageAbsence::Missing)?;
+        self.view(index, page).ok_or(PageAbsence::Busy)
+    }
+
+    /// Returns a view of `page`, the child in slot `slot` of `branch`. The frame is found by the
+    /// hint that is kept beside the frame of the branch, or else by the translation table.
+    ///
+    /// # Errors
+    ///
+    /// If the page is missing or busy, just now.
+    #[inline]
+    pub fn child(
+        &self,
+        branch: &PageView<'_>,
+        slot: usize,
+        page: PageId,
+    ) -> Result<PageView<'_>, PageAbsence> {
+        let hint = self.hints.get(branch.index(), slot);
+        if let Some(view) = hint.and_then(|index| self.view(index, page)) {
+            return Ok(view);
+        }
+        let view = self.find(page)?;
+        self.hints.set(branch.index(), slot, view.index());
+        Ok(view)
+    }
+
+    /// True if the page is as it was seen, just now: not changed since, and not being changed.
+    /// `false` means nothing: the page may have been evicted.
+    ///
+    /// A page that was evicted and read again is compared by its LSN, which only grows.
+    pub fn is_unchanged(&self, seen: &SeenPage) -> bool {
+        let frame = &self.frames[seen.index];
+        if frame.has(seen.page) && frame.latch().unchanged_since(seen.version) {
+            return true;
+        }
+        self.find(seen.page)
+            .is_ok_and(|view| view.read().lsn() == seen.lsn && view.is_valid())
+    }
+
+    /// Returns a view of `page` if it is in the frame `index`, which may be any.
+    #[inline]
+    pub(super) fn view(&self, index: usize, page: PageId) -> Option<PageView<'_>> {
+        let frame = self.frames.get(index)?;
         let version = frame.latch().version()?;
         // Read after the version, so that validation covers it.
         frame.has(page).then_some(PageView {
             pool: self,
             frame,
+            index,
             page,
             version,
         })
@@ -96,6 +197,12 @@ impl<'p> PageWriter<'p> {
             frame,
             is_changed: false,
         }
+    }
+
+    /// Returns the name of the page.
+    pub fn page(&self) -> PageId {
+        // A frame whose latch is held keeps its page.
+        self.frame.page().expect("a latched frame has a page")
     }
 
     /// Returns the content, to read.

@@ -104,7 +104,15 @@ impl<'p> FixedPage<'p> {
 
     /// Returns a view of the page, unless a thread changes it. Never waits.
     pub fn view(&self) -> Option<PageView<'p>> {
-        self.pool.view(self.frame(), self.page)
+        self.pool.view(self.index, self.page)
+    }
+
+    /// Waits until no thread changes the page, at some moment.
+    pub fn await_latch(&self, worker: &Worker) {
+        worker.account().passed(&PAGE_LATCH);
+        let latch = self.frame().latch();
+        latch.lock_shared(&self.pool.latch_waiters);
+        latch.unlock_shared(&self.pool.latch_waiters);
     }
 
     /// Latches the page to change it. Parks while other threads have the latch.

@@ -50,6 +50,8 @@ use super::space::{PageAllocator, PageBuffer, PageFile, PageFileError};
 
 mod translation;
 
+mod hints;
+
 mod error;
 
 mod access;
@@ -66,7 +68,7 @@ mod service;
 
 mod tests;
 
-pub use access::{PageView, PageWriter};
+pub use access::{PageAbsence, PageView, PageWriter, SeenPage};
 pub use clean::CLEAN_BATCH;
 pub use error::PoolError;
 pub use load::{FixedPage, PageRequest, PageReservation, PageUse};
@@ -133,6 +135,7 @@ pub struct BufferPool {
     frames: Box<[Frame]>,
     latch_waiters: LatchWaiters,
     table: translation::TranslationTable,
+    hints: hints::ChildHints,
     free: FreeFrames,
     replacement: Mutex<Replacement>,
     /// Number of dirty pages.
@@ -208,6 +211,7 @@ impl BufferPool {
             frames: (0..frames).map(|_| Frame::new(size)).collect(),
             latch_waiters: LatchWaiters::default(),
             table: translation::TranslationTable::new(frames),
+            hints: hints::ChildHints::new(frames, size),
             free: FreeFrames::new(frames),
             replacement: Mutex::new(Replacement::new(frames)),
             dirty: AtomicUsize::new(0),
@@ -222,6 +226,11 @@ impl BufferPool {
             file,
             log,
         })
+    }
+
+    /// Returns the log of its changes.
+    pub fn log(&self) -> &dyn PageLog {
+        &*self.log
     }
 
     /// Returns the page file.

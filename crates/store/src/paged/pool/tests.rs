@@ -20,7 +20,7 @@ use foxton_sync::worker::{Worker, Workers};
 use super::*;
 use crate::paged::PageId;
 use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
-use crate::paged::page_log::{LoggedChange, PageLog, Unlogged};
+use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use crate::paged::space::format_file;
 
 const IDENTITY: [u8; 16] = [7; 16];
@@ -622,6 +622,25 @@ impl PageLog for SlowLog {
 
     fn end(&self, _: &Worker) -> Lsn {
         Lsn::new(1 << 40)
+    }
+
+    fn try_take_space(&self, _: u64) -> bool {
+        false
+    }
+
+    fn give_back_space(&self, _: u64) {}
+
+    fn wait_for_space(&self, _: &Worker, _: u64) -> Result<(), LogError> {
+        Err(LogError::Closed)
+    }
+
+    fn insert(
+        &self,
+        _: &Worker,
+        _: LogSpace<'_>,
+        _: PageRecord<'_>,
+    ) -> Result<LoggedChange, LogError> {
+        Err(LogError::Closed)
     }
 }
 
