@@ -1,7 +1,7 @@
 //! Tables in pages that may be larger than memory.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it. The
-//! tree over the pages is not here yet. Until then `foxton-sim` owns the pages on which recovery is
+//! trees are in no database yet. Until then `foxton-sim` owns the pages on which recovery is
 //! tested.
 
 /// Page names.
@@ -30,6 +30,10 @@ pub mod space;
 /// Buffer pool.
 #[cfg(not(loom))]
 pub mod pool;
+
+/// Trees: the rows of a table in the order of their keys.
+#[cfg(not(loom))]
+pub mod btree;
 
 /// Restart for pages that are larger than memory.
 #[cfg(not(loom))]

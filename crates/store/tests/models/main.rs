@@ -7,4 +7,5 @@
 #![cfg(loom)]
 
 mod frame;
+mod paged;
 mod table;

@@ -41,6 +41,12 @@
 //!   the next writes. Shared holders leave by read-modify-writes, so the last of them passes on
 //!   what the others released.
 //!
+//! * O5  the fence in `order_scans`, between latching a page and reading versions of others, to the
+//!   same fence between reading pages and validating several of them. Of a holder and a validator,
+//!   either the validator sees the latch held, or the holder sees all that the validator saw.
+//!   `SeqCst`, because each side writes (or has read what a third wrote) and then reads elsewhere;
+//!   acquire and release do not order that.
+//!
 //! The words of a page are relaxed atomics: a reader may overlap a writer.
 //!
 //! Parking orders nothing: threads that wake acquire the latch as others do.
@@ -293,6 +299,13 @@ impl PageLatch {
             }
         }
     }
+}
+
+/// Orders everything before it before everything after it, among all threads that call it. For
+/// threads that latch a page and then compare others, and for those that validate several pages.
+#[inline]
+pub fn order_scans() {
+    fence(Ordering::SeqCst); // O5
 }
 
 /// Number of buckets: few threads wait for page latches at a time.

@@ -56,7 +56,7 @@ use super::page::{PageSize, PageWords, PageWordsMut, SlottedPage};
 
 mod latch;
 
-pub use latch::{LatchWaiters, PageLatch, PageVersion};
+pub use latch::{LatchWaiters, PageLatch, PageVersion, order_scans};
 
 /// Site: a page latch, acquired alone or shared. A latch knows no worker: its callers count it.
 pub static PAGE_LATCH: Site = Site::new(Component::Latch, Pattern::Unbounded, "page latch");

@@ -1,0 +1,160 @@
+//! Descent: from the root, or from a page that the visit keeps, to the page for a key.
+
+use super::error::TreeError;
+use super::visit::{Step, TreeVisit};
+use crate::paged::page::{PageKind, PageWords, SlottedPage};
+use crate::paged::pool::{PageAbsence, PageRequest, PageUse, PageView};
+
+/// The keys that are looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TreeTarget<'k> {
+    /// A key.
+    At(&'k [u8]),
+    /// The largest keys below a key; `None` means below no bound: the largest keys of all.
+    Below(Option<&'k [u8]>),
+}
+
+impl TreeTarget<'_> {
+    /// True if the page is the one of its level.
+    fn is_in(self, page: &SlottedPage<impl PageWords>) -> bool {
+        match self {
+            TreeTarget::At(key) => page.covers(key),
+            TreeTarget::Below(None) => page.has_high_fence(None),
+            TreeTarget::Below(Some(key)) => {
+                let reaches = page.has_high_fence(Some(key)) || page.covers(key);
+                reaches && !page.has_low_fence(key)
+            }
+        }
+    }
+
+    /// Returns the slot of the child that is the one of its level.
+    fn child_slot(self, page: &SlottedPage<impl PageWords>) -> usize {
+        match self {
+            TreeTarget::At(key) => page.search_child(key),
+            TreeTarget::Below(None) => page.slot_count().saturating_sub(1),
+            // The child at this very key begins with it, so it has none below.
+            TreeTarget::Below(Some(key)) => match page.search(key) {
+                Ok(slot) | Err(slot) => slot.saturating_sub(1),
+            },
+        }
+    }
+}
+
+fn kind_of(level: u8) -> PageKind {
+    match level {
+        0 => PageKind::Leaf,
+        _ => PageKind::Branch,
+    }
+}
+
+impl<'t> TreeVisit<'t> {
+    /// Returns the page of level `level` for `target`. The caller validates what it reads.
+    pub(super) fn descend(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
+        let mut view = self.start(target, level)?;
+        loop {
+            let found = view.read().level();
+            if found == level {
+                return Ok(view);
+            }
+            if found < level {
+                // The root has just grown, or it is damaged.
+                return match view.is_valid() {
+                    true => Err(TreeError::field(view.page(), "level", found.into()).into()),
+                    false => self.busy(view.page()),
+                };
+            }
+            view = self.child(&view, target)?;
+        }
+    }
+
+    /// Returns the lowest page that the visit keeps and that leads to the target, or the root.
+    fn start(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
+        let mut lowest: Option<(u8, PageView<'t>)> = None;
+        for fixed in self.reserved() {
+            let Some(view) = fixed.view() else { continue };
+            let page = view.read();
+            let found = page.level();
+            let leads = page.table() == self.tree.table
+                && page.kind() == Some(kind_of(found))
+                && found >= level
+                && target.is_in(&page);
+            let is_lower = lowest.as_ref().is_none_or(|(lowest, _)| found < *lowest);
+            // I1: such a page is the one, whichever way leads to it.
+            if leads && is_lower && view.is_valid() {
+                lowest = Some((found, view));
+            }
+        }
+        match lowest {
+            Some((_, view)) => Ok(view),
+            None => self.root(),
+        }
+    }
+
+    /// Returns the root.
+    pub(super) fn root(&mut self) -> Step<PageView<'t>> {
+        let view = self.page(self.tree.root)?;
+        let page = view.read();
+        let is_root = page.table() == self.tree.table
+            && page.kind() == Some(kind_of(page.level()))
+            && page.has_low_fence(b"")
+            && page.has_high_fence(None);
+        match (is_root, view.is_valid()) {
+            (true, true) => {
+                view.record_use();
+                Ok(view)
+            }
+            (_, false) => self.busy(view.page()),
+            (false, true) => Err(TreeError::field(view.page(), "root", page.table()).into()),
+        }
+    }
+
+    /// Returns the child of `parent` for `target`, coupled and checked (I1, I2).
+    fn child(&mut self, parent: &PageView<'t>, target: TreeTarget<'_>) -> Step<PageView<'t>> {
+        let page = parent.read();
+        let slot = target.child_slot(&page);
+        let (child, low, level) = (page.child(slot), page.key(slot), page.level());
+        let high = match slot + 1 < page.slot_count() {
+            true => Some(page.key(slot + 1)),
+            false => page.high_fence(),
+        };
+        if !parent.is_valid() {
+            return self.busy(parent.page());
+        }
+        let Some(child) = child else {
+            return Err(TreeError::field(parent.page(), "child", slot as u64).into());
+        };
+        let is_read_once = self.is_scan && level == 1;
+        let view = match self.tree.pool.child(parent, slot, child) {
+            Err(PageAbsence::Missing) if is_read_once => {
+                return self.missing(PageRequest {
+                    page: child,
+                    purpose: PageUse::ReadOnce,
+                });
+            }
+            found => self.found(child, found)?,
+        };
+        // I2: the version of the child was read, and only now the parent is validated.
+        if !parent.is_valid() {
+            return self.busy(parent.page());
+        }
+        let content = view.read();
+        let fault = [
+            ("table", content.table() == self.tree.table),
+            ("level", content.level() == level.saturating_sub(1)),
+            ("kind", content.kind() == Some(kind_of(content.level()))),
+            ("low fence", content.has_low_fence(&low)),
+            ("high fence", content.has_high_fence(high.as_deref())),
+        ];
+        if let Some((field, _)) = fault.iter().find(|(_, is_right)| !is_right) {
+            // At the moment when the parent was validated, the child had this version.
+            return match view.is_valid() {
+                true => Err(TreeError::field(child, field, parent.page().number()).into()),
+                false => self.busy(child),
+            };
+        }
+        if !is_read_once {
+            view.record_use();
+        }
+        Ok(view)
+    }
+}

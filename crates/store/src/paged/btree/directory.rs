@@ -1,0 +1,166 @@
+//! Table directory: from a table to its tree.
+//!
+//! The directory is a tree itself, of table 0, with its root at page 1. Its rows lead from a table
+//! to the table's *partition page*. That page has pairs of a low key and a root: one pair, until
+//! tables are partitioned.
+//!
+//! ```text
+//!   row of the directory   key: table, u64, big-endian; value: partition page, u64, little-endian
+//! ```
+//!
+//! A table is created by one SMO: its row, its partition page, its empty root, and their bits.
+
+use std::sync::Arc;
+
+use foxton_sync::worker::Worker;
+use smallvec::smallvec;
+
+use super::PagedTree;
+use super::descend::TreeTarget;
+use super::error::TreeError;
+use super::smo::{LatchedPages, child_row};
+use super::visit::{PageList, TreeAttempt, TreeVisit};
+use crate::paged::PageId;
+use crate::paged::page::{KeyBytes, OperationError, PageKind, PageOperation, RowFlags};
+use crate::paged::pool::{BufferPool, PageRequest};
+use crate::paged::space::DIRECTORY_PAGE;
+
+/// The trees of a page file.
+#[derive(Debug)]
+pub struct TableDirectory {
+    tree: PagedTree,
+}
+
+impl TableDirectory {
+    /// Returns the directory of the file of `pool`.
+    pub fn new(pool: Arc<BufferPool>) -> TableDirectory {
+        TableDirectory {
+            tree: PagedTree::new(pool, 0, DIRECTORY_PAGE),
+        }
+    }
+
+    /// Returns the tree of the directory itself.
+    pub fn tree(&self) -> &PagedTree {
+        &self.tree
+    }
+
+    /// Returns the tree of `table`, or `None` if there is none. Waits for pages.
+    ///
+    /// # Errors
+    ///
+    /// If a page cannot be read or is damaged.
+    pub fn open(&self, worker: &Worker, table: u64) -> Result<Option<PagedTree>, TreeError> {
+        let mut visit = self.tree.visit(worker);
+        let root = visit.run(|visit| visit.root_of(table))?;
+        Ok(root.map(|root| PagedTree::new(self.tree.pool.clone(), table, root)))
+    }
+
+    /// Returns the tree of `table`, which is created if there is none. Waits for pages.
+    ///
+    /// # Errors
+    ///
+    /// If a page cannot be read or is damaged, there is no free page, or the change cannot be
+    /// logged.
+    ///
+    /// # Panics
+    ///
+    /// If `table` is 0.
+    pub fn create(&self, worker: &Worker, table: u64) -> Result<PagedTree, TreeError> {
+        assert!(table > 0, "table 0 is the directory");
+        let mut visit = self.tree.visit(worker);
+        visit.run(|visit| visit.create_table(table))?;
+        drop(visit);
+        let tree = self.open(worker, table)?;
+        Ok(tree.expect("a table that was created"))
+    }
+}
+
+impl TreeVisit<'_> {
+    /// Attempts to find the root of a table.
+    fn root_of(&mut self, table: u64) -> Result<TreeAttempt<Option<PageId>>, TreeError> {
+        let key = table.to_be_bytes();
+        self.attempt(|visit| {
+            let leaf = visit.descend(TreeTarget::At(&key), 0)?;
+            let page = leaf.read();
+            let partitions = page.search(&key).ok().map(|slot| page.value(slot));
+            if !leaf.is_valid() {
+                return visit.busy(leaf.page());
+            }
+            let Some(number) = partitions else {
+                return Ok(None);
+            };
+            let Ok(number) = <[u8; 8]>::try_from(&number[..]) else {
+                return Err(TreeError::field(leaf.page(), "partition page", table).into());
+            };
+            visit.want(leaf.page());
+            let partitions = PageId(u64::from_le_bytes(number));
+            if partitions.tablespace() != 0 {
+                return Err(TreeError::field(leaf.page(), "partition page", table).into());
+            }
+            let view = visit.page(partitions)?;
+            let page = view.read();
+            let is_right = page.kind() == Some(PageKind::Partitions) && page.table() == table;
+            let root = page
+                .child(0)
+                .filter(|root| is_right && root.tablespace() == 0);
+            match (root, view.is_valid()) {
+                (_, false) => visit.busy(partitions),
+                (Some(root), true) => Ok(Some(root)),
+                (None, true) => Err(TreeError::field(partitions, "partitions", table).into()),
+            }
+        })
+    }
+
+    /// Attempts to create a table. Returns false if it is there.
+    fn create_table(&mut self, table: u64) -> Result<TreeAttempt<bool>, TreeError> {
+        let key = table.to_be_bytes();
+        self.attempt(|visit| {
+            let leaf = visit.descend(TreeTarget::At(&key), 0)?;
+            visit.allocate(2, leaf.page())?;
+            let (partitions, root) = (visit.allocations[0].page(), visit.allocations[1].page());
+            let number = partitions.0.to_le_bytes();
+            let place = leaf.read().search(&key);
+            let insert = PageOperation::Insert {
+                slot: place.unwrap_or_else(|slot| slot) as u16,
+                key: &key,
+                value: &number,
+                reserved: 8,
+                flags: RowFlags::NONE,
+            };
+            let checked = insert.check(&leaf.read(), leaf.page());
+            if !leaf.is_valid() {
+                return visit.busy(leaf.page());
+            }
+            match (place, checked) {
+                (Ok(_), _) => return Ok(false),
+                (Err(_), Ok(())) => {}
+                (Err(_), Err(OperationError::Full(_))) => {
+                    visit.split(&key, 0)?;
+                    return visit.busy(leaf.page());
+                }
+                (Err(_), Err(OperationError::Mismatch(field))) => {
+                    return Err(TreeError::field(leaf.page(), field, table).into());
+                }
+            }
+            let mut pages: PageList = smallvec![PageRequest::read(leaf.page())];
+            pages.extend(visit.new_pages(2));
+            visit.require(pages)?;
+            let space = visit.log_space(visit.tree.size().bytes())?;
+            let leaf_writer = visit.try_lock(&leaf)?;
+            let format = |kind, rows| PageOperation::Format {
+                kind,
+                level: 0,
+                table,
+                low: KeyBytes::new(),
+                high: None,
+                rows,
+            };
+            let mut latched: LatchedPages<'_, '_> = smallvec![(leaf_writer, insert)];
+            let list = format(PageKind::Partitions, vec![child_row(b"", root)]);
+            latched.push((visit.lock(partitions), list));
+            latched.push((visit.lock(root), format(PageKind::Leaf, Vec::new())));
+            visit.finish_structure(space, latched, 2)?;
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,863 @@
+//! Trees of tiny pages in tiny pools, against a map; every record replayed; many threads.
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use foxton_log::device::Device;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
+use foxton_log::{LogError, Lsn};
+use foxton_sync::worker::{Worker, Workers};
+
+use super::*;
+use crate::paged::PageId;
+use crate::paged::page::{OwnedRow, PageOperation, RowFlags, SlottedPage, SpaceMap, seal};
+use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord};
+use crate::paged::pool::{PageRequest, PoolError, PoolThreads};
+use crate::paged::space::{PageFile, format_file};
+
+const IDENTITY: [u8; 16] = [7; 16];
+const TABLE: u64 = 9;
+
+/// A record as it was logged: for each page its LSN before and its operation.
+type KeptRecord = (LoggedChange, Vec<(PageId, Lsn, Vec<u8>)>);
+
+/// A log in memory, whose space is scarce.
+#[derive(Debug, Default)]
+struct KeptLog {
+    records: Mutex<Vec<KeptRecord>>,
+    /// Bytes that are reserved: at most so many as two large records need.
+    reserved: AtomicU64,
+    waits: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+impl KeptLog {
+    fn records(&self) -> MutexGuard<'_, Vec<KeptRecord>> {
+        self.records.lock().expect("no test has panicked")
+    }
+}
+
+impl PageLog for KeptLog {
+    fn wait_durable(&self, _: &Worker, _: Lsn) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn end(&self, _: &Worker) -> Lsn {
+        let records = self.records();
+        records
+            .last()
+            .map_or(Lsn::new(100), |(logged, _)| logged.end)
+    }
+
+    fn try_take_space(&self, bytes: u64) -> bool {
+        let take = |taken: u64| (taken + bytes <= 5_000).then_some(taken + bytes);
+        let taken = self
+            .reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.is_ok()
+    }
+
+    fn give_back_space(&self, bytes: u64) {
+        let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "space is given back once");
+    }
+
+    fn wait_for_space(&self, _: &Worker, _: u64) -> Result<(), LogError> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        thread::yield_now();
+        Ok(())
+    }
+
+    fn insert(
+        &self,
+        _: &Worker,
+        space: LogSpace<'_>,
+        record: PageRecord<'_>,
+    ) -> Result<LoggedChange, LogError> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(LogError::Closed);
+        }
+        let entries = record.entries().iter().map(|entry| {
+            let mut bytes = Vec::new();
+            entry.operation.encode(&mut bytes);
+            (entry.page, entry.previous, bytes)
+        });
+        let entries: Vec<_> = entries.collect();
+        assert!((1..=6).contains(&entries.len()));
+        let length: u64 = entries.iter().map(|entry| 20 + entry.2.len() as u64).sum();
+        let used = space.use_up(length);
+        assert_eq!(used, length, "enough was reserved before the latches");
+        // Used space is free at once: this log has no end.
+        self.give_back_space(used);
+        let mut records = self.records();
+        let begin = records
+            .last()
+            .map_or(Lsn::new(100), |(logged, _)| logged.end);
+        let end = Lsn::new(begin.bytes() + length);
+        let logged = LoggedChange { begin, end };
+        records.push((logged, entries));
+        Ok(logged)
+    }
+}
+
+struct Bench {
+    device: Arc<FaultDevice>,
+    workers: Arc<Workers>,
+    log: Arc<KeptLog>,
+    pool: Arc<BufferPool>,
+    #[expect(dead_code, reason = "they end with it")]
+    threads: PoolThreads,
+}
+
+impl Bench {
+    fn new(frames: usize) -> Bench {
+        let device = Arc::new(FaultDevice::new());
+        let file = PageFile::create(&*device, "rows", PageSize::MIN, IDENTITY).expect("a new file");
+        format_file(&file).expect("space");
+        Bench::over(device, file, frames, Arc::new(KeptLog::default()))
+    }
+
+    fn over(device: Arc<FaultDevice>, file: PageFile, frames: usize, log: Arc<KeptLog>) -> Bench {
+        let pool = BufferPool::new(file, frames, log.clone()).expect("whole");
+        let (pool, workers) = (Arc::new(pool), Arc::new(Workers::new()));
+        let threads = PoolThreads::start(pool.clone(), &workers).expect("threads");
+        Bench {
+            device,
+            workers,
+            log,
+            pool,
+            threads,
+        }
+    }
+
+    /// Returns the same file in a new pool, after all pages were written.
+    fn reopen(self, frames: usize) -> Bench {
+        let worker = self.workers.worker();
+        while self.pool.dirty_count() > 0 {
+            self.pool.clean_all(&worker).expect("memory");
+        }
+        let (device, log) = (self.device.clone(), self.log.clone());
+        drop(worker);
+        drop(self);
+        let file = PageFile::open(&*device, "rows", IDENTITY).expect("whole");
+        Bench::over(device, file, frames, log)
+    }
+
+    fn directory(&self) -> TableDirectory {
+        TableDirectory::new(self.pool.clone())
+    }
+
+    /// Checks tree, directory, space maps, and that the log leads to the pages that there are.
+    fn verify(&self, trees: &[&PagedTree]) -> TreeSummary {
+        let worker = self.workers.worker();
+        let mut pages = BTreeSet::new();
+        let directory = self.directory();
+        let mut last = TreeSummary::default();
+        for tree in [directory.tree()].iter().chain(trees) {
+            last = tree.verify(&worker).expect("whole");
+            for page in &last.pages {
+                assert!(pages.insert(*page), "{page} is in two trees");
+            }
+        }
+        let images = replay(&self.log.records());
+        for (page, image) in &images {
+            let requests = [PageRequest::read(*page)];
+            let reservation = self.pool.reserve(&worker, &requests).expect("whole");
+            let view = reservation.pages()[0].view().expect("no writer");
+            let content = view.read();
+            for index in 1..128 {
+                use crate::paged::page::PageWords;
+                let (ours, replayed) = (content.words().word(index), image[..].word(index));
+                assert_eq!(ours, replayed, "word {index} of page {page}");
+            }
+        }
+        let size = self.pool.page_size();
+        self.pool.space().verify(|page| {
+            let position = size.map_position(page);
+            match images.get(&position.map) {
+                Some(image) => SpaceMap::new(&image[..]).is_used(position.index),
+                None => size.map_position(page).map == page || page.number() <= 2,
+            }
+        });
+        // Partition pages, maps and fixed pages aside, each used page is in a tree.
+        let mut used = 0;
+        for (map, image) in images
+            .iter()
+            .filter(|(page, _)| size.map_position(**page).map == **page)
+        {
+            let words = SpaceMap::new(&image[..]);
+            let bits =
+                (0..size.mapped_extents()).map(|extent| words.used_bits(extent).count_ones());
+            used += bits.sum::<u32>() as usize - if map.number() == 2 { 2 } else { 1 };
+        }
+        assert_eq!(used, pages.len() + trees.len(), "no page leaks");
+        last
+    }
+}
+
+/// Applies all records to empty pages.
+fn replay(records: &[KeptRecord]) -> HashMap<PageId, Vec<u8>> {
+    let size = PageSize::MIN;
+    let mut images = HashMap::new();
+    for (logged, entries) in records {
+        for (page, previous, bytes) in entries {
+            let image = images.entry(*page).or_insert_with(|| {
+                let mut image = vec![0_u8; size.bytes()];
+                if size.map_position(*page).map == *page {
+                    let index = page.number() / size.mapped_pages();
+                    SpaceMap::new(&mut image[..]).format(index, *previous);
+                } else if page.number() == 1 {
+                    let kind = crate::paged::page::PageKind::Leaf;
+                    SlottedPage::new(&mut image[..]).format(kind, 0, 0, *page, b"", None);
+                }
+                image
+            });
+            let mut content = SlottedPage::new(&mut image[..]);
+            assert_eq!(content.lsn(), *previous, "the chain of page {page}");
+            let operation = PageOperation::decode(bytes).expect("as it was encoded");
+            operation.check(&content, *page).expect("as it was checked");
+            operation.apply(&mut content, *page);
+            content.set_lsn(logged.end);
+        }
+    }
+    images
+}
+
+#[derive(Clone)]
+struct Lcg(u64);
+
+impl Lcg {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, RowFlags)>;
+
+/// Keys with long shared prefixes, the empty one, and longest ones.
+fn random_key(random: &mut Lcg, spread: u64) -> Vec<u8> {
+    let number = random.below(spread);
+    match random.below(12) {
+        0 => Vec::new(),
+        1..=4 => {
+            format!("a prefix that many keys have in common, and more of it/{number:06}").into()
+        }
+        5..=6 => {
+            let mut key = number.to_be_bytes().to_vec();
+            key.resize(PageSize::MIN.max_key_bytes(), b'x');
+            key
+        }
+        7 => vec![b'z'; 1 + (number % 128) as usize],
+        _ => format!("{number:04}").into(),
+    }
+}
+
+fn random_value(random: &mut Lcg, key: &[u8]) -> Vec<u8> {
+    let most = PageSize::MIN.max_row_bytes() - key.len();
+    let bytes = match random.below(10) {
+        0 => most,
+        1 => 0,
+        2..=3 => random.below(most as u64 + 1) as usize,
+        _ => random.below(30) as usize,
+    };
+    vec![random.below(256) as u8; bytes]
+}
+
+fn model_row(
+    (key, (value, flags)): (&Vec<u8>, &(Vec<u8>, RowFlags)),
+) -> (Vec<u8>, Vec<u8>, RowFlags) {
+    (key.clone(), value.clone(), *flags)
+}
+
+fn tree_row(row: OwnedRow) -> (Vec<u8>, Vec<u8>, RowFlags) {
+    (row.key.to_vec(), row.value, row.flags)
+}
+
+fn scan_all(
+    visit: &mut TreeVisit<'_>,
+    direction: ScanDirection,
+) -> Vec<(Vec<u8>, Vec<u8>, RowFlags)> {
+    let mut rows = Vec::new();
+    let mut at: Option<Vec<u8>> = None;
+    loop {
+        let leaf = visit
+            .run(|visit| visit.scan_leaf(direction, at.as_deref()))
+            .expect("whole");
+        rows.extend(leaf.rows.into_iter().map(tree_row));
+        match leaf.fence {
+            Some(fence) => at = Some(fence.to_vec()),
+            None => return rows,
+        }
+    }
+}
+
+/// One random operation on both.
+fn step(visit: &mut TreeVisit<'_>, model: &mut Model, random: &mut Lcg, spread: u64) {
+    let key = random_key(random, spread);
+    let mut buffer = Vec::new();
+    match random.below(16) {
+        0..=5 => {
+            let value = random_value(random, &key);
+            let next = model.range(key.clone()..).find(|row| *row.0 != key);
+            let next = next.map(|row| row.0.clone());
+            let is_wrong = random.below(8) == 0;
+            let expected = match &next {
+                _ if is_wrong => NextKey::Key(b"no key"),
+                Some(next) => NextKey::Key(next),
+                None => NextKey::End,
+            };
+            let reply = visit.run(|visit| visit.insert(&key, &value, 0, expected));
+            let expected = match model.get(&key) {
+                _ if is_wrong => InsertReply::NextChanged,
+                Some((_, flags)) => InsertReply::Exists(*flags),
+                None => InsertReply::Inserted,
+            };
+            assert_eq!(reply.expect("whole"), expected);
+            if expected == InsertReply::Inserted {
+                model.insert(key, (value, RowFlags::NONE));
+            }
+        }
+        6..=8 => {
+            let value = random_value(random, &key);
+            let before = visit.run(|visit| visit.update(&key, &value));
+            let known = model
+                .get_mut(&key)
+                .map(|row| std::mem::replace(&mut row.0, value));
+            assert_eq!(before.expect("whole"), known);
+        }
+        9 => {
+            let flags = [RowFlags::NONE, RowFlags::GHOST][random.below(2) as usize];
+            let before = visit.run(|visit| visit.set_flags(&key, flags));
+            let known = model
+                .get_mut(&key)
+                .map(|row| std::mem::replace(&mut row.1, flags));
+            assert_eq!(before.expect("whole"), known);
+        }
+        10..=11 => {
+            // Rows of a range go, so that leaves are left with one ghost.
+            let ghosts: Vec<_> = model
+                .range(key..)
+                .take(3)
+                .map(|row| row.0.clone())
+                .collect();
+            for key in ghosts {
+                if !model[&key].1.has(RowFlags::GHOST) {
+                    let refused = visit.run(|visit| visit.purge(&key)).expect("whole");
+                    assert_eq!(refused, PurgeReply::NoGhost);
+                    let marked = visit.run(|visit| visit.set_flags(&key, RowFlags::GHOST));
+                    assert_eq!(marked.expect("whole"), Some(RowFlags::NONE));
+                    model.get_mut(&key).expect("it is there").1 = RowFlags::GHOST;
+                }
+                match visit.run(|visit| visit.purge(&key)).expect("whole") {
+                    PurgeReply::Removed => drop(model.remove(&key)),
+                    PurgeReply::OnlyRow => {}
+                    PurgeReply::NoGhost => panic!("{key:?} is a ghost"),
+                }
+            }
+        }
+        12 => {
+            let flags = visit
+                .run(|visit| visit.get(&key, &mut buffer))
+                .expect("whole");
+            let known = model.get(&key);
+            assert_eq!(flags, known.map(|row| row.1));
+            assert_eq!(buffer, known.map_or(Vec::new(), |row| row.0.clone()));
+        }
+        13 => {
+            let inclusive = random.below(2) == 0;
+            let found = visit.run(|visit| visit.successor(&key, inclusive));
+            let known = model
+                .range(key.clone()..)
+                .find(|row| inclusive || *row.0 != key);
+            assert_eq!(found.expect("whole").map(tree_row), known.map(model_row));
+        }
+        14 => {
+            let bound = (random.below(10) > 0).then_some(&key[..]);
+            let found = visit.run(|visit| visit.predecessor(bound));
+            let known = match bound {
+                Some(_) => model.range(..key.clone()).next_back(),
+                None => model.iter().next_back(),
+            };
+            assert_eq!(found.expect("whole").map(tree_row), known.map(model_row));
+        }
+        _ => visit.release(),
+    }
+}
+
+fn random_operations(seed: u64, frames: usize, count: u64, spread: u64) {
+    println!("seed {seed}, {frames} frames, {count} operations, {spread} numbers");
+    let bench = Bench::new(frames);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let mut visit = tree.visit(&worker);
+    let mut model = Model::new();
+    let mut random = Lcg(seed);
+    for number in 0..count {
+        step(&mut visit, &mut model, &mut random, spread);
+        if number % 1000 == 999 {
+            let rows: Vec<_> = model.iter().map(model_row).collect();
+            assert_eq!(scan_all(&mut visit, ScanDirection::Forward), rows);
+            let mut back = scan_all(&mut visit, ScanDirection::Backward);
+            back.reverse();
+            assert_eq!(back, rows);
+            visit.release();
+            assert_eq!(
+                tree.verify(&worker).expect("whole").rows,
+                model.len() as u64
+            );
+        }
+    }
+    drop(visit);
+    let summary = bench.verify(&[&tree]);
+    let ghosts = model.values().filter(|row| row.1.has(RowFlags::GHOST));
+    assert_eq!(summary.ghosts, ghosts.count() as u64);
+    let stats = bench.pool.stats();
+    let (rows, pages) = (summary.rows, summary.pages.len());
+    let waits = bench.log.waits.load(Ordering::Relaxed);
+    println!("{rows} rows, {pages} pages, {stats:?}, {waits} waits for log");
+    assert!(summary.levels >= 3 && stats.evictions > count / 4);
+}
+
+#[test]
+fn a_tree_of_tiny_pages_agrees_with_a_map() {
+    random_operations(1, 16, 15_000, 300);
+    random_operations(2, 16, 15_000, 5_000);
+}
+
+#[test]
+#[ignore = "a million operations take minutes: cargo test -p foxton-store --lib btree -- --ignored"]
+fn a_tree_of_tiny_pages_agrees_with_a_map_for_long() {
+    for seed in 10..30 {
+        random_operations(seed, 16, 50_000, [300, 3_000, 100_000][seed as usize % 3]);
+    }
+}
+
+fn number_key(number: u64) -> Vec<u8> {
+    format!("row {number:08}").into()
+}
+
+fn insert(visit: &mut TreeVisit<'_>, key: &[u8], value: &[u8]) {
+    let reply = visit.run(|visit| visit.insert(key, value, 0, NextKey::Any));
+    assert_eq!(reply.expect("whole"), InsertReply::Inserted);
+}
+
+#[test]
+fn rows_are_there_after_opening_again() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    for table in 1..=80 {
+        // Enough tables that the directory has branches, and each is found again.
+        let tree = bench.directory().create(&worker, table).expect("space");
+        let again = bench
+            .directory()
+            .create(&worker, table)
+            .expect("it is there");
+        assert_eq!(tree.root, again.root);
+        let mut visit = tree.visit(&worker);
+        (0..table).for_each(|number| insert(&mut visit, &number_key(number), &[table as u8]));
+    }
+    drop(worker);
+    let bench = bench.reopen(16);
+    let worker = bench.workers.worker();
+    let open = |table| bench.directory().open(&worker, table).expect("whole");
+    let trees: Vec<_> = (1..=80)
+        .map(|table| open(table).expect("it was created"))
+        .collect();
+    assert!(open(81).is_none());
+    for (tree, table) in trees.iter().zip(1..) {
+        let rows = scan_all(&mut tree.visit(&worker), ScanDirection::Forward);
+        let expected =
+            (0..table).map(|number| (number_key(number), vec![table as u8], RowFlags::NONE));
+        assert!(rows.into_iter().eq(expected));
+    }
+    let all: Vec<_> = trees.iter().collect();
+    bench.verify(&all);
+    assert!(
+        bench
+            .directory()
+            .tree()
+            .verify(&worker)
+            .expect("whole")
+            .levels
+            > 1
+    );
+}
+
+#[test]
+fn keys_in_order_fill_their_pages() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let mut visit = tree.visit(&worker);
+    (0..6000).for_each(|number| insert(&mut visit, &number_key(number), b"value"));
+    drop(visit);
+    let summary = bench.verify(&[&tree]);
+    // A row takes 16 bytes of slot, its value, and a key without the prefix.
+    let least = 6000 * (16 + 5) / 1024;
+    assert!(
+        summary.pages.len() < 3 * least,
+        "{} pages",
+        summary.pages.len()
+    );
+}
+
+#[test]
+fn a_failing_log_and_a_full_device_change_nothing() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let mut visit = tree.visit(&worker);
+    let mut random = Lcg(8);
+    let (mut rows, mut refused, mut full) = (BTreeSet::new(), 0, 0);
+    for round in 0..6000 {
+        let key = number_key(random.below(100_000));
+        bench
+            .log
+            .has_failed
+            .store(round % 3 == 1, Ordering::Relaxed);
+        if round % 3000 == 0 {
+            bench.device.fail(
+                Call::Allocate,
+                1,
+                Times::ForEver,
+                std::io::ErrorKind::StorageFull,
+            );
+        } else if round % 3000 == 2000 {
+            bench.device.heal();
+        }
+        match visit.run(|visit| visit.insert(&key, &[7; 100], 0, NextKey::Any)) {
+            Ok(InsertReply::Inserted) => assert!(rows.insert(key)),
+            Ok(InsertReply::Exists(_)) => assert!(rows.contains(&key)),
+            Ok(InsertReply::NextChanged) => panic!("the next key does not matter"),
+            Err(TreeError::Log(LogError::Closed)) => refused += 1,
+            Err(TreeError::Pool(PoolError::NoPages(_))) => full += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(visit);
+    bench.device.heal();
+    assert!(refused > 100 && full > 100, "{refused} and {full}");
+    assert_eq!(bench.verify(&[&tree]).rows, rows.len() as u64);
+    assert_eq!(bench.log.reserved.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn rows_that_are_too_long_are_refused() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let mut visit = tree.visit(&worker);
+    let long = visit.insert(&[1; 129], b"", 0, NextKey::Any);
+    assert!(matches!(long, Err(TreeError::TooLong(_))));
+    let long = visit.insert(&[1; 128], &[0; 129], 0, NextKey::Any);
+    assert!(matches!(
+        long,
+        Err(TreeError::RowTooLong {
+            bytes: 257,
+            most: 256
+        })
+    ));
+    insert(&mut visit, &[1; 128], &[0; 128]);
+    assert!(matches!(
+        visit.update(&[1; 128], &[0; 129]),
+        Err(TreeError::RowTooLong { .. })
+    ));
+}
+
+#[test]
+fn a_page_that_belongs_elsewhere_is_an_error() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let mut visit = tree.visit(&worker);
+    (0..400).for_each(|number| insert(&mut visit, &number_key(number), &[1; 60]));
+    drop(visit);
+    let pages: Vec<_> = tree
+        .verify(&worker)
+        .expect("whole")
+        .pages
+        .into_iter()
+        .collect();
+    let root = tree.root;
+    drop(worker);
+    let mut bench = bench.reopen(16);
+    let raw = bench.device.open("rows").expect("it is there");
+    let read = |page: PageId| {
+        let mut image = vec![0; 1024];
+        raw.read_at(&mut image, page.number() * 1024)
+            .expect("memory");
+        image
+    };
+    let write = |page: PageId, image: &[u8]| {
+        let mut image = image.to_vec();
+        // The page number is right, and so is the checksum.
+        image[8..16].copy_from_slice(&page.0.to_le_bytes());
+        seal(&mut image, &IDENTITY);
+        raw.write_at(&image, page.number() * 1024).expect("memory");
+    };
+    let mut random = Lcg(3);
+    let mut errors = 0;
+    for _ in 0..150 {
+        let page = pages[random.below(pages.len() as u64) as usize];
+        let whole = read(page);
+        let other = read(pages[random.below(pages.len() as u64) as usize]);
+        let mut image = whole.clone();
+        match random.below(4) {
+            // Another page of the same tree, or of an earlier time.
+            0 | 1 => image = other,
+            // Another table's.
+            2 => image[24..32].copy_from_slice(&77_u64.to_le_bytes()),
+            // Bits of the header, or of fences and slots.
+            _ => image[4 + random.below(300) as usize] ^= 1 << random.below(8),
+        }
+        if page == root && random.below(8) > 0 {
+            continue;
+        }
+        let is_slot = SlottedPage::new(&image[..]).level() == 0 && image[64..] != whole[64..];
+        write(page, &image);
+        bench = bench.reopen(16);
+        let worker = bench.workers.worker();
+        let tree = PagedTree::new(bench.pool.clone(), TABLE, root);
+        let mut visit = tree.visit(&worker);
+        for number in 0..400 {
+            let mut value = Vec::new();
+            match visit.run(|visit| visit.get(&number_key(number), &mut value)) {
+                Ok(flags) => {
+                    let is_right = flags == Some(RowFlags::NONE) && value == [1; 60];
+                    // A forged key of a leaf is as good as any.
+                    assert!(is_right || is_slot, "wrong data of row {number}");
+                }
+                Err(TreeError::Damaged(_) | TreeError::Pool(PoolError::Damaged(_))) => {
+                    errors += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        drop(visit);
+        drop(worker);
+        write(page, &whole);
+    }
+    assert!(errors > 60, "{errors} errors");
+}
+
+/// Threads change keys of their own, and scan all keys.
+fn storm(threads: u64, rounds: u64, frames: usize, spread: u64) {
+    let bench = Bench::new(frames);
+    let tree = bench
+        .directory()
+        .create(&bench.workers.worker(), TABLE)
+        .expect("space");
+    let work = |thread: u64| {
+        let worker = bench.workers.worker();
+        let mut visit = tree.visit(&worker);
+        let (mut random, mut model) = (Lcg(thread), Model::new());
+        for _ in 0..rounds {
+            let mut key = random_key(&mut random, spread);
+            key.truncate(100);
+            key.extend(format!("#{thread}").bytes());
+            let value = random_value(&mut random, &key);
+            match random.below(8) {
+                0..=3 => {
+                    let reply = visit.run(|visit| visit.insert(&key, &value, 0, NextKey::Any));
+                    if reply.expect("whole") == InsertReply::Inserted {
+                        let before = model.insert(key, (value, RowFlags::NONE));
+                        assert_eq!(before, None);
+                    }
+                }
+                4 => {
+                    let before = visit
+                        .run(|visit| visit.update(&key, &value))
+                        .expect("whole");
+                    let known = model.get_mut(&key);
+                    assert_eq!(
+                        before,
+                        known.map(|row| std::mem::replace(&mut row.0, value))
+                    );
+                }
+                5 => {
+                    let marked = visit.run(|visit| visit.set_flags(&key, RowFlags::GHOST));
+                    assert_eq!(marked.expect("whole").is_some(), model.contains_key(&key));
+                    if let Some(row) = model.get_mut(&key) {
+                        row.1 = RowFlags::GHOST;
+                        let purged = visit.run(|visit| visit.purge(&key)).expect("whole");
+                        assert_ne!(purged, PurgeReply::NoGhost);
+                        if purged == PurgeReply::Removed {
+                            model.remove(&key);
+                        }
+                    }
+                }
+                6 => {
+                    let mut found = Vec::new();
+                    let flags = visit
+                        .run(|visit| visit.get(&key, &mut found))
+                        .expect("whole");
+                    assert_eq!(flags, model.get(&key).map(|row| row.1));
+                    assert_eq!(
+                        found,
+                        model.get(&key).map_or(Vec::new(), |row| row.0.clone())
+                    );
+                }
+                _ if random.below(10) == 0 => {
+                    let direction = [ScanDirection::Forward, ScanDirection::Backward];
+                    let direction = direction[random.below(2) as usize];
+                    let mut rows = scan_all(&mut visit, direction);
+                    if direction == ScanDirection::Backward {
+                        rows.reverse();
+                    }
+                    assert!(rows.is_sorted_by(|one, other| one.0 < other.0));
+                    let suffix = format!("#{thread}");
+                    rows.retain(|row| row.0.ends_with(suffix.as_bytes()));
+                    assert!(rows.into_iter().eq(model.iter().map(model_row)));
+                }
+                _ => visit.release(),
+            }
+        }
+        model
+    };
+    let models: Vec<_> = thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || work(thread)))
+            .collect();
+        let ended = started
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        ended.collect()
+    });
+    let mut model = Model::new();
+    models.into_iter().for_each(|rows| model.extend(rows));
+    let worker = bench.workers.worker();
+    let rows = scan_all(&mut tree.visit(&worker), ScanDirection::Forward);
+    assert!(rows.into_iter().eq(model.iter().map(model_row)));
+    assert_eq!(bench.verify(&[&tree]).rows, model.len() as u64);
+    bench.pool.verify();
+    let waits = bench.log.waits.load(Ordering::Relaxed);
+    println!(
+        "{} rows, {:?}, {waits} waits for log",
+        model.len(),
+        bench.pool.stats()
+    );
+}
+
+#[test]
+fn many_threads_share_a_tree_and_sixteen_frames() {
+    storm(4, 2000, 16, 500);
+    storm(40, 150, 16, 500);
+    // All pages fit: latches meet, and frames do not.
+    storm(8, 1500, 2000, 100);
+}
+
+/// Gap locks of the test: a scanner excludes inserters, and they it.
+#[derive(Default)]
+struct GapLocks(Mutex<HashMap<Vec<u8>, i64>>);
+
+impl GapLocks {
+    /// Locks the gap before `next`; `by` is 1 for an inserter and -1 for a scanner. False if the
+    /// other kind has it.
+    fn try_lock(&self, next: &[u8], by: i64) -> bool {
+        let mut locks = self.0.lock().expect("no panic");
+        let count = locks.entry(next.to_vec()).or_default();
+        let is_free = *count == 0 || count.signum() == by;
+        *count += if is_free { by } else { 0 };
+        is_free
+    }
+
+    fn unlock(&self, next: &[u8], by: i64) {
+        *self
+            .0
+            .lock()
+            .expect("no panic")
+            .get_mut(next)
+            .expect("locked") -= by;
+    }
+}
+
+#[test]
+fn no_key_comes_into_a_gap_that_a_scanner_has_locked() {
+    for (frames, threads) in [(16, 6), (300, 4)] {
+        let bench = Bench::new(frames);
+        let tree = bench
+            .directory()
+            .create(&bench.workers.worker(), TABLE)
+            .expect("space");
+        let worker = bench.workers.worker();
+        let mut visit = tree.visit(&worker);
+        (0..400).for_each(|number| insert(&mut visit, &number_key(number * 10), &[1; 90]));
+        drop(visit);
+        let locks = GapLocks::default();
+        let (end, gaps, inserted) = (b"\xff".to_vec(), AtomicU64::new(0), AtomicU64::new(0));
+        let next_of = |row: Option<OwnedRow>| row.map_or(end.clone(), |row| row.key.to_vec());
+        let scan = |visit: &mut TreeVisit<'_>, key: &[u8]| {
+            let next = next_of(
+                visit
+                    .run(|visit| visit.successor(key, true))
+                    .expect("whole"),
+            );
+            let token = visit.token().clone();
+            if !locks.try_lock(&next, -1) {
+                return;
+            }
+            if tree.is_unchanged(&token) {
+                gaps.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..3 {
+                    thread::yield_now();
+                    let now = visit
+                        .run(|visit| visit.successor(key, true))
+                        .expect("whole");
+                    assert_eq!(next_of(now), next, "a phantom");
+                }
+            }
+            locks.unlock(&next, -1);
+        };
+        let insert_between = |visit: &mut TreeVisit<'_>, key: &[u8]| {
+            let next = next_of(
+                visit
+                    .run(|visit| visit.successor(key, false))
+                    .expect("whole"),
+            );
+            if !locks.try_lock(&next, 1) {
+                return;
+            }
+            let expected = match next == end {
+                true => NextKey::End,
+                false => NextKey::Key(&next),
+            };
+            let reply = visit.run(|visit| visit.insert(key, &[1; 90], 0, expected));
+            let was_inserted = reply.expect("whole") == InsertReply::Inserted;
+            inserted.fetch_add(u64::from(was_inserted), Ordering::Relaxed);
+            locks.unlock(&next, 1);
+        };
+        thread::scope(|scope| {
+            for number in 0..threads {
+                let (bench, tree) = (&bench, &tree);
+                let (scan, insert) = (&scan, &insert_between);
+                scope.spawn(move || {
+                    let worker = bench.workers.worker();
+                    let mut visit = tree.visit(&worker);
+                    let mut random = Lcg(number);
+                    for _ in 0..1500 {
+                        // Near each other, so that threads meet.
+                        let key = number_key(random.below(1 << 12));
+                        match random.below(2) {
+                            0 => scan(&mut visit, &key),
+                            _ => insert(&mut visit, &key),
+                        }
+                    }
+                });
+            }
+        });
+        let rows = bench.verify(&[&tree]).rows;
+        assert_eq!(rows, 400 + inserted.load(Ordering::Relaxed));
+        let gaps = gaps.load(Ordering::Relaxed);
+        println!("{rows} rows, {gaps} gaps");
+        assert!(gaps > 100);
+    }
+}

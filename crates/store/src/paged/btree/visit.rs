@@ -1,0 +1,352 @@
+//! Visits: attempts of one operation, and the pages that it has between them.
+
+use std::fmt;
+
+use foxton_sync::backoff::Backoff;
+use foxton_sync::worker::Worker;
+use smallvec::SmallVec;
+
+use super::PagedTree;
+use super::error::TreeError;
+use super::token::ScanToken;
+use crate::paged::PageId;
+use crate::paged::page::{PageOperation, SlottedPage};
+use crate::paged::page_log::{LogSpace, PageEntry, PageRecord};
+use crate::paged::pool::{
+    FixedPage, PageAbsence, PageRequest, PageReservation, PageView, PageWriter,
+};
+use crate::paged::reserve::MAX_RESERVED;
+use crate::paged::space::PageAllocation;
+
+/// Result of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum TreeAttempt<T> {
+    /// It finished.
+    Done(T),
+    /// It needs something that is not there: [`TreeVisit::wait`] waits for it.
+    Wait,
+}
+
+/// Reason why a part of an attempt did not finish.
+#[derive(Debug)]
+pub(super) enum TreeStop {
+    /// Another thread changed what was read: begin again.
+    Again,
+    /// The attempt ends with [`TreeAttempt::Wait`].
+    Wait,
+    /// It fails.
+    Failed(TreeError),
+}
+
+impl From<TreeError> for TreeStop {
+    fn from(error: TreeError) -> Self {
+        TreeStop::Failed(error)
+    }
+}
+
+/// Result of a part of an attempt.
+pub(super) type Step<T> = Result<T, TreeStop>;
+
+/// Pages of one reservation.
+pub(super) type PageList = SmallVec<[PageRequest; MAX_RESERVED]>;
+
+/// Something that an attempt lacked.
+#[derive(Debug, Default)]
+enum Need {
+    #[default]
+    Nothing,
+    /// Pages in frames.
+    Pages(PageList),
+    /// A latch that other threads had, again and again.
+    Latch(PageId),
+    /// A free page of the file.
+    FreePage,
+    /// Bytes of log.
+    LogSpace(u64),
+}
+
+/// One operation of one thread on a tree: attempts, and waits between them.
+///
+/// It keeps the pages of its last wait in their frames until its next wait, or until it is
+/// [released](Self::release) or dropped. Before its caller waits for anything else, such as a
+/// lock, it is released.
+pub struct TreeVisit<'t> {
+    pub(super) tree: &'t PagedTree,
+    pub(super) worker: &'t Worker,
+    reservation: Option<PageReservation<'t>>,
+    /// Pages that the attempt uses and that must stay (I6).
+    wanted: PageList,
+    /// Free pages that the operation has claimed.
+    pub(super) allocations: SmallVec<[PageAllocation<'t>; 2]>,
+    need: Need,
+    /// The page of which the last [`TreeStop::Again`] was.
+    busy: PageId,
+    pub(super) token: ScanToken,
+    pub(super) is_scan: bool,
+}
+
+impl fmt::Debug for TreeVisit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TreeVisit")
+            .field("tree", &self.tree)
+            .field("reservation", &self.reservation)
+            .field("need", &self.need)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PagedTree {
+    /// Begins an operation, or several one after the other.
+    pub fn visit<'t>(&'t self, worker: &'t Worker) -> TreeVisit<'t> {
+        TreeVisit {
+            tree: self,
+            worker,
+            reservation: None,
+            wanted: PageList::new(),
+            allocations: SmallVec::new(),
+            need: Need::Nothing,
+            busy: self.root,
+            token: ScanToken::default(),
+            is_scan: false,
+        }
+    }
+}
+
+impl<'t> TreeVisit<'t> {
+    /// Waits for what the last attempt needed. The caller holds no latch, and no other
+    /// reservation.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be had.
+    pub fn wait(&mut self) -> Result<(), TreeError> {
+        let (pool, worker) = (&*self.tree.pool, self.worker);
+        // I5: frames are given up before others are requested.
+        self.release();
+        match std::mem::take(&mut self.need) {
+            Need::Nothing => {}
+            Need::Pages(pages) => self.reservation = Some(pool.reserve(worker, &pages)?),
+            Need::Latch(page) => {
+                let reservation = pool.reserve(worker, &[PageRequest::read(page)])?;
+                reservation.pages()[0].await_latch(worker);
+                self.reservation = Some(reservation);
+            }
+            Need::FreePage => pool.grow_file(worker)?,
+            Need::LogSpace(bytes) => {
+                let waited = pool.log().wait_for_space(worker, bytes);
+                waited.map_err(TreeError::Log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up the pages that the visit keeps in their frames.
+    pub fn release(&mut self) {
+        self.reservation = None;
+    }
+
+    /// Makes attempts until one finishes, and waits between them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the attempts, and of [`wait`](Self::wait).
+    pub fn run<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<TreeAttempt<T>, TreeError>,
+    ) -> Result<T, TreeError> {
+        loop {
+            match attempt(self)? {
+                TreeAttempt::Done(result) => return Ok(result),
+                TreeAttempt::Wait => self.wait()?,
+            }
+        }
+    }
+
+    /// Returns the leaves that the last finished read went through.
+    pub fn token(&self) -> &ScanToken {
+        &self.token
+    }
+
+    /// Makes one attempt. `body` is called again while other threads change what it reads. If that
+    /// takes long, the attempt waits for their latch.
+    pub(super) fn attempt<T>(
+        &mut self,
+        mut body: impl FnMut(&mut Self) -> Step<T>,
+    ) -> Result<TreeAttempt<T>, TreeError> {
+        let mut backoff = Backoff::new();
+        loop {
+            self.wanted.clear();
+            match body(self) {
+                Ok(result) => return Ok(TreeAttempt::Done(result)),
+                Err(TreeStop::Again) if backoff.is_yielding() => {
+                    self.need = Need::Latch(self.busy);
+                    return Ok(TreeAttempt::Wait);
+                }
+                Err(TreeStop::Again) => backoff.snooze(),
+                Err(TreeStop::Wait) => return Ok(TreeAttempt::Wait),
+                Err(TreeStop::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a part of an attempt because another thread changed `page`.
+    pub(super) fn busy<T>(&mut self, page: PageId) -> Step<T> {
+        self.busy = page;
+        Err(TreeStop::Again)
+    }
+
+    /// Ends a part of an attempt because it needs `request`, beside the pages that it wants.
+    pub(super) fn missing<T>(&mut self, request: PageRequest) -> Step<T> {
+        let mut pages = self.wanted.clone();
+        pages.push(request);
+        self.need = Need::Pages(pages);
+        Err(TreeStop::Wait)
+    }
+
+    /// Wants `page` to stay in its frame until the attempt ends, should it have to wait (I6). More
+    /// than five pages are not kept.
+    pub(super) fn want(&mut self, page: PageId) {
+        let is_new = self.wanted.iter().all(|wanted| wanted.page != page);
+        if is_new && self.wanted.len() + 1 < MAX_RESERVED {
+            self.wanted.push(PageRequest::read(page));
+        }
+    }
+
+    /// Forgets the wanted pages.
+    pub(super) fn want_nothing(&mut self) {
+        self.wanted.clear();
+    }
+
+    /// Returns a view of a page that was found, or ends this part of the attempt.
+    pub(super) fn found(
+        &mut self,
+        page: PageId,
+        found: Result<PageView<'t>, PageAbsence>,
+    ) -> Step<PageView<'t>> {
+        match found {
+            Ok(view) => Ok(view),
+            Err(PageAbsence::Busy) => self.busy(page),
+            Err(PageAbsence::Missing) => self.missing(PageRequest::read(page)),
+        }
+    }
+
+    /// Returns a view of `page`.
+    pub(super) fn page(&mut self, page: PageId) -> Step<PageView<'t>> {
+        let found = self.tree.pool.find(page);
+        self.found(page, found)
+    }
+
+    /// Returns the pages that the visit keeps in their frames.
+    pub(super) fn reserved(&self) -> &[FixedPage<'t>] {
+        self.reservation.as_ref().map_or(&[], |kept| kept.pages())
+    }
+
+    /// Makes sure that the visit keeps all `pages` in their frames.
+    pub(super) fn require(&mut self, pages: PageList) -> Step<()> {
+        let is_kept = |request: &PageRequest| self.fixed(request.page).is_some();
+        match pages.iter().all(is_kept) {
+            true => Ok(()),
+            false => {
+                self.need = Need::Pages(pages);
+                Err(TreeStop::Wait)
+            }
+        }
+    }
+
+    fn fixed(&self, page: PageId) -> Option<&FixedPage<'t>> {
+        self.reserved().iter().find(|fixed| fixed.page() == page)
+    }
+
+    /// Latches a page that the visit keeps: a new one or a map, which are last in the order (I3).
+    pub(super) fn lock(&self, page: PageId) -> PageWriter<'t> {
+        let fixed = self.fixed(page).expect("a page that was required");
+        fixed.lock(self.worker)
+    }
+
+    /// Latches a page at the version that was read.
+    pub(super) fn try_lock(&mut self, view: &PageView<'t>) -> Step<PageWriter<'t>> {
+        match view.try_lock(self.worker) {
+            Some(writer) => Ok(writer),
+            None => self.busy(view.page()),
+        }
+    }
+
+    /// Claims pages until the operation has `count`.
+    pub(super) fn allocate(&mut self, count: usize, near: PageId) -> Step<()> {
+        while self.allocations.len() < count {
+            match self.tree.pool.claim_page(self.worker, near) {
+                Some(allocation) => self.allocations.push(allocation),
+                None => {
+                    self.need = Need::FreePage;
+                    return Err(TreeStop::Wait);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves log space, before any latch.
+    pub(super) fn log_space(&mut self, bytes: usize) -> Step<LogSpace<'t>> {
+        // A record has a head and, for each page, number, LSN and lengths.
+        let bytes = bytes as u64 + 256;
+        match LogSpace::reserve(self.tree.pool.log(), bytes) {
+            Some(space) => Ok(space),
+            None => {
+                self.need = Need::LogSpace(bytes);
+                Err(TreeStop::Wait)
+            }
+        }
+    }
+
+    /// Logs a change of a row and applies it (I4). It was checked at the version at which the page
+    /// was latched.
+    pub(super) fn change_row(
+        &self,
+        space: LogSpace<'_>,
+        writer: &mut PageWriter<'_>,
+        operation: PageOperation<'_>,
+    ) -> Result<(), TreeError> {
+        let page = writer.page();
+        let entry = PageEntry {
+            page,
+            previous: writer.read().lsn(),
+            operation,
+        };
+        let log = self.tree.pool.log();
+        let logged = log.insert(self.worker, space, PageRecord::Row(&entry));
+        let logged = logged.map_err(TreeError::Log)?;
+        writer.change(logged, |content| entry.operation.apply(content, page));
+        Ok(())
+    }
+
+    /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4).
+    pub(super) fn change_structure(
+        &self,
+        space: LogSpace<'_>,
+        pages: &mut [(PageWriter<'_>, PageOperation<'_>)],
+    ) -> Result<(), TreeError> {
+        let mut entries = SmallVec::<[PageEntry<'_>; MAX_RESERVED]>::new();
+        for (writer, operation) in pages.iter() {
+            let page = writer.page();
+            let content: SlottedPage<_> = writer.read();
+            if let Err(error) = operation.check(&content, page) {
+                debug_assert!(false, "page {page}: {error}");
+                return Err(TreeError::field(page, "structure", content.lsn().bytes()));
+            }
+            entries.push(PageEntry {
+                page,
+                previous: content.lsn(),
+                operation: operation.clone(),
+            });
+        }
+        let log = self.tree.pool.log();
+        let logged = log.insert(self.worker, space, PageRecord::Structure(&entries));
+        let logged = logged.map_err(TreeError::Log)?;
+        for (writer, operation) in pages {
+            let page = writer.page();
+            writer.change(logged, |content| operation.apply(content, page));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! Changes of rows: inserted, replaced, marked as ghosts, purged.
+//!
+//! A change finds its leaf, checks itself there, reserves log space, and latches the leaf at the
+//! version that it has read. If the leaf is too full, it is split first.
+
+use foxton_log::Lsn;
+
+use super::descend::TreeTarget;
+use super::error::TreeError;
+use super::visit::{Step, TreeAttempt, TreeVisit};
+use crate::TooLong;
+use crate::paged::frame::order_scans;
+use crate::paged::page::{OperationError, PageOperation, RowFlags};
+use crate::paged::pool::PageView;
+
+/// The key behind the place of a new one, as its inserter expects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextKey<'k> {
+    /// It does not matter.
+    Any,
+    /// There is none.
+    End,
+    /// A key, of a row or of a ghost.
+    Key(&'k [u8]),
+}
+
+/// Result of an insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertReply {
+    /// The row was inserted.
+    Inserted,
+    /// The key is there already, with these flags: it may be a ghost.
+    Exists(RowFlags),
+    /// The next key is another than was expected. Nothing was changed.
+    NextChanged,
+}
+
+/// Result of a purge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurgeReply {
+    /// The ghost was removed.
+    Removed,
+    /// There is no such row, or it is no ghost.
+    NoGhost,
+    /// It is the only row of its leaf, and stays until the leaf is merged with a neighbour.
+    OnlyRow,
+}
+
+/// Plan of a change in a leaf.
+enum Plan<'a, T> {
+    /// Nothing is to be changed.
+    Nothing(T),
+    /// The operation is to be made, and then there is this result.
+    Change(PageOperation<'a>, T),
+}
+
+fn slot16(slot: usize) -> u16 {
+    // A page has at most 4,096 slots; more are read only before validation.
+    u16::try_from(slot).unwrap_or(u16::MAX)
+}
+
+impl<'t> TreeVisit<'t> {
+    /// Attempts to insert a row, if its key is not there and the key behind it is `next`. The value
+    /// may later grow to `reserved` bytes without a new place.
+    ///
+    /// The next key is compared under the latch of the leaf. So a caller that locked the gap before
+    /// `next` can be sure that the key goes into that gap.
+    ///
+    /// # Errors
+    ///
+    /// If the row is too long, a page is damaged, or the change cannot be logged.
+    pub fn insert(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        reserved: usize,
+        next: NextKey<'_>,
+    ) -> Result<TreeAttempt<InsertReply>, TreeError> {
+        let reserved = reserved.max(value.len());
+        self.check_row(key, reserved)?;
+        self.is_scan = false;
+        self.attempt(|visit| {
+            if next != NextKey::Any {
+                let found = visit.walk_forward(key, false)?;
+                let found = found.as_ref().map(|row| &row.key[..]);
+                let expected = match next {
+                    NextKey::Key(key) => Some(key),
+                    NextKey::End | NextKey::Any => None,
+                };
+                if found != expected {
+                    return Ok(InsertReply::NextChanged);
+                }
+            }
+            let plan = |leaf: &PageView<'t>| {
+                let page = leaf.read();
+                match page.search(key) {
+                    Ok(slot) => {
+                        let flags = page.row(slot).map_or(RowFlags::NONE, |row| row.flags);
+                        Plan::Nothing(InsertReply::Exists(flags))
+                    }
+                    Err(slot) => {
+                        let operation = PageOperation::Insert {
+                            slot: slot16(slot),
+                            key,
+                            value,
+                            reserved: slot16(reserved),
+                            flags: RowFlags::NONE,
+                        };
+                        Plan::Change(operation, InsertReply::Inserted)
+                    }
+                }
+            };
+            visit.change(key, next != NextKey::Any, plan)
+        })
+    }
+
+    /// Attempts to replace the value of `key`, of a row or of a ghost; returns the value before.
+    /// `None`: there is no such row.
+    ///
+    /// # Errors
+    ///
+    /// If the row is too long, a page is damaged, or the change cannot be logged.
+    pub fn update(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<TreeAttempt<Option<Vec<u8>>>, TreeError> {
+        self.check_row(key, value.len())?;
+        self.is_scan = false;
+        self.attempt(|visit| {
+            visit.change(key, false, |leaf| {
+                let page = leaf.read();
+                match page.search(key) {
+                    Err(_) => Plan::Nothing(None),
+                    Ok(slot) => {
+                        let operation = PageOperation::Replace {
+                            slot: slot16(slot),
+                            value,
+                        };
+                        Plan::Change(operation, Some(page.value(slot)))
+                    }
+                }
+            })
+        })
+    }
+
+    /// Attempts to replace the flags of `key`; returns those before. `None`: there is no such row.
+    /// Setting [`RowFlags::GHOST`] deletes a row and leaves its bytes, so that clearing it is
+    /// always possible.
+    ///
+    /// # Errors
+    ///
+    /// If a page is damaged, or the change cannot be logged.
+    pub fn set_flags(
+        &mut self,
+        key: &[u8],
+        flags: RowFlags,
+    ) -> Result<TreeAttempt<Option<RowFlags>>, TreeError> {
+        self.is_scan = false;
+        self.attempt(|visit| {
+            visit.change(key, false, |leaf| {
+                let page = leaf.read();
+                match page.search(key) {
+                    Err(_) => Plan::Nothing(None),
+                    Ok(slot) => {
+                        let before = page.row(slot).map(|row| row.flags);
+                        let operation = PageOperation::SetFlags {
+                            slot: slot16(slot),
+                            flags,
+                        };
+                        Plan::Change(operation, before)
+                    }
+                }
+            })
+        })
+    }
+
+    /// Attempts to remove the ghost of `key` with all its bytes. It is an SMO: the caller holds the
+    /// locks of key and gap alone, under an owner that no transaction shares.
+    ///
+    /// # Errors
+    ///
+    /// If a page is damaged, or the change cannot be logged.
+    pub fn purge(&mut self, key: &[u8]) -> Result<TreeAttempt<PurgeReply>, TreeError> {
+        self.is_scan = false;
+        self.attempt(|visit| {
+            let leaf = visit.descend(TreeTarget::At(key), 0)?;
+            let page = leaf.read();
+            let is_ghost = |slot: &usize| {
+                let row = page.row(*slot);
+                row.is_some_and(|row| row.flags.has(RowFlags::GHOST))
+            };
+            let slot = page.search(key).ok().filter(is_ghost);
+            let is_only = page.slot_count() == 1 && leaf.page() != visit.tree.root;
+            if !leaf.is_valid() {
+                return visit.busy(leaf.page());
+            }
+            let Some(slot) = slot else {
+                return Ok(PurgeReply::NoGhost);
+            };
+            if is_only {
+                // I8 of the tree.
+                return Ok(PurgeReply::OnlyRow);
+            }
+            let operation = PageOperation::Remove { slot: slot16(slot) };
+            let space = visit.log_space(0)?;
+            let writer = visit.try_lock(&leaf)?;
+            visit.change_structure(space, &mut [(writer, operation)])?;
+            Ok(PurgeReply::Removed)
+        })
+    }
+
+    fn check_row(&self, key: &[u8], value_bytes: usize) -> Result<(), TreeError> {
+        let size = self.tree.size();
+        if key.len() > size.max_key_bytes() {
+            return Err(TreeError::TooLong(TooLong::Key { bytes: key.len() }));
+        }
+        let (bytes, most) = (key.len() + value_bytes, size.max_row_bytes());
+        match bytes <= most {
+            true => Ok(()),
+            false => Err(TreeError::RowTooLong { bytes, most }),
+        }
+    }
+
+    /// Changes the leaf of `key` as `plan` says. `has_walked`: the token has this leaf and others
+    /// behind it, which must be as they were read.
+    fn change<'a, T>(
+        &mut self,
+        key: &[u8],
+        has_walked: bool,
+        plan: impl Fn(&PageView<'t>) -> Plan<'a, T>,
+    ) -> Step<T> {
+        let leaf = self.descend(TreeTarget::At(key), 0)?;
+        let planned = plan(&leaf);
+        let (page, lsn) = (leaf.page(), leaf.read().lsn());
+        let checked = match &planned {
+            Plan::Nothing(_) => Ok(()),
+            Plan::Change(operation, _) => operation.check(&leaf.read(), page),
+        };
+        if !leaf.is_valid() {
+            return self.busy(page);
+        }
+        let (operation, result) = match planned {
+            Plan::Nothing(result) => return Ok(result),
+            Plan::Change(operation, result) => (operation, result),
+        };
+        match checked {
+            Ok(()) => {}
+            Err(OperationError::Full(_)) => {
+                self.split(key, 0)?;
+                // Another round finds the place in one of both halves.
+                return self.busy(page);
+            }
+            Err(OperationError::Mismatch(field)) => {
+                return Err(TreeError::field(page, field, lsn.bytes()).into());
+            }
+        }
+        self.want(page);
+        let space = self.log_space(self.tree.size().max_row_bytes())?;
+        let mut writer = self.try_lock(&leaf)?;
+        if has_walked && !self.is_walk_unchanged(page, lsn) {
+            drop(writer);
+            return self.busy(page);
+        }
+        self.change_row(space, &mut writer, operation)?;
+        Ok(result)
+    }
+
+    /// True if the walk began at the leaf `page` with `lsn`, which is latched by now, and the
+    /// leaves behind it are as they were read.
+    fn is_walk_unchanged(&self, page: crate::paged::PageId, lsn: Lsn) -> bool {
+        order_scans();
+        self.token.begins_at(page, lsn) && self.tree.are_unchanged(self.token.behind_first())
+    }
+}
