@@ -2,7 +2,7 @@
 
 use super::error::TreeError;
 use super::visit::{Step, TreeVisit};
-use crate::paged::page::{PageKind, PageWords, SlottedPage};
+use crate::paged::page::{KeyBytes, PageKind, PageWords, SlottedPage};
 use crate::paged::pool::{PageAbsence, PageRequest, PageUse, PageView};
 
 /// The keys that are looked for.
@@ -40,6 +40,24 @@ impl TreeTarget<'_> {
     }
 }
 
+/// A child as its parent describes it.
+#[derive(Debug)]
+pub(super) struct FoundChild<'t> {
+    view: PageView<'t>,
+    level: u8,
+    low: KeyBytes,
+    high: Option<KeyBytes>,
+}
+
+#[cfg(test)]
+impl<'t> FoundChild<'t> {
+    /// Returns the child as if its version were read just now.
+    pub(super) fn at_present(self, tree: &'t super::PagedTree) -> FoundChild<'t> {
+        let view = tree.pool.find(self.view.page()).expect("it is resident");
+        FoundChild { view, ..self }
+    }
+}
+
 fn kind_of(level: u8) -> PageKind {
     match level {
         0 => PageKind::Leaf,
@@ -63,7 +81,8 @@ impl<'t> TreeVisit<'t> {
                     false => self.busy(view.page()),
                 };
             }
-            view = self.child(&view, target)?;
+            let child = self.child(&view, target)?;
+            view = self.couple(&view, child)?;
         }
     }
 
@@ -108,8 +127,12 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Returns the child of `parent` for `target`, coupled and checked (I1, I2).
-    fn child(&mut self, parent: &PageView<'t>, target: TreeTarget<'_>) -> Step<PageView<'t>> {
+    /// Returns the child of `parent` for `target`, whose version was read. It is not coupled yet.
+    pub(super) fn child(
+        &mut self,
+        parent: &PageView<'t>,
+        target: TreeTarget<'_>,
+    ) -> Step<FoundChild<'t>> {
         let page = parent.read();
         let slot = target.child_slot(&page);
         let (child, low, level) = (page.child(slot), page.key(slot), page.level());
@@ -133,6 +156,29 @@ impl<'t> TreeVisit<'t> {
             }
             found => self.found(child, found)?,
         };
+        if !is_read_once {
+            view.record_use();
+        }
+        Ok(FoundChild {
+            view,
+            level: level.saturating_sub(1),
+            low,
+            high,
+        })
+    }
+
+    /// Returns a child that was coupled with its parent, and checked (I1, I2).
+    pub(super) fn couple(
+        &mut self,
+        parent: &PageView<'t>,
+        child: FoundChild<'t>,
+    ) -> Step<PageView<'t>> {
+        let FoundChild {
+            view,
+            level,
+            low,
+            high,
+        } = child;
         // I2: the version of the child was read, and only now the parent is validated.
         if !parent.is_valid() {
             return self.busy(parent.page());
@@ -140,7 +186,7 @@ impl<'t> TreeVisit<'t> {
         let content = view.read();
         let fault = [
             ("table", content.table() == self.tree.table),
-            ("level", content.level() == level.saturating_sub(1)),
+            ("level", content.level() == level),
             ("kind", content.kind() == Some(kind_of(content.level()))),
             ("low fence", content.has_low_fence(&low)),
             ("high fence", content.has_high_fence(high.as_deref())),
@@ -148,12 +194,12 @@ impl<'t> TreeVisit<'t> {
         if let Some((field, _)) = fault.iter().find(|(_, is_right)| !is_right) {
             // At the moment when the parent was validated, the child had this version.
             return match view.is_valid() {
-                true => Err(TreeError::field(child, field, parent.page().number()).into()),
-                false => self.busy(child),
+                true => {
+                    let parent = parent.page().number();
+                    Err(TreeError::field(view.page(), field, parent).into())
+                }
+                false => self.busy(view.page()),
             };
-        }
-        if !is_read_once {
-            view.record_use();
         }
         Ok(view)
     }

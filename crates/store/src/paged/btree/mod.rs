@@ -35,7 +35,9 @@
 //!   first, and nothing fails in between.
 //! * I5  An attempt that waits has no latch. Of frames it has only its reservation.
 //! * I6  An attempt names every page that it uses and that must stay: at most five, and one that
-//!   is missing. So attempts of any number of threads proceed with sixteen frames.
+//!   is missing. So attempts of any number of threads proceed with sixteen frames. A split that
+//!   waits is remembered, and the next attempt begins with it: it needs other pages than the
+//!   change that is too large for its leaf.
 //! * I7  A new page is claimed before the latches, and becomes used in its map by the same record
 //!   that formats it and that makes its parent lead to it.
 //!

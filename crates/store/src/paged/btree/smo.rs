@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::descend::TreeTarget;
 use super::error::TreeError;
-use super::visit::{PageList, Step, TreeStop, TreeVisit};
+use super::visit::{PageList, PendingSplit, Step, TreeStop, TreeVisit};
 use crate::paged::PageId;
 use crate::paged::page::{
     KeyBytes, OwnedRow, PageKind, PageOperation, PageWords, RowFlags, SlottedPage,
@@ -63,23 +63,51 @@ pub(super) fn child_row(key: &[u8], page: PageId) -> OwnedRow {
 impl<'t> TreeVisit<'t> {
     /// Splits the page of level `level` for `key`, or one above it if that is too full.
     pub(super) fn split(&mut self, key: &[u8], level: u8) -> Step<()> {
+        self.pending_split = Some(PendingSplit {
+            key: KeyBytes::from_slice(key),
+            level,
+            seen: None,
+        });
+        self.continue_split()
+    }
+
+    /// Goes on with a split that waited. An attempt begins with it, because the pages of the split
+    /// are all that the visit keeps: a descent to the leaf would give them up again.
+    pub(super) fn continue_split(&mut self) -> Step<()> {
+        let Some(PendingSplit { key, level, seen }) = self.pending_split.clone() else {
+            return Ok(());
+        };
         self.want_nothing();
-        let node = self.descend(TreeTarget::At(key), level)?;
+        let node = self.descend(TreeTarget::At(&key), level)?;
+        let now = (node.page(), node.read().lsn());
+        if !node.is_valid() {
+            return self.busy(node.page());
+        }
+        if seen.is_some_and(|seen| seen != now) {
+            // Another thread was here, so the page need not be full any more.
+            self.pending_split = None;
+            return Ok(());
+        }
+        self.pending_split = Some(PendingSplit {
+            key: key.clone(),
+            level,
+            seen: Some(now),
+        });
         if node.page() == self.tree.root {
-            return self.grow_root(&node, key);
+            return self.grow_root(&node, &key);
         }
         self.want(node.page());
-        let parent = self.descend(TreeTarget::At(key), level + 1)?;
+        let parent = self.descend(TreeTarget::At(&key), level + 1)?;
         let content = parent.read();
-        let child = content.child(content.search_child(key));
+        let child = content.child(content.search_child(&key));
         let has_space = content.free_bytes() >= CHILD_BYTES + self.tree.size().max_key_bytes();
         if !parent.is_valid() || child != Some(node.page()) {
             return self.busy(parent.page());
         }
-        if !has_space {
-            return self.split(key, level + 1);
+        match has_space {
+            true => self.split_below(&parent, &node, &key),
+            false => self.split(&key, level + 1),
         }
-        self.split_below(&parent, &node, key)
     }
 
     fn split_below(&mut self, parent: &PageView<'t>, node: &PageView<'t>, key: &[u8]) -> Step<()> {
@@ -195,6 +223,7 @@ impl<'t> TreeVisit<'t> {
         }
         self.change_structure(space, &mut latched)?;
         drop(latched);
+        self.pending_split = None;
         self.allocations.drain(..count).for_each(|new| new.keep());
         Ok(())
     }

@@ -32,6 +32,17 @@ struct KeptLog {
     reserved: AtomicU64,
     waits: AtomicU64,
     has_failed: AtomicBool,
+    /// Called once, before a latch.
+    before_latch: BeforeLatch,
+}
+
+#[derive(Default)]
+struct BeforeLatch(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl fmt::Debug for BeforeLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeLatch")
+    }
 }
 
 impl KeptLog {
@@ -53,6 +64,10 @@ impl PageLog for KeptLog {
     }
 
     fn try_take_space(&self, bytes: u64) -> bool {
+        let action = self.before_latch.0.lock().expect("no panic").take();
+        if let Some(action) = action {
+            action();
+        }
         let take = |taken: u64| (taken + bytes <= 5_000).then_some(taken + bytes);
         let taken = self
             .reserved
@@ -859,5 +874,200 @@ fn no_key_comes_into_a_gap_that_a_scanner_has_locked() {
         let gaps = gaps.load(Ordering::Relaxed);
         println!("{rows} rows, {gaps} gaps");
         assert!(gaps > 100);
+    }
+}
+
+/// Two tables with rows of every tenth number.
+struct TwoTables {
+    bench: Bench,
+    tree: Arc<PagedTree>,
+    other: PagedTree,
+}
+
+impl TwoTables {
+    fn new() -> TwoTables {
+        let bench = Bench::new(16);
+        let worker = bench.workers.worker();
+        let [tree, other] = [TABLE, 10].map(|table| {
+            let tree = bench.directory().create(&worker, table).expect("space");
+            let mut visit = tree.visit(&worker);
+            (0..200).for_each(|number| insert(&mut visit, &number_key(10 * number), &[1; 90]));
+            drop(visit);
+            tree
+        });
+        TwoTables {
+            bench,
+            tree: Arc::new(tree),
+            other,
+        }
+    }
+
+    /// Evicts all pages but those that are kept.
+    fn evict(&self, worker: &Worker) {
+        self.bench.pool.clean_all(worker).expect("memory");
+        self.bench.pool.evict_all(worker);
+    }
+
+    /// Returns a fence between two leaves, the last key before it, and the first behind.
+    fn fence(&self, worker: &Worker) -> [Vec<u8>; 3] {
+        let mut visit = self.tree.visit(worker);
+        let mut scan = |at: &[u8]| {
+            let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Forward, Some(at)));
+            leaf.expect("whole")
+        };
+        let left = scan(&number_key(700));
+        let fence = left.fence.expect("not the last leaf").to_vec();
+        let right = scan(&fence);
+        let last = left.rows.last().expect("a row").key.to_vec();
+        assert!(last < fence && fence < right.rows[0].key.to_vec());
+        [last, fence, right.rows[0].key.to_vec()]
+    }
+}
+
+#[test]
+fn a_token_notices_a_change_in_each_of_its_leaves_and_no_eviction() {
+    // A change in the left leaf, in the right one, or none.
+    for change in 0..3 {
+        for evicts in [false, true] {
+            let tables = TwoTables::new();
+            let worker = tables.bench.workers.worker();
+            let [last, fence, next] = tables.fence(&worker);
+            let between = [&last[..], b"+"].concat();
+            let mut visit = tables.tree.visit(&worker);
+            let found = visit.run(|visit| visit.successor(&between, false));
+            assert_eq!(
+                found.expect("whole").map(|row| row.key.to_vec()),
+                Some(next)
+            );
+            let token = visit.token().clone();
+            assert_eq!(token.leaf_count(), 2);
+            assert!(tables.tree.is_unchanged(&token));
+            match change {
+                0 => insert(&mut visit, &between, b""),
+                1 => insert(&mut visit, &fence, b""),
+                _ => {}
+            }
+            visit.release();
+            if evicts {
+                tables.evict(&worker);
+                assert!(
+                    !tables.tree.is_unchanged(&token),
+                    "its pages are not resident"
+                );
+                // They are read again.
+                let found = visit.run(|visit| visit.successor(&between, false));
+                assert!(found.expect("whole").is_some());
+            }
+            // After a change in the left leaf the walk ends there, and the right one may be away.
+            let is_unchanged = tables.tree.is_unchanged(&token);
+            assert_eq!(
+                is_unchanged,
+                change == 2,
+                "change {change}, evicted: {evicts}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_insert_notices_a_new_key_in_the_next_leaf() {
+    let tables = TwoTables::new();
+    let worker = tables.bench.workers.worker();
+    let [last, fence, next] = tables.fence(&worker);
+    let key = [&last[..], b"+"].concat();
+    let mut visit = tables.tree.visit(&worker);
+    let inserts_other = {
+        let (tree, worker) = (tables.tree.clone(), tables.bench.workers.worker());
+        let fence = fence.clone();
+        move || insert(&mut tree.visit(&worker), &fence, b"")
+    };
+    // Between the walk to the next key and the latch another thread inserts into the next leaf.
+    let action: Box<dyn FnOnce() + Send> = Box::new(inserts_other);
+    *tables.bench.log.before_latch.0.lock().expect("no panic") = Some(action);
+    let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&next)));
+    assert_eq!(reply.expect("whole"), InsertReply::NextChanged);
+    let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&fence)));
+    assert_eq!(reply.expect("whole"), InsertReply::Inserted);
+}
+
+#[test]
+fn an_operation_needs_no_page_but_those_that_it_keeps() {
+    let tables = TwoTables::new();
+    let (worker, other) = (tables.bench.workers.worker(), tables.bench.workers.worker());
+    let [last, _, next] = tables.fence(&worker);
+    let between = [&last[..], b"+"].concat();
+    let mut visit = tables.tree.visit(&worker);
+    type Operation<'a> = Box<dyn FnMut(&mut TreeVisit<'_>) -> Result<bool, TreeError> + 'a>;
+    fn done<T>(attempt: Result<TreeAttempt<T>, TreeError>) -> Result<bool, TreeError> {
+        attempt.map(|attempt| matches!(attempt, TreeAttempt::Done(_)))
+    }
+    let full = |number: u64| format!("row 000007{number:02}-").into_bytes();
+    let mut operations: Vec<Operation<'_>> = vec![
+        Box::new(|visit| done(visit.get(&last, &mut Vec::new()))),
+        Box::new(|visit| done(visit.successor(&last, false))),
+        Box::new(|visit| done(visit.predecessor(Some(&next)))),
+        Box::new(|visit| done(visit.insert(&between, b"", 0, NextKey::Key(&next)))),
+        Box::new(|visit| done(visit.update(&last, b"new"))),
+        Box::new(|visit| done(visit.set_flags(&between, RowFlags::GHOST))),
+        Box::new(|visit| done(visit.purge(&between))),
+    ];
+    // Enough rows for splits of leaves and branches.
+    for number in 0..60 {
+        operations.push(Box::new(move |visit| {
+            done(visit.insert(&full(number), &[2; 200], 0, NextKey::Any))
+        }));
+    }
+    for (index, operation) in operations.iter_mut().enumerate() {
+        let mut attempts = 0;
+        while !operation(&mut visit).expect("whole") {
+            attempts += 1;
+            assert!(attempts < 40, "operation {index} does not end");
+            visit.wait().expect("whole");
+            tables.evict(&other);
+        }
+        visit.release();
+        tables.evict(&other);
+    }
+    drop(visit);
+    tables.bench.verify(&[&tables.tree, &tables.other]);
+}
+
+#[test]
+fn a_descent_that_a_split_overtakes_begins_again() {
+    use super::descend::TreeTarget;
+    use super::visit::TreeStop;
+
+    let bench = Bench::new(200);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let (mut visit, mut other) = (tree.visit(&worker), tree.visit(&worker));
+    (0..20).for_each(|number| insert(&mut other, &number_key(10 * number), &[1; 90]));
+    // Key 45 is looked for: the parent was read, and the leaf not yet.
+    let key = number_key(45);
+    let target = TreeTarget::At(&key);
+    let parent = visit.descend(target, 1).expect("resident");
+    let leaves = tree.verify(&worker).expect("whole").pages.len();
+    for number in 0..9 {
+        insert(&mut other, &number_key(41 + number), &[1; 200]);
+    }
+    assert!(tree.verify(&worker).expect("whole").pages.len() > leaves);
+    let child = visit.child(&parent, target);
+    assert!(child.is_err_and(|stop| matches!(stop, TreeStop::Again)));
+    // The parent was read, then a split came, and only then the version of the leaf was read.
+    let mut number = 0;
+    loop {
+        let leaves = tree.verify(&worker).expect("whole").pages.len();
+        let parent = visit.descend(target, 1).expect("resident");
+        let child = visit.child(&parent, target).expect("resident");
+        let key = format!("row 00000045-{number:02}");
+        insert(&mut other, key.as_bytes(), &[1; 200]);
+        number += 1;
+        let has_split = tree.verify(&worker).expect("whole").pages.len() > leaves;
+        let late = child.at_present(&tree);
+        match visit.couple(&parent, late) {
+            Ok(_) => assert!(!has_split),
+            Err(TreeStop::Again) if has_split => break,
+            Err(stop) => panic!("{stop:?}"),
+        }
     }
 }

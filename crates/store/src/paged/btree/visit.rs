@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use foxton_log::Lsn;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
@@ -10,7 +11,7 @@ use super::PagedTree;
 use super::error::TreeError;
 use super::token::ScanToken;
 use crate::paged::PageId;
-use crate::paged::page::{PageOperation, SlottedPage};
+use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, PageEntry, PageRecord};
 use crate::paged::pool::{
     FixedPage, PageAbsence, PageRequest, PageReservation, PageView, PageWriter,
@@ -66,6 +67,15 @@ enum Need {
     LogSpace(u64),
 }
 
+/// A split that has begun and waits for something.
+#[derive(Debug, Clone)]
+pub(super) struct PendingSplit {
+    pub(super) key: KeyBytes,
+    pub(super) level: u8,
+    /// The page that is to be split, and its LSN, once it was found.
+    pub(super) seen: Option<(PageId, Lsn)>,
+}
+
 /// One operation of one thread on a tree: attempts, and waits between them.
 ///
 /// It keeps the pages of its last wait in their frames until its next wait, or until it is
@@ -80,6 +90,7 @@ pub struct TreeVisit<'t> {
     /// Free pages that the operation has claimed.
     pub(super) allocations: SmallVec<[PageAllocation<'t>; 2]>,
     need: Need,
+    pub(super) pending_split: Option<PendingSplit>,
     /// The page of which the last [`TreeStop::Again`] was.
     busy: PageId,
     pub(super) token: ScanToken,
@@ -106,6 +117,7 @@ impl PagedTree {
             wanted: PageList::new(),
             allocations: SmallVec::new(),
             need: Need::Nothing,
+            pending_split: None,
             busy: self.root,
             token: ScanToken::default(),
             is_scan: false,
@@ -177,7 +189,8 @@ impl<'t> TreeVisit<'t> {
         let mut backoff = Backoff::new();
         loop {
             self.wanted.clear();
-            match body(self) {
+            let step = self.continue_split();
+            match step.and_then(|()| body(self)) {
                 Ok(result) => return Ok(TreeAttempt::Done(result)),
                 Err(TreeStop::Again) if backoff.is_yielding() => {
                     self.need = Need::Latch(self.busy);
@@ -185,7 +198,10 @@ impl<'t> TreeVisit<'t> {
                 }
                 Err(TreeStop::Again) => backoff.snooze(),
                 Err(TreeStop::Wait) => return Ok(TreeAttempt::Wait),
-                Err(TreeStop::Failed(error)) => return Err(error),
+                Err(TreeStop::Failed(error)) => {
+                    self.pending_split = None;
+                    return Err(error);
+                }
             }
         }
     }

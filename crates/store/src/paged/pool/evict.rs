@@ -46,6 +46,14 @@ impl BufferPool {
         None
     }
 
+    /// Evicts all pages that are clean and not in use.
+    #[cfg(test)]
+    pub(in crate::paged) fn evict_all(&self, worker: &Worker) {
+        while let Some(frame) = self.evict_one(worker) {
+            self.free_frames(worker).give(&mut smallvec![frame]);
+        }
+    }
+
     fn try_evict(&self, worker: &Worker, index: usize) -> EvictOutcome {
         let frame: &Frame = &self.frames[index];
         if frame.is_dirty() || frame.fixes() > 0 {
