@@ -28,19 +28,19 @@ use crate::paged::space::DIRECTORY_PAGE;
 /// The trees of a page file.
 #[derive(Debug)]
 pub struct TableDirectory {
-    tree: PagedTree,
+    tree: Arc<PagedTree>,
 }
 
 impl TableDirectory {
     /// Returns the directory of the file of `pool`.
     pub fn new(pool: Arc<BufferPool>) -> TableDirectory {
         TableDirectory {
-            tree: PagedTree::new(pool, 0, DIRECTORY_PAGE),
+            tree: Arc::new(PagedTree::new(pool, 0, DIRECTORY_PAGE)),
         }
     }
 
     /// Returns the tree of the directory itself.
-    pub fn tree(&self) -> &PagedTree {
+    pub fn tree(&self) -> &Arc<PagedTree> {
         &self.tree
     }
 
@@ -66,12 +66,39 @@ impl TableDirectory {
     ///
     /// If `table` is 0.
     pub fn create(&self, worker: &Worker, table: u64) -> Result<PagedTree, TreeError> {
-        assert!(table > 0, "table 0 is the directory");
         let mut visit = self.tree.visit(worker);
-        visit.run(|visit| visit.create_table(table))?;
-        drop(visit);
-        let tree = self.open(worker, table)?;
-        Ok(tree.expect("a table that was created"))
+        visit.run(|visit| self.attempt_create(visit, table))
+    }
+
+    /// Attempts to return the tree of `table`, which is created if there is none. `visit` is a
+    /// visit of the directory's [tree](Self::tree).
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    ///
+    /// # Panics
+    ///
+    /// If `table` is 0.
+    pub fn attempt_create(
+        &self,
+        visit: &mut TreeVisit<'_>,
+        table: u64,
+    ) -> Result<TreeAttempt<PagedTree>, TreeError> {
+        assert!(table > 0, "table 0 is the directory");
+        loop {
+            let root = match visit.root_of(table)? {
+                TreeAttempt::Done(root) => root,
+                TreeAttempt::Wait => return Ok(TreeAttempt::Wait),
+            };
+            if let Some(root) = root {
+                let tree = PagedTree::new(self.tree.pool.clone(), table, root);
+                return Ok(TreeAttempt::Done(tree));
+            }
+            if visit.create_table(table)? == TreeAttempt::Wait {
+                return Ok(TreeAttempt::Wait);
+            }
+        }
     }
 }
 

@@ -61,6 +61,8 @@ mod token;
 
 mod visit;
 
+mod detached;
+
 mod descend;
 
 mod read;
@@ -75,6 +77,7 @@ mod verify;
 
 mod tests;
 
+pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
 pub use read::{ScanDirection, ScannedLeaf};

@@ -171,7 +171,7 @@ impl Bench {
         let mut pages = BTreeSet::new();
         let directory = self.directory();
         let mut last = TreeSummary::default();
-        for tree in [directory.tree()].iter().chain(trees) {
+        for tree in [&**directory.tree()].iter().chain(trees) {
             last = tree.verify(&worker).expect("whole");
             for page in &last.pages {
                 assert!(pages.insert(*page), "{page} is in two trees");
@@ -1070,4 +1070,37 @@ fn a_descent_that_a_split_overtakes_begins_again() {
             Err(stop) => panic!("{stop:?}"),
         }
     }
+}
+
+#[test]
+fn a_visit_that_is_detached_at_each_wait_keeps_what_it_has() {
+    let bench = Bench::new(16);
+    let worker = bench.workers.worker();
+    let tree = Arc::new(bench.directory().create(&worker, TABLE).expect("space"));
+    let mut waits = 0;
+    for number in 0..200 {
+        let mut kept: Option<DetachedVisit> = None;
+        loop {
+            let mut visit = match kept.take() {
+                Some(kept) => kept.attach(&tree, &worker),
+                None => tree.visit(&worker),
+            };
+            let key = number_key(number * 37 % 200);
+            match visit.insert(&key, &[1; 90], 0, NextKey::Any) {
+                Ok(TreeAttempt::Done(reply)) => break assert_eq!(reply, InsertReply::Inserted),
+                Ok(TreeAttempt::Wait) => {
+                    waits += 1;
+                    let waited = visit.detach(&tree).wait(&worker).expect("whole");
+                    kept = Some(waited);
+                    // One that is dropped gives up its pages, those that it has claimed too.
+                    if waits % 3 == 0 {
+                        kept = None;
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(waits > 100, "{waits} waits");
+    assert_eq!(bench.verify(&[&tree]).rows, 200);
 }

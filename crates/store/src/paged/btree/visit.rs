@@ -54,7 +54,7 @@ pub(super) type PageList = SmallVec<[PageRequest; MAX_RESERVED]>;
 
 /// Something that an attempt lacked.
 #[derive(Debug, Default)]
-enum Need {
+pub(super) enum Need {
     #[default]
     Nothing,
     /// Pages in frames.
@@ -84,12 +84,12 @@ pub(super) struct PendingSplit {
 pub struct TreeVisit<'t> {
     pub(super) tree: &'t PagedTree,
     pub(super) worker: &'t Worker,
-    reservation: Option<PageReservation<'t>>,
+    pub(super) reservation: Option<PageReservation<'t>>,
     /// Pages that the attempt uses and that must stay (I6).
     wanted: PageList,
     /// Free pages that the operation has claimed.
     pub(super) allocations: SmallVec<[PageAllocation<'t>; 2]>,
-    need: Need,
+    pub(super) need: Need,
     pub(super) pending_split: Option<PendingSplit>,
     /// The page of which the last [`TreeStop::Again`] was.
     busy: PageId,

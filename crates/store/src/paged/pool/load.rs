@@ -1,6 +1,7 @@
 //! Loading: the pages that an attempt needs next are brought into frames together.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use foxton_log::Lsn;
@@ -151,6 +152,65 @@ impl Drop for PageReservation<'_> {
             pool.provider_wakeup.notify();
         }
     }
+}
+
+/// A reservation without its borrow of the pool. A task keeps one between two attempts.
+pub struct DetachedReservation {
+    pool: Arc<BufferPool>,
+    pages: SmallVec<[(usize, PageId); MAX_RESERVED]>,
+}
+
+impl fmt::Debug for DetachedReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.pages).finish()
+    }
+}
+
+impl PageReservation<'_> {
+    /// Detaches the reservation from its borrow. `pool` is its pool.
+    ///
+    /// # Panics
+    ///
+    /// If it is another pool.
+    pub fn detach(mut self, pool: &Arc<BufferPool>) -> DetachedReservation {
+        let mut pages = SmallVec::new();
+        for page in std::mem::take(&mut self.pages) {
+            assert!(std::ptr::eq(page.pool, &**pool), "a page of another pool");
+            pages.push((page.index, page.page));
+            // The fix stays.
+            std::mem::forget(page);
+        }
+        let pool = pool.clone();
+        DetachedReservation { pool, pages }
+    }
+}
+
+impl DetachedReservation {
+    /// Attaches the reservation to a borrow of its pool.
+    ///
+    /// # Panics
+    ///
+    /// If it is another pool.
+    pub fn attach(mut self, pool: &BufferPool) -> PageReservation<'_> {
+        assert!(std::ptr::eq(pool, &*self.pool), "pages of another pool");
+        attach(pool, &mut self.pages)
+    }
+}
+
+impl Drop for DetachedReservation {
+    fn drop(&mut self) {
+        drop(attach(&self.pool, &mut self.pages));
+    }
+}
+
+/// Returns the reservation of fixed pages, and leaves `pages` empty.
+fn attach<'p>(
+    pool: &'p BufferPool,
+    pages: &mut SmallVec<[(usize, PageId); MAX_RESERVED]>,
+) -> PageReservation<'p> {
+    let fixed = |(index, page)| FixedPage { pool, index, page };
+    let pages = pages.drain(..).map(fixed).collect();
+    PageReservation { pages }
 }
 
 /// A page on its way into a frame.

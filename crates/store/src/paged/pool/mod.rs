@@ -71,7 +71,7 @@ mod tests;
 pub use access::{PageAbsence, PageView, PageWriter, SeenPage};
 pub use clean::CLEAN_BATCH;
 pub use error::PoolError;
-pub use load::{FixedPage, PageRequest, PageReservation, PageUse};
+pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
 pub use service::PoolThreads;
 
 /// Site: adding and removing pages of the translation table.

@@ -90,6 +90,14 @@ impl PageAllocation<'_> {
         self.page
     }
 
+    /// Detaches the claim from its borrow. The caller attaches it again, or
+    /// [releases](PageAllocator::release) the page.
+    pub fn detach(self) -> PageId {
+        let page = self.page;
+        std::mem::forget(self);
+        page
+    }
+
     /// Ends the claim: the page is used now. For a thread that has set its bit in the space map.
     pub fn keep(self) {
         std::mem::forget(self);
@@ -191,6 +199,14 @@ impl PageAllocator {
             allocator: self,
             page: PageId::new(0, page),
         })
+    }
+
+    /// Returns the claim of a page that was [detached](PageAllocation::detach).
+    pub fn attach(&self, page: PageId) -> PageAllocation<'_> {
+        PageAllocation {
+            allocator: self,
+            page,
+        }
     }
 
     /// Makes a used page free. For a thread that has cleared its bit in the space map.
