@@ -51,8 +51,7 @@ impl TableDirectory {
     /// If a page cannot be read or is damaged.
     pub fn open(&self, worker: &Worker, table: u64) -> Result<Option<PagedTree>, TreeError> {
         let mut visit = self.tree.visit(worker);
-        let root = visit.run(|visit| visit.root_of(table))?;
-        Ok(root.map(|root| PagedTree::new(self.tree.pool.clone(), table, root)))
+        visit.run(|visit| self.attempt_open(visit, table))
     }
 
     /// Returns the tree of `table`, which is created if there is none. Waits for pages.
@@ -68,6 +67,24 @@ impl TableDirectory {
     pub fn create(&self, worker: &Worker, table: u64) -> Result<PagedTree, TreeError> {
         let mut visit = self.tree.visit(worker);
         visit.run(|visit| self.attempt_create(visit, table))
+    }
+
+    /// Attempts to return the tree of `table`, or `None` if there is none. `visit` is a visit of
+    /// the directory's [tree](Self::tree).
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn attempt_open(
+        &self,
+        visit: &mut TreeVisit<'_>,
+        table: u64,
+    ) -> Result<TreeAttempt<Option<PagedTree>>, TreeError> {
+        let tree = |root| PagedTree::new(self.tree.pool.clone(), table, root);
+        Ok(match visit.root_of(table)? {
+            TreeAttempt::Done(root) => TreeAttempt::Done(root.map(tree)),
+            TreeAttempt::Wait => TreeAttempt::Wait,
+        })
     }
 
     /// Attempts to return the tree of `table`, which is created if there is none. `visit` is a
@@ -87,13 +104,10 @@ impl TableDirectory {
     ) -> Result<TreeAttempt<PagedTree>, TreeError> {
         assert!(table > 0, "table 0 is the directory");
         loop {
-            let root = match visit.root_of(table)? {
-                TreeAttempt::Done(root) => root,
+            match self.attempt_open(visit, table)? {
+                TreeAttempt::Done(Some(tree)) => return Ok(TreeAttempt::Done(tree)),
+                TreeAttempt::Done(None) => {}
                 TreeAttempt::Wait => return Ok(TreeAttempt::Wait),
-            };
-            if let Some(root) = root {
-                let tree = PagedTree::new(self.tree.pool.clone(), table, root);
-                return Ok(TreeAttempt::Done(tree));
             }
             if visit.create_table(table)? == TreeAttempt::Wait {
                 return Ok(TreeAttempt::Wait);
