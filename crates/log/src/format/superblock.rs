@@ -8,8 +8,9 @@
 //!  +--------+--------+--------+--------+----------+---------+----------------+------+------+
 //! ```
 //!
-//! It is written once, when the database is created, under another name. It is renamed when it is
-//! whole and durable: there is either no superblock or a whole one.
+//! It is written when the database is created, and again when a feature is added, each time under
+//! another name. It is renamed when it is whole and durable: there is either no superblock or a
+//! whole one.
 //!
 //! # Invariants
 //!
@@ -33,8 +34,12 @@ pub const UNFINISHED: &str = "foxton.new";
 /// of a row, instead of the whole row.
 pub const PATCHES: u64 = 1 << 0;
 
+/// A feature in `incompat`: the database may have paged tables, whose pages are in files of their
+/// own.
+pub const PAGES: u64 = 1 << 1;
+
 /// The features in `incompat` that this program knows.
-const KNOWN: u64 = PATCHES;
+const KNOWN: u64 = PATCHES | PAGES;
 
 const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"FOXTONdb";
@@ -147,11 +152,21 @@ impl Superblock {
             .map_err(SuperblockError::Device)
     }
 
+    /// Makes `self` the superblock of a directory that has another one, durably: at every moment
+    /// one of the two is there.
+    pub fn replace(&self, device: &dyn Device) -> Result<(), SuperblockError> {
+        self.write(device, None).map_err(SuperblockError::Device)
+    }
+
     fn try_create(&self, device: &dyn Device, marker: Option<&str>) -> io::Result<()> {
-        let names = device.list()?;
-        if names.iter().any(|name| name == FILE) {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        match device.list()?.iter().any(|name| name == FILE) {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => self.write(device, marker),
         }
+    }
+
+    fn write(&self, device: &dyn Device, marker: Option<&str>) -> io::Result<()> {
+        let names = device.list()?;
         if names.iter().any(|name| name == UNFINISHED) {
             device.remove(UNFINISHED)?;
             // Durably: a power cut could keep the renaming below, but neither the removal nor the
@@ -258,6 +273,33 @@ mod tests {
             }
         }
         assert_eq!(device.list().unwrap(), [FILE]);
+    }
+
+    #[test]
+    fn at_every_cut_one_of_two_superblocks_is_there() {
+        let before = MemoryDevice::new();
+        let old = Superblock::new([7; 16]);
+        old.create(&before).unwrap();
+        let new = Superblock {
+            incompat: PAGES,
+            ..old
+        };
+        let device = FaultDevice::holding(&before);
+        device.record();
+        new.replace(&device).unwrap();
+        let disks = device.recording().unwrap();
+        for disk in disks.disks() {
+            for (damage, seed) in Damage::ALL
+                .into_iter()
+                .flat_map(|d| (0..20).map(move |s| (d, s)))
+            {
+                match Superblock::read(&disk.crash(damage, seed)) {
+                    Ok(found) => assert!([old, new].contains(&found)),
+                    Err(error) => assert!(damage.harms_durable(), "{damage} {seed}: {error}"),
+                }
+            }
+        }
+        assert_eq!(Superblock::read(&device).unwrap(), new);
     }
 
     #[test]
