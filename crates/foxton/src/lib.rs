@@ -111,6 +111,7 @@ pub use options::{
 };
 pub use recovery::restart::RecoveryReport;
 pub use types::codec::{Key, Value};
+pub use types::component::TableComponent;
 pub use types::index::{Index, Indexes, Keys};
 pub use types::isolation::Isolation;
 pub use types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};

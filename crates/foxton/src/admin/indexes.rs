@@ -132,7 +132,7 @@ impl Database {
             is_open: known.open.is_some(),
             entries: known
                 .open
-                .map_or(0, |open| open.entries.rows.len_estimate(&guard)),
+                .map_or(0, |open| open.entries.resident().len_estimate(&guard)),
         };
         engine.catalog.indexes().into_iter().map(stats).collect()
     }

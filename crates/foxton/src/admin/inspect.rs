@@ -12,6 +12,7 @@ use foxton_lock::request::MAX_BLOCKERS;
 use crate::admin::indexes::IndexStats;
 use crate::api::database::Database;
 use crate::catalog::index_catalog::is_index_table;
+use crate::catalog::table_store::TableStore;
 use crate::engine::Counter;
 use crate::error::TableNames;
 use crate::observe::capture;
@@ -238,7 +239,8 @@ pub struct TableStats {
     pub value_hash: u64,
     /// Number of keys, estimated from a sample of the table's nodes: large tables are wrong by a
     /// few percent, and differently after each opening. Includes deleted keys that are still
-    /// linked. For the exact number, count a range: `tx.range(&TABLE, ..).count()`.
+    /// linked. 0 for paged tables, whose keys are not counted. For the exact number, count a range:
+    /// `tx.range(&TABLE, ..).count()`.
     pub keys: u64,
 }
 
@@ -415,7 +417,10 @@ impl Database {
             value_type: table.record.value_type.0.clone(),
             key_hash: table.record.key_type.1,
             value_hash: table.record.value_type.1,
-            keys: table.rows.len_estimate(&guard),
+            keys: match &table.store {
+                TableStore::Resident(rows) => rows.len_estimate(&guard),
+                TableStore::Paged(_) => 0,
+            },
         };
         Stats {
             commits: count(Counter::Commits),
@@ -467,11 +472,16 @@ impl Database {
         engine.locks.verify(&worker);
         let guard = worker.pin();
         for table in engine.catalog.tables() {
-            table.rows.verify(&guard);
+            if let TableStore::Resident(rows) = &table.store {
+                rows.verify(&guard);
+            }
+        }
+        if let Some(pages) = engine.pages() {
+            pages.verify(&worker, &engine.catalog);
         }
         for index in engine.catalog.indexes() {
             if let Some(open) = index.open {
-                open.entries.rows.verify(&guard);
+                open.entries.resident().verify(&guard);
             }
         }
     }

@@ -37,6 +37,7 @@ use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
+use crate::engine::page_store::PageStore;
 use crate::engine::persistence::{CommitPositions, DatabaseFiles, Logged, Persistence, ReadOnly};
 use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
@@ -113,6 +114,7 @@ struct RestoredDatabase {
     persistence: Persistence,
     redo_form: RedoForm,
     catalog: Catalog,
+    page_store: PageStore,
     workers: Workers,
     recovered: RecoveryReport,
 }
@@ -225,6 +227,7 @@ impl Database {
             persistence: Persistence::InMemory(CommitPositions::default()),
             redo_form: RedoForm::Nothing,
             catalog: Catalog::new(workers.domain().clone()),
+            page_store: PageStore::default(),
             workers,
             recovered: RecoveryReport::in_memory(),
         };
@@ -259,10 +262,15 @@ impl Database {
                 RestartError::Log(error) => not_opened(path, error),
                 RestartError::Checkpoint(error) => error.into_error(path),
             })?;
+        let page_store = match persistence.files() {
+            Some(files) => PageStore::open(files, &catalog, &options, &workers, path)?,
+            None => PageStore::default(),
+        };
         let restored = RestoredDatabase {
             persistence,
             redo_form,
             catalog,
+            page_store,
             workers,
             recovered,
         };
@@ -280,6 +288,7 @@ impl Database {
             persistence,
             redo_form,
             catalog,
+            page_store,
             workers,
             recovered,
         } = restored;
@@ -292,6 +301,7 @@ impl Database {
             hasher: KeyHasher::new(RandomState::new().hash_one(0)),
             workers,
             catalog,
+            page_store,
             counters: WorkerCounters::new(),
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
@@ -362,7 +372,7 @@ impl Database {
         let still_open = || Error::from(Request::StillOpen);
         let mut inner = Arc::into_inner(self.inner).ok_or_else(still_open)?;
         let open = inner.leave().and_then(Arc::into_inner);
-        Ok(open.ok_or_else(still_open)?.close()?)
+        open.ok_or_else(still_open)?.close()
     }
 
     /// Begins a transaction.

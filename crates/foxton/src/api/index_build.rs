@@ -27,7 +27,7 @@ use foxton_sync::worker::Worker;
 
 use crate::api::transaction::Transaction;
 use crate::catalog::index_catalog::{INDEXES, IndexName, IndexRecord};
-use crate::catalog::{OpenIndex, OpenTable};
+use crate::catalog::{NamedTable, OpenIndex, OpenTable};
 use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
@@ -36,6 +36,7 @@ use crate::txn::context::WorkerContext;
 use crate::txn::index_plan::{extract, too_long};
 use crate::txn::table_locks::TableLocks;
 use crate::types::codec::Undecodable;
+use crate::types::component::TableComponent;
 use crate::types::index::DeclaredIndex;
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
@@ -53,7 +54,7 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
     };
     let worker = engine.workers.worker();
     let guard = worker.pin();
-    let mut rows = table.rows.forward(&guard, Bound::Unbounded);
+    let mut rows = table.resident().forward(&guard, Bound::Unbounded);
     while let Some(row) = rows.next_record() {
         let mut hazard = guard.hazard();
         let Some(value) = row.value(&mut hazard) else {
@@ -86,11 +87,22 @@ pub(crate) fn create(
     }
     let (key_type, value_type) = &declared.table_types;
     let mut bound = tx.attach()?;
-    let named = (declared.table, key_type, value_type);
+    let is_new = bound.ctx.engine.catalog.find(declared.table).is_none();
+    let named = NamedTable {
+        name: declared.table,
+        key_type,
+        value_type,
+        // A table of which an index is made first.
+        component: is_new.then_some(TableComponent::Resident),
+    };
     let table = bound.block_on(LockWait::Default, |bound| {
         bound.make_table_step(named, LockWait::Default)
     })?;
     let table = table.expect("a request that waits is not skipped");
+    if table.record.component == TableComponent::Paged {
+        let (index, table) = (name.to_owned(), declared.table.to_owned());
+        return Err(IndexError::PagedTable { index, table }.into());
+    }
     lock_whole(&mut bound, &table, Mode::SIX)?;
     drop(bound);
     let record = IndexRecord {
@@ -171,7 +183,7 @@ impl Forgotten {
     /// used their table since still have a reference to it.
     pub(crate) fn clear(self, worker: &Worker) {
         let Some(open) = self.0 else { return };
-        let rows = &open.entries.rows;
+        let rows = open.entries.resident();
         loop {
             let guard = worker.pin();
             let mut cursor = rows.forward(&guard, Bound::Unbounded);
@@ -230,7 +242,7 @@ fn fill(
     progress: Option<&ProgressCall>,
 ) -> Result<()> {
     let worker = engine.workers.worker();
-    let rows = table.rows.len_estimate(&worker.pin());
+    let rows = table.resident().len_estimate(&worker.pin());
     let fill = IndexFill {
         table,
         index,
@@ -289,7 +301,7 @@ impl IndexFill<'_> {
             RowsTaken::UpTo(key) => Bound::Excluded(&key[..]),
             RowsTaken::Everything => return Vec::new(),
         };
-        let mut cursor = self.table.rows.forward(guard, from);
+        let mut cursor = self.table.resident().forward(guard, from);
         let next = std::iter::from_fn(|| cursor.next_record());
         let batch: Vec<&Record> = next.take(BATCH).collect();
         *taken = match batch.last() {
@@ -317,7 +329,7 @@ impl IndexFill<'_> {
                 return Err(too_long(index, primary, key.len()).into());
             }
             index.kind.write_value(index_key.len(), primary, &mut value);
-            let rows = &index.entries.rows;
+            let rows = index.entries.resident();
             let record = NewRecord::new(&key, Some(&value))?;
             if rows.insert(guard, record, Next::Any).is_err() {
                 let mut hazard = guard.hazard();
@@ -363,7 +375,7 @@ pub(crate) fn compare(
                 .kind
                 .write_value(index_key.len(), row.key(), &mut value);
             let mut hazard = guard.hazard();
-            let entry = entries.rows.get(guard, &key);
+            let entry = entries.resident().get(guard, &key);
             match entry.and_then(|entry| entry.value(&mut hazard)) {
                 None => report(row.key(), "it is not in the index"),
                 Some(there) if there != value => {
@@ -380,7 +392,7 @@ pub(crate) fn compare(
             return Ok(());
         };
         let (index_key, primary) = index.kind.read(entry.key(), value);
-        let row = table.rows.get(guard, primary);
+        let row = table.resident().get(guard, primary);
         let row = row.and_then(|row| row.value(&mut of_row));
         match row {
             None => report(primary, "the index leads to it, and it is not there"),
@@ -409,7 +421,7 @@ fn walk(
             None => Bound::Unbounded,
             Some(key) => Bound::Excluded(&key[..]),
         };
-        let mut cursor = table.rows.forward(&guard, from);
+        let mut cursor = table.resident().forward(&guard, from);
         let next = std::iter::from_fn(|| cursor.next_record());
         let batch: Vec<&Record> = next.take(BATCH).collect();
         let Some(last) = batch.last() else {

@@ -8,6 +8,7 @@ use foxton_log::Lsn;
 use crate::api::operation::{self, Attempt, Operation, Prepare};
 use crate::api::range::{IndexRange, Range};
 use crate::api::range_scan::RangeScan;
+use crate::catalog::NamedTable;
 use crate::catalog::index_catalog::is_index_table;
 use crate::error::{IndexError, Result};
 use crate::txn::bound::BoundTxn;
@@ -296,7 +297,12 @@ impl Transaction {
             // could never have an index.
             return Err(IndexError::ReservedTable.into());
         }
-        let named = (name, key_type, value_type);
+        let named = NamedTable {
+            name,
+            key_type,
+            value_type,
+            component: None,
+        };
         let wait = LockWait::Default;
         bound
             .block_on(wait, |bound| bound.make_table_step(named, wait))

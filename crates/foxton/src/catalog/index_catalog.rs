@@ -22,7 +22,7 @@ pub(crate) struct IndexName<'n>(pub(crate) &'n str);
 pub(crate) type Row = (String, (String, u64), bool, u32);
 
 /// The table of indexes; see the [module](self).
-pub(crate) const INDEXES: Table<IndexName<'static>, Row> = Table::new("foxton:indexes");
+pub(crate) const INDEXES: Table<IndexName<'static>, Row> = Table::new("foxton:indexes").resident();
 
 impl Key for IndexName<'_> {
     type Owned = String;

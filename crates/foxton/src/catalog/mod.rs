@@ -18,6 +18,9 @@
 //!   cycle is cut when the index is dropped, or else when the catalog is. So no memory outlives the
 //!   database.
 
+/// Rows of a table, in memory or in pages.
+pub(crate) mod table_store;
+
 /// Catalog of secondary indexes.
 pub(crate) mod index_catalog;
 
@@ -31,13 +34,15 @@ use foxton_sync::shim::{self, AtomicBool, AtomicU32, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::error::{IndexError, Request, Result, TableTypes};
+use crate::error::{ComponentMismatch, IndexError, Request, Result, TableTypes};
 use crate::redo::record::TableRecord;
 use crate::types::codec::TypeName;
+use crate::types::component::TableComponent;
 use crate::types::index::Extract;
 use crate::types::index_entry::EntryKind;
 use crate::types::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES};
 use index_catalog::IndexRecord;
+use table_store::TableStore;
 
 /// The indexes of a table; read by workers that find that they have changed.
 static KEPT: Site = Site::new(
@@ -52,7 +57,7 @@ static LIST: Site = Site::new(Component::Metadata, Pattern::Unbounded, "catalog"
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) record: TableRecord,
-    pub(crate) rows: memory::RecordTable,
+    pub(crate) store: TableStore,
     pub(crate) kept: TableIndexes,
     /// If these are the entries of an index: the table whose rows it finds.
     pub(crate) of: Option<Arc<OpenTable>>,
@@ -125,10 +130,23 @@ impl fmt::Debug for OpenIndex {
 impl OpenTable {
     fn new(record: TableRecord, domain: &Domain, of: Option<Arc<OpenTable>>) -> OpenTable {
         OpenTable {
+            store: TableStore::new(record.component, domain),
             record,
-            rows: memory::RecordTable::new(domain),
             kept: TableIndexes::default(),
             of,
+        }
+    }
+
+    /// Returns the rows of a table that has indexes, or of an index: they are in memory.
+    ///
+    /// # Panics
+    ///
+    /// If the table is paged.
+    #[inline]
+    pub(crate) fn resident(&self) -> &memory::RecordTable {
+        match &self.store {
+            TableStore::Resident(rows) => rows,
+            TableStore::Paged(_) => unreachable!("paged tables have no indexes"),
         }
     }
 
@@ -289,25 +307,33 @@ impl Catalog {
             name: record.name.clone(),
             key_type: none(),
             value_type: none(),
+            component: TableComponent::Resident,
         };
         Arc::new(OpenTable::new(record, &self.domain, Some(table.clone())))
     }
 
-    /// Returns the table called `name`, if it exists. Refuses other types than it has, and a name
-    /// that no table can have.
+    /// True if a table is paged.
+    pub(crate) fn has_paged_tables(&self) -> bool {
+        let list = shim::lock(&self.list);
+        let is_paged = |table: &Arc<OpenTable>| table.record.component == TableComponent::Paged;
+        list.tables.iter().any(is_paged)
+    }
+
+    /// Returns the table of `named`, if it exists. Refuses other types and another component than
+    /// it has, and a name that no table can have.
     pub(crate) fn look_up(
         &self,
         worker: &Worker,
-        name: &str,
-        (key_type, value_type): (&TypeName, &TypeName),
+        named: NamedTable<'_>,
     ) -> Result<Option<Arc<OpenTable>>> {
+        let NamedTable { name, key_type, .. } = named;
         worker.account().passed(&LIST);
         if index_catalog::is_reserved(name, key_type) {
             return Err(IndexError::ReservedTable.into());
         }
         match self.find(name) {
             Some(table) => {
-                check_types(&table.record, key_type, value_type)?;
+                named.check(&table.record)?;
                 Ok(Some(table))
             }
             None if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES => {
@@ -317,21 +343,27 @@ impl Catalog {
         }
     }
 
-    /// Makes the table called `name`, which [`look_up`](Self::look_up) has not found, after `log`
-    /// has appended its record (I1). If another thread was faster, returns its table.
+    /// Makes the table of `named`, which [`look_up`](Self::look_up) has not found, in `component`,
+    /// after `log` has appended its record (I1). If another thread was faster, returns its table.
     pub(crate) fn make(
         &self,
         worker: &Worker,
-        name: &str,
-        (key_type, value_type): (&TypeName, &TypeName),
+        named: NamedTable<'_>,
+        component: TableComponent,
         log: impl FnOnce(&TableRecord) -> Result<()>,
     ) -> Result<Arc<OpenTable>> {
         worker.account().passed(&LIST);
+        let NamedTable {
+            name,
+            key_type,
+            value_type,
+            ..
+        } = named;
         let mut list = shim::lock(&self.list);
         if let Some(&id) = list.by_name.get(name) {
             let table = list.tables[id as usize].clone();
             drop(list);
-            check_types(&table.record, key_type, value_type)?;
+            named.check(&table.record)?;
             return Ok(table);
         }
         if list.tables.len() >= MAX_TABLES {
@@ -343,6 +375,7 @@ impl Catalog {
             name: name.to_owned(),
             key_type: (key_type.to_string(), key_type.hash()),
             value_type: (value_type.to_string(), value_type.hash()),
+            component,
         };
         log(&record)?;
         Ok(list.add(record, &self.domain))
@@ -378,18 +411,37 @@ impl CatalogEntries {
     }
 }
 
-pub(crate) fn check_types(
-    record: &TableRecord,
-    key_type: &TypeName,
-    value_type: &TypeName,
-) -> Result<()> {
-    if key_type.fits(record.key_type.1) && value_type.fits(record.value_type.1) {
-        return Ok(());
+/// A table as a program names it: with types, and with a component or without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NamedTable<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) key_type: &'n TypeName,
+    pub(crate) value_type: &'n TypeName,
+    pub(crate) component: Option<TableComponent>,
+}
+
+impl NamedTable<'_> {
+    /// Refuses other types and another component than those of `record`.
+    pub(crate) fn check(&self, record: &TableRecord) -> Result<()> {
+        let (key_type, value_type) = (self.key_type, self.value_type);
+        if !(key_type.fits(record.key_type.1) && value_type.fits(record.value_type.1)) {
+            return Err(Request::TableTypes(Box::new(TableTypes {
+                table: record.name.clone(),
+                stored: (record.key_type.0.clone(), record.value_type.0.clone()),
+                used: (key_type.to_string(), value_type.to_string()),
+            }))
+            .into());
+        }
+        match self.component {
+            Some(used) if used != record.component => {
+                Err(Request::TableComponent(Box::new(ComponentMismatch {
+                    table: record.name.clone(),
+                    stored: record.component,
+                    used,
+                }))
+                .into())
+            }
+            _ => Ok(()),
+        }
     }
-    Err(Request::TableTypes(Box::new(TableTypes {
-        table: record.name.clone(),
-        stored: (record.key_type.0.clone(), record.value_type.0.clone()),
-        used: (key_type.to_string(), value_type.to_string()),
-    }))
-    .into())
 }

@@ -17,6 +17,7 @@ use super::layer::{self, LayerReader, order};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
 use crate::catalog::Catalog;
+use crate::catalog::table_store::TableStore;
 use crate::options::progress::ProgressMeter;
 use crate::redo::record::Effect;
 
@@ -125,7 +126,10 @@ impl Job<'_> {
                     let record = NewRecord::new(row.key, Some(value))
                         .ok()?
                         .with_free_anchor();
-                    table.rows.insert(&guard, record, Next::Any).ok().map(drop)
+                    let TableStore::Resident(rows) = &table.store else {
+                        return None;
+                    };
+                    rows.insert(&guard, record, Next::Any).ok().map(drop)
                 };
                 if put().is_none() {
                     return Err(self.invalid());

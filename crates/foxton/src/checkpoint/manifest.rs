@@ -12,6 +12,7 @@
 //!  | u32    | u32    |
 //!  +--------+--------+-------------------------
 //!  table:   length u32 · number u32 · name · key type, its hash u64 · value type, its hash u64
+//!           · 1, if the table is paged
 //!  layer:   number u64 · bytes u64 · entries u64 · gone u64 · check u32 · zero u32
 //!           (the oldest first)
 //! ```
@@ -219,6 +220,7 @@ fn decode_lists(content: &[u8]) -> Option<Manifest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::component::TableComponent;
 
     fn manifest() -> Manifest {
         let table = |id, name: &str| TableRecord {
@@ -226,6 +228,10 @@ mod tests {
             name: name.into(),
             key_type: ("u64".into(), 1),
             value_type: ("i64".into(), 2),
+            component: match id {
+                0 => TableComponent::Resident,
+                _ => TableComponent::Paged,
+            },
         };
         let layer = |number| Layer {
             number,

@@ -33,6 +33,9 @@
 //! * The commit stamp of a record, for the last commit that wrote a value there and released early.
 //!   It says where in the log that commit ends, and whether it waits to be durable or only to be
 //!   written. It is 0 if there was no such commit, and never smaller than necessary.
+//! * [`StampTable`]: the commit stamps of rows of paged tables. A row has one of 4,096 words,
+//!   chosen by its lock name. Two names that share a word make a reader wait for too much, never
+//!   for too little.
 //! * [`EarlyRelease`], one number for the database: where the last *sync* commit ends that removed
 //!   a value, or changed too many records to stamp them. An absent record has no stamp.
 //! * [`ReadDependencies`], in each transaction: the newest stamp among the records that it has
@@ -70,6 +73,7 @@
 
 use std::cell::Cell;
 
+use foxton_lock::name::Name;
 use foxton_log::Lsn;
 use foxton_store::memory::Record;
 use foxton_sync::cache_line::CachePadded;
@@ -91,6 +95,12 @@ const SYNC: u64 = 1;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct EarlyRelease(CachePadded<AtomicU64>);
+
+/// Number of commit stamps for the rows of paged tables.
+const PAGED_STAMPS: usize = 4096;
+
+/// Commit stamps of the rows of paged tables. See the [module](self).
+pub(crate) struct StampTable(Box<[AtomicU64]>);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -170,6 +180,38 @@ pub(crate) fn stamp(record: &Record, until: CommitWait, durable: Lsn) {
     stamp.store((end.bytes() << SYNC) | u64::from(is_sync), Relaxed);
 }
 
+impl std::fmt::Debug for StampTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StampTable").finish_non_exhaustive()
+    }
+}
+
+impl StampTable {
+    pub(crate) fn new() -> StampTable {
+        StampTable((0..PAGED_STAMPS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn word(&self, name: &Name) -> &AtomicU64 {
+        &self.0[name.hash() as usize % PAGED_STAMPS]
+    }
+
+    /// As [`stamp`], for the row of a paged table that has the lock name `name`. A transaction that
+    /// has another name may raise the same word at the same time.
+    pub(crate) fn stamp(&self, name: &Name, until: CommitWait, durable: Lsn) {
+        let (end, is_sync) = match until {
+            CommitWait::Now => return,
+            CommitWait::Written(end) => (end, false),
+            CommitWait::Durable(end) => (end, true),
+        };
+        let raised = |old: u64| {
+            let is_sync = is_sync || is_sync_behind(old, durable);
+            Some((end.bytes().max(old >> SYNC) << SYNC) | u64::from(is_sync))
+        };
+        // Site: "early release". Relaxed: ordered by the lock, and only raised.
+        let _ = self.word(name).fetch_update(Relaxed, Relaxed, raised);
+    }
+}
+
 fn is_sync_behind(stamp: u64, durable: Lsn) -> bool {
     stamp & SYNC != 0 && stamp >> SYNC > durable.bytes()
 }
@@ -179,11 +221,22 @@ impl ReadDependencies {
     #[inline]
     pub(crate) fn record(&self, record: &Record) {
         // Relaxed: ordered by the lock.
-        let stamp = record.commit_stamp().load(Relaxed);
+        self.record_stamp(record.commit_stamp().load(Relaxed));
+    }
+
+    #[inline]
+    fn record_stamp(&self, stamp: u64) {
         self.any.set(stamp.max(self.any.get()));
         if stamp & SYNC != 0 {
             self.sync.set(stamp.max(self.sync.get()));
         }
+    }
+
+    /// As [`record`](Self::record), of the row of a paged table that has the lock name `name`.
+    #[inline]
+    pub(crate) fn record_paged(&self, stamps: &StampTable, name: &Name) {
+        // Relaxed: ordered by the lock.
+        self.record_stamp(stamps.word(name).load(Relaxed));
     }
 
     /// Forgets all reads, for the next transaction.

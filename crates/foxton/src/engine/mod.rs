@@ -38,12 +38,22 @@ pub(crate) mod large_transactions;
 /// Persistence: what becomes of the changes that transactions commit.
 pub(crate) mod persistence;
 
+/// Mark of a closed database with paged tables.
+pub(crate) mod closed_mark;
+
+/// Threads that wait for pages.
+pub(crate) mod page_waits;
+
+/// Page store: page file and buffer pool.
+pub(crate) mod page_store;
+
 /// Checkpoint thread.
 pub(crate) mod checkpoint_thread;
 
 /// Idle timeout: registry of idle slots, and thread.
 pub(crate) mod idle_timeout;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -62,6 +72,7 @@ use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::IdleRegistry;
+use crate::engine::page_store::{OpenPages, PageStore};
 use crate::engine::persistence::{Logged, Persistence};
 use crate::error::{Error, Request, Result, check_process};
 use crate::options::Options;
@@ -83,6 +94,7 @@ pub(crate) struct Engine {
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
+    pub(crate) page_store: PageStore,
     pub(crate) counters: WorkerCounters<{ Counter::ALL.len() }>,
     /// True while a transaction is open; used only with locking off.
     pub(crate) open: Mutex<bool>,
@@ -144,6 +156,20 @@ impl Engine {
     #[inline]
     pub(crate) fn logged(&self) -> Option<&Logged> {
         self.persistence.logged()
+    }
+
+    /// Returns the page store, if the database has paged tables.
+    #[inline]
+    pub(crate) fn pages(&self) -> Option<&OpenPages> {
+        self.page_store.get()
+    }
+
+    /// Makes the page store, before the first paged table.
+    pub(crate) fn make_pages(&self) -> Result<()> {
+        let files = self.persistence.files();
+        let path = Path::new(&self.location);
+        self.page_store
+            .make(files, &self.options, &self.workers, path)
     }
 
     /// Refuses to change a database that was opened to be read.

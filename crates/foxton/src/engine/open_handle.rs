@@ -29,6 +29,7 @@ use std::sync::Arc;
 use foxton_log::LogError;
 
 use super::{Engine, own_thread};
+use crate::error::{Error, Result};
 
 /// See the [module](self).
 pub(crate) struct OpenHandle {
@@ -55,9 +56,9 @@ impl OpenHandle {
     }
 
     /// Closes the database, whose last share this is. When it returns, nothing has the directory.
-    pub(crate) fn close(mut self) -> Result<(), LogError> {
+    pub(crate) fn close(mut self) -> Result<()> {
         if self.engine().is_inherited() {
-            return Err(LogError::Forked);
+            return Err(LogError::Forked.into());
         }
         self.engine.take().map_or(Ok(()), close)
     }
@@ -95,10 +96,20 @@ impl Drop for CloseElsewhere {
     }
 }
 
-fn close(engine: Arc<Engine>) -> Result<(), LogError> {
+/// Ends the background thread, writes the pages, closes the log, and then marks the pages as
+/// closed: the mark says that both are whole.
+fn close(engine: Arc<Engine>) -> Result<()> {
     engine.background.stop();
     let worker = engine.workers.background_worker();
+    let pages = engine.pages();
+    let written = pages.map_or(Ok(()), |pages| pages.close(&worker, &engine.catalog));
     let closed = engine.log().map_or(Ok(()), |log| log.close(&worker));
+    let mut closed = written.and(closed.map_err(Error::from));
+    if closed.is_ok()
+        && let Some(pages) = pages
+    {
+        closed = pages.mark_closed(&worker);
+    }
     drop(worker);
     drop(engine);
     closed

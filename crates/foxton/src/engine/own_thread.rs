@@ -8,10 +8,11 @@ use std::thread::{self, JoinHandle};
 
 /// Names of the threads that may run a waker. The threads of other databases count too, because two
 /// databases could otherwise wait for each other.
-const WAKE_TASKS: [&str; 4] = [
+const WAKE_TASKS: [&str; 5] = [
     "foxton-background",
     "foxton-checkpoint",
     "foxton-idle",
+    "foxton-pages",
     // The flusher of the log, which may hold the writer lock meanwhile.
     "foxton-log",
 ];

@@ -51,6 +51,13 @@ pub enum IndexError {
         /// Bytes of the name.
         bytes: usize,
     },
+    /// The table is paged, and paged tables have no indexes yet.
+    PagedTable {
+        /// The index.
+        index: String,
+        /// The table.
+        table: String,
+    },
     /// The table's name is reserved for the database.
     ReservedTable,
 }
@@ -141,6 +148,7 @@ impl IndexError {
             IndexError::Undeclared { .. } => "index_undeclared",
             IndexError::NotOpen { .. } => "index_not_open",
             IndexError::Name { .. } => "index_name",
+            IndexError::PagedTable { .. } => "index_paged_table",
             IndexError::ReservedTable => "reserved_table",
         }
     }
@@ -197,6 +205,11 @@ impl fmt::Display for IndexError {
                 f,
                 "an index name takes 1 to {} bytes and this one has {bytes}",
                 MAX_TABLE_NAME_BYTES
+            ),
+            IndexError::PagedTable { index, table } => write!(
+                f,
+                "index \"{index}\" is on table \"{table}\", which is paged, and paged tables have \
+                 no indexes yet; keep the table in memory, or keep the index as a table of your own"
             ),
             IndexError::ReservedTable => {
                 f.write_str("this table name is reserved for the database; use another name")

@@ -30,6 +30,7 @@ use foxton_store::TooLong;
 use foxton_sync::process::{self, ProcessStamp};
 
 use crate::types::codec::Undecodable;
+use crate::types::component::TableComponent;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 
 pub(crate) use conflict::TableNames;
@@ -179,6 +180,17 @@ pub enum Request {
     },
     /// The table exists with other key or value types.
     TableTypes(Box<TableTypes>),
+    /// The table exists, and its rows are not where it was declared to have them.
+    TableComponent(Box<ComponentMismatch>),
+    /// Key and value are together longer than a row of a paged table may be.
+    RowTooLong {
+        /// Bytes of key and value, or of the key if it is too long by itself.
+        bytes: usize,
+        /// Maximum.
+        most: usize,
+    },
+    /// The database has paged tables, which cannot be copied yet.
+    PagedBackup,
     /// A table name is empty or too long.
     TableName {
         /// Bytes of the name.
@@ -227,6 +239,18 @@ pub struct TableTypes {
     pub used: (String, String),
 }
 
+/// A table was declared with another component than its own.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ComponentMismatch {
+    /// The table.
+    pub table: String,
+    /// The component that has its rows.
+    pub stored: TableComponent,
+    /// The component it was declared with.
+    pub used: TableComponent,
+}
+
 impl Request {
     fn code(&self) -> &'static str {
         match self {
@@ -234,6 +258,9 @@ impl Request {
             Request::KeyTooLong { .. } => "key_too_long",
             Request::ValueTooLong { .. } => "value_too_long",
             Request::TableTypes(_) => "table_types",
+            Request::TableComponent(_) => "table_component",
+            Request::RowTooLong { .. } => "row_too_long",
+            Request::PagedBackup => "paged_backup",
             Request::TableName { .. } => "table_name",
             Request::TooManyTables => "too_many_tables",
             Request::Undecodable(_) => "undecodable",
@@ -288,6 +315,21 @@ impl fmt::Display for Request {
                 "table \"{}\" maps {} to {} and was used as a map from {} to {}; \
                  use the stored types, or another table name",
                 types.table, types.stored.0, types.stored.1, types.used.0, types.used.1
+            ),
+            Request::TableComponent(component) => write!(
+                f,
+                "table \"{}\" is {} and was declared as {}; declare it as it is, or use another \
+                 table name",
+                component.table, component.stored, component.used
+            ),
+            Request::RowTooLong { bytes, most } => write!(
+                f,
+                "the row takes {bytes} bytes and a row of this paged table at most {most}; split \
+                 its value over several keys, or keep the table in memory"
+            ),
+            Request::PagedBackup => f.write_str(
+                "the database has paged tables, which cannot be backed up yet; close it and copy \
+                 its directory",
             ),
             Request::TableName { bytes } => write!(
                 f,

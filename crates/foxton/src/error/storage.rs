@@ -102,6 +102,17 @@ pub enum Storage {
         /// A description of the damage.
         what: String,
     },
+    /// The database has paged tables, and the process that last had it open ended without closing
+    /// it. Changes of paged tables are not in the log yet, so some may be missing.
+    NotClosed {
+        /// The file with the pages.
+        file: PathBuf,
+    },
+    /// The page file has no free page, and the device no space for more. The change had no effect.
+    PageRoom {
+        /// The failed operation.
+        doing: String,
+    },
     /// The device has no free space.
     DeviceFull {
         /// The failed operation.
@@ -192,6 +203,8 @@ impl Storage {
             }
             Storage::FutureFormat { .. } => "future_format",
             Storage::Damaged { .. } => "damaged",
+            Storage::NotClosed { .. } => "not_closed",
+            Storage::PageRoom { .. } => "page_room",
             Storage::DeviceFull { .. } => "device_full",
             Storage::Io { .. } => "io",
             Storage::Poisoned { .. } => "poisoned",
@@ -273,6 +286,18 @@ impl fmt::Display for Storage {
                 f,
                 "{place}: {what}; what was stored there is lost: restore the directory from a \
                  backup"
+            ),
+            Storage::NotClosed { file } => write!(
+                f,
+                "the database was not closed when it was last used, so {} may lack some changes of \
+                 its paged tables; put a copy of the whole directory in its place that was made \
+                 while the database was closed, or remove the directory and load the rows again",
+                file.display()
+            ),
+            Storage::PageRoom { doing } => write!(
+                f,
+                "there is no space for another page ({doing}); nothing was changed: free some \
+                 space on the device, or delete rows, and try again"
             ),
             Storage::DeviceFull { doing } => write!(
                 f,

@@ -15,11 +15,14 @@ use std::time::Duration;
 
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use foxton_log::format::segment;
+use foxton_store::paged::page::PageSize;
+use foxton_store::paged::pool::MIN_FRAMES;
 
 use crate::error::{Request, Result};
 use crate::options::admission::Admission;
 use crate::options::progress::ProgressCall;
 use crate::status::WaitDump;
+use crate::types::component::TableComponent;
 use crate::types::index::Indexes;
 use crate::types::isolation::Isolation;
 
@@ -150,6 +153,18 @@ pub struct Options {
     /// [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have been written since the last
     /// checkpoint, or if commits wait for this one.
     pub checkpoint_rate: Option<u64>,
+    /// Component in which a table is made that the program does not declare
+    /// [`paged`](crate::Table::paged) or [`resident`](crate::Table::resident). Default
+    /// [`TableTableComponent::Resident`]. Existing tables stay what they are.
+    pub component: TableComponent,
+    /// Bytes of memory for the pages of paged tables, with what belongs to each page in memory.
+    /// Default 64 MiB; at least 16 pages, which take about 140,000 bytes if pages have the usual
+    /// 8 KiB. A database without paged tables takes none of it.
+    pub page_memory: usize,
+    /// Bytes of a page of a new page file: a power of two from 1 KiB to 64 KiB. Default 8 KiB. For
+    /// tests, which reach the limits of a page sooner with small ones.
+    #[doc(hidden)]
+    pub page_bytes: usize,
     /// Number of threads that load and replay when the database is opened; at most 256 are used.
     /// Default 0: as many as the process may run at once, but at most 16.
     pub restart_threads: usize,
@@ -199,6 +214,9 @@ impl Default for Options {
             sync_interval: Duration::from_secs(1),
             checkpoint_log_bytes: 256 << 20,
             checkpoint_rate: None,
+            component: TableComponent::default(),
+            page_memory: 64 << 20,
+            page_bytes: PageSize::default().bytes(),
             restart_threads: 0,
             progress: None,
             indexes: Indexes::default(),
@@ -236,6 +254,26 @@ impl Options {
         }
     }
 
+    /// Returns the size of the pages of a new page file.
+    pub(crate) fn page_size(&self) -> PageSize {
+        PageSize::new(self.page_bytes).unwrap_or_default()
+    }
+
+    /// Returns the number of pages of `size` for which [`page_memory`](Self::page_memory) has
+    /// space.
+    ///
+    /// # Errors
+    /// A request error, if they are too few.
+    pub(crate) fn page_count(&self, size: PageSize) -> Result<usize> {
+        match self.page_memory / frame_bytes(size) {
+            MIN_FRAMES.. => Ok(self.page_memory / frame_bytes(size)),
+            _ => Err(Request::Option(
+                "page_memory must have space for 16 pages: about 140,000 bytes if they have 8 KiB",
+            )
+            .into()),
+        }
+    }
+
     /// Returns an error if an option is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let rules = [
@@ -270,6 +308,10 @@ impl Options {
                 "idle_timeout must be at least 1 ms",
             ),
             (
+                PageSize::new(self.page_bytes).is_some(),
+                "page_bytes must be a power of two from 1,024 to 65,536",
+            ),
+            (
                 !(self.read_only && self.observe == Observe::InDirectory),
                 "read_only makes no socket in the directory: observe = At names another place",
             ),
@@ -281,9 +323,15 @@ impl Options {
         ];
         match rules.iter().find(|(kept, _)| !kept) {
             Some((_, rule)) => Err(Request::Option(rule).into()),
-            None => Ok(()),
+            None => self.page_count(self.page_size()).map(drop),
         }
     }
+}
+
+/// Bytes of memory that a page takes: itself, its frame, its entries in the translation table and
+/// in the eviction history, and its share of the child hints.
+fn frame_bytes(size: PageSize) -> usize {
+    size.bytes() + size.bytes() / 64 + 256
 }
 
 /// When a commit is acknowledged.
@@ -404,6 +452,9 @@ mod tests {
             |options| options.checkpoint_log_bytes = 0,
             |options| options.checkpoint_rate = Some(0),
             |options| options.redo_part_bytes = usize::MAX,
+            |options| options.page_memory = 100 << 10,
+            |options| options.page_memory = 0,
+            |options| options.page_bytes = 5000,
             |options| options.dump_waits_after = Some(Duration::ZERO),
             |options| options.idle_timeout = Some(Duration::ZERO),
             |options| (options.read_only, options.observe) = (true, Observe::InDirectory),

@@ -25,6 +25,7 @@ use foxton_log::{Failure, Log, LogOptions, LogSummary, Lsn, OpenError, RecordVie
 use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::worker::{Worker, Workers};
 
+use crate::catalog::table_store::TableStore;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{CheckpointError, load};
@@ -480,7 +481,9 @@ impl ReplayWorker {
         const WITHIN: &str = "it was checked when it was read";
         let ReplayWorker { worker, value } = self;
         let guard = worker.pin();
-        let rows = &table.rows;
+        let TableStore::Resident(rows) = &table.store else {
+            return Err(InvalidRecord("changes of tables in memory"));
+        };
         let found = rows.get(&guard, change.key);
         let mut hazard = guard.hazard();
         let new = match change.effect {

@@ -4,6 +4,7 @@
 //! record      kind  content
 //! TABLE       1     id u32 · name · key type, its hash u64 · value type, its hash u64
 //!                   (a name or a type: length u32, bytes)
+//!                   · 1, if the table is paged
 //! COMMIT      2     changes                                   a whole transaction
 //! PART        3     first part u64 · changes                  of one that may yet commit
 //! LAST        4     first part u64 · changes                  the parts before are committed too
@@ -30,6 +31,7 @@
 
 use crate::redo::patch;
 use crate::types::codec::{Undecodable, Value, take};
+use crate::types::component::TableComponent;
 
 /// Kinds of log records.
 pub(crate) const TABLE: u8 = 1;
@@ -155,7 +157,12 @@ pub(crate) struct TableRecord {
     pub(crate) name: String,
     pub(crate) key_type: (String, u64),
     pub(crate) value_type: (String, u64),
+    pub(crate) component: TableComponent,
 }
+
+/// Mark of a paged table behind the other fields. Tables in memory have none, as before there were
+/// others.
+const PAGED: u8 = 1;
 
 type Fields = (u32, String, (String, u64), (String, u64));
 
@@ -167,20 +174,32 @@ impl TableRecord {
             name,
             key_type,
             value_type,
+            component,
         } = self.clone();
         let fields: Fields = (id, name, key_type, value_type);
         fields.encode_part(&mut bytes);
+        if component == TableComponent::Paged {
+            bytes.push(PAGED);
+        }
         bytes
     }
 
     pub(crate) fn decode(mut bytes: &[u8]) -> Result<TableRecord, Undecodable> {
         let (id, name, key_type, value_type) = Fields::decode_part(&mut bytes)?;
+        let component = match bytes.split_first() {
+            Some((&PAGED, rest)) => {
+                bytes = rest;
+                TableComponent::Paged
+            }
+            _ => TableComponent::Resident,
+        };
         crate::types::codec::all_taken(bytes, "the record of a table")?;
         Ok(TableRecord {
             id,
             name,
             key_type,
             value_type,
+            component,
         })
     }
 }
@@ -229,16 +248,23 @@ mod tests {
 
     #[test]
     fn tables_come_back() {
-        let table = TableRecord {
-            id: 7,
-            name: "accounts".into(),
-            key_type: ("u64".into(), 1),
-            value_type: ("i64".into(), 2),
-        };
-        let bytes = table.encode();
-        assert_eq!(TableRecord::decode(&bytes), Ok(table));
-        for cut in 0..bytes.len() {
-            assert!(TableRecord::decode(&bytes[..cut]).is_err());
+        for component in TableComponent::ALL {
+            let table = TableRecord {
+                id: 7,
+                name: "accounts".into(),
+                key_type: ("u64".into(), 1),
+                value_type: ("i64".into(), 2),
+                component,
+            };
+            let mut bytes = table.encode();
+            assert_eq!(TableRecord::decode(&bytes), Ok(table));
+            let fields = bytes.len() - usize::from(component == TableComponent::Paged);
+            for cut in 0..fields {
+                assert!(TableRecord::decode(&bytes[..cut]).is_err());
+            }
+            bytes.truncate(fields);
+            bytes.push(2);
+            assert!(TableRecord::decode(&bytes).is_err(), "a mark of later");
         }
     }
 }

@@ -36,18 +36,15 @@ use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
 use super::context::{PREPARED, WorkerContext};
 use super::table_locks::lock_explicit;
-use crate::catalog::OpenTable;
+use crate::catalog::{NamedTable, OpenTable};
 use crate::error::{Conflict, Result};
 use crate::options::Locking;
 use crate::redo::record::{self, TableRecord};
-use crate::types::codec::TypeName;
+use crate::types::component::TableComponent;
 use crate::types::isolation::LockDuration;
 use crate::types::limits::TABLE_NAMES;
 use crate::types::lock_options::{Lock, LockOptions, LockWait, TableLock};
 const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
-
-/// A table by name, with the types that a program gives it.
-type NamedTable<'n> = (&'n str, &'n TypeName, &'n TypeName);
 
 /// Result of a request for the name of an absent table.
 enum Found {
@@ -145,23 +142,22 @@ impl BoundTxn {
             return Ok(AttemptResult::Done(Found::Table(index)));
         }
         let absent = self.ctx.absent.expect(PREPARED);
-        let named = (absent.name, &absent.key_type, &absent.value_type);
-        if done!(self.make_table_step(named, wait)).is_none() {
+        if done!(self.make_table_step(absent.named(), wait)).is_none() {
             return Ok(AttemptResult::Done(Found::Skipped));
         }
         Ok(AttemptResult::Done(self.find_absent()?))
     }
 
-    /// Returns the table called `name`; makes it if it is absent. Returns `None` if its name is
+    /// Returns the table of `named`; makes it if it is absent. Returns `None` if its name is
     /// locked and to be skipped.
     pub(crate) fn make_table_step(
         &mut self,
-        (name, key_type, value_type): NamedTable<'_>,
+        named: NamedTable<'_>,
         wait: LockWait,
     ) -> Result<AttemptResult<Option<Arc<OpenTable>>>> {
-        let (engine, types) = (self.ctx.engine.clone(), (key_type, value_type));
+        let (engine, name) = (self.ctx.engine.clone(), named.name);
         let catalog = &engine.catalog;
-        if let Some(table) = catalog.look_up(&self.ctx.worker, name, types)? {
+        if let Some(table) = catalog.look_up(&self.ctx.worker, named)? {
             return Ok(AttemptResult::Done(Some(table)));
         }
         let of_name = Name::key(TABLE_NAMES, name.as_bytes(), &engine.hasher);
@@ -189,7 +185,11 @@ impl BoundTxn {
             KeyPart::S => Some(Mode::S),
             _ => Some(Mode::X),
         };
-        let table = catalog.make(worker, name, types, |record: &TableRecord| {
+        let component = named.component.unwrap_or(engine.options.component);
+        if component == TableComponent::Paged {
+            engine.make_pages()?;
+        }
+        let table = catalog.make(worker, named, component, |record: &TableRecord| {
             if let Some(mode) = whole {
                 // I2
                 let of_table = Name::table(record.id);

@@ -1,7 +1,8 @@
 //! Changes of a transaction: undo, redo and savepoints.
 //!
 //! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
-//! in order; redo is a private buffer that becomes one log record at commit.
+//! in order; redo is a private buffer that becomes one log record at commit. Changes of paged
+//! tables have their undo in a list of their own, and no redo yet.
 //!
 //! # Invariants
 //!
@@ -34,10 +35,26 @@ pub(crate) struct Undo {
     key_end: usize,
     /// True if it is in the redo.
     pub(super) is_logged: bool,
+    /// Of a paged table: number of its undo in `Changes::paged`; otherwise 0.
+    pub(super) paged: u32,
     /// The value before it; `None` if the key had none.
     pub(crate) old: Option<ValueBlock>,
     /// Which end of the transaction may leave the key without a value.
     pub(crate) ghost_if: GhostIf,
+}
+
+/// Undo of a change of a paged table. A delete leaves the value in its place, and so does the undo
+/// of an insert.
+#[derive(Debug)]
+pub(super) enum PagedUndo {
+    /// The key was inserted: it becomes a ghost.
+    Insert,
+    /// The row became a ghost: it ceases to be one.
+    Delete,
+    /// The row had this value.
+    Update(Box<[u8]>),
+    /// A ghost got a value: it becomes a ghost, with this value.
+    Revive(Box<[u8]>),
 }
 
 /// When a change leaves a ghost behind.
@@ -90,6 +107,10 @@ pub(crate) struct Changes {
     /// Keys that were inserted and have no value after a rollback to a savepoint, or after a write
     /// that was refused: index of the table among the cached tables, and key.
     pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
+    /// Undo of changes of paged tables, in order.
+    pub(super) paged: Vec<PagedUndo>,
+    /// True if the commit needs a record though it may have no redo: pages were changed.
+    needs_record: bool,
     /// Number of parts in the log.
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
@@ -143,6 +164,7 @@ impl Changes {
             key_start,
             key_end,
             is_logged: redo != RedoForm::Nothing,
+            paged: 0,
             old,
             ghost_if,
         });
@@ -170,7 +192,38 @@ impl Changes {
             key_start,
             key_end,
             is_logged: false,
+            paged: 0,
             old,
+            ghost_if,
+        });
+    }
+
+    /// Records a change of a paged table that has just been made.
+    pub(super) fn record_paged(
+        &mut self,
+        table: usize,
+        key: &[u8],
+        undo: PagedUndo,
+        redo: RedoForm,
+    ) {
+        let ghost_if = match undo {
+            PagedUndo::Insert | PagedUndo::Revive(_) => GhostIf::RolledBack,
+            PagedUndo::Delete => GhostIf::Committed,
+            PagedUndo::Update(_) => GhostIf::Never,
+        };
+        self.needs_record |= redo != RedoForm::Nothing;
+        self.paged.push(undo);
+        let paged = u32::try_from(self.paged.len()).expect("memory has fewer changes");
+        let key_start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        let key_end = self.keys.len();
+        self.undo.push(Undo {
+            table,
+            key_start,
+            key_end,
+            is_logged: false,
+            paged,
+            old: None,
             ghost_if,
         });
     }
@@ -188,7 +241,7 @@ impl Changes {
 
     /// True if nothing of it has to be logged.
     pub(crate) fn has_no_redo(&self) -> bool {
-        self.redo.is_empty() && self.first_part.is_none()
+        self.redo.is_empty() && self.first_part.is_none() && !self.needs_record
     }
 
     pub(crate) fn key(&self, undo: &Undo) -> &[u8] {
@@ -222,6 +275,12 @@ impl Changes {
     /// Forgets the changes from `from` on, but not their redo. They must have been undone.
     pub(super) fn truncate(&mut self, from: usize) {
         (self.undone, self.swept) = (0, 0);
+        if let Some(first) = self.undo[from.min(self.undo.len())..]
+            .iter()
+            .find(|undo| undo.paged > 0)
+        {
+            self.paged.truncate(first.paged as usize - 1);
+        }
         if let Some(first) = self.undo.get(from) {
             self.keys.truncate(first.key_start);
             self.undo.truncate(from);
@@ -234,6 +293,8 @@ impl Changes {
         self.undo.clear();
         self.keys.clear();
         self.left.clear();
+        self.paged.clear();
+        self.needs_record = false;
         self.redo.clear();
         self.undo.shrink_to(KEPT_UNDO);
         self.keys.shrink_to(KEPT_BYTES);

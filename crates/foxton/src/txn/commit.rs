@@ -25,6 +25,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::task::{Context, Poll};
 
+use foxton_lock::name::Name;
 use foxton_log::{Log, LogError, LogWait, Lsn, PendingWakeups};
 use foxton_sync::admission::SLOTS;
 
@@ -32,6 +33,7 @@ use super::bound::BoundTxn;
 use super::changes::{GhostIf, Undo};
 use super::context::WorkerContext;
 use super::txn::{Phase, Txn};
+use crate::catalog::table_store::TableStore;
 use crate::checkpoint::WriteStall;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
@@ -87,6 +89,12 @@ impl BoundTxn {
     /// no record of it.
     fn start_commit(&mut self) -> Result<CommitWait> {
         self.check_active()?;
+        if self.txn.uses_pages
+            && let Err(error) = self.check_pages()
+        {
+            self.end_by(Phase::Ended);
+            return Err(error);
+        }
         let faults = self.ctx.engine.faults();
         if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_LOG) {
             self.release_all();
@@ -190,7 +198,13 @@ impl BoundTxn {
         }
         let (guard, durable) = (worker.pin(), engine.log().map_or(Lsn::ZERO, Log::durable));
         for undo in &changes.undo {
-            let rows = &tables[undo.table].table.rows;
+            let table = &tables[undo.table].table;
+            let TableStore::Resident(rows) = &table.store else {
+                let name = Name::key(table.record.id, changes.key(undo), &engine.hasher);
+                let stamps = engine.pages().map(|pages| &pages.stamps);
+                stamps.inspect(|stamps| stamps.stamp(&name, until, durable));
+                continue;
+            };
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
                 early_release::stamp(record, until, durable);
             }

@@ -23,14 +23,16 @@ use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
 
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
+use super::page_wait::PageWait;
 use super::table_cache::{Identified, TableCache};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
-use crate::catalog::OpenTable;
+use crate::catalog::{NamedTable, OpenTable};
 use crate::engine::background::Timer;
 use crate::engine::free_memory::{self, LOT, return_free};
 use crate::engine::{Counter, Engine};
 use crate::error::{Request, Result};
 use crate::types::codec::{Key, TypeName, Value};
+use crate::types::component::TableComponent;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TABLE_NAMES};
 use crate::types::table::Table;
 
@@ -57,6 +59,12 @@ pub(crate) struct WorkerContext {
     pub(crate) value: Vec<u8>,
     /// Ghosts that could not be removed when a transaction left them: index of the table, and key.
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
+    /// Ghosts of paged tables, which a purge removes after the locks of the transaction.
+    pub(crate) paged_ghosts: VecDeque<PagedGhost>,
+    /// The wait of the last attempt on a paged table, with the pages that it keeps.
+    pub(super) page_wait: Option<PageWait>,
+    /// The value of a row of a paged table, copied out of its page.
+    pub(super) page_value: Vec<u8>,
     /// The row that was read last to be written, which the write need not search for again.
     pub(super) hint: RecordHint,
     /// The memory region that new records come from.
@@ -73,6 +81,16 @@ pub(crate) struct WorkerContext {
     growth: isize,
     /// Work that a task may do before it yields.
     pub(crate) budget: WorkBudget,
+}
+
+/// A ghost of a paged table.
+#[derive(Debug)]
+pub(crate) struct PagedGhost {
+    /// Index of the table.
+    pub(super) table: usize,
+    pub(super) key: Box<[u8]>,
+    /// True if a purge has tried to remove it, or a scan has found it.
+    pub(super) is_old: bool,
 }
 
 /// A table that this worker has used.
@@ -98,6 +116,34 @@ pub(crate) struct AbsentTable {
     pub(super) name: &'static str,
     pub(super) key_type: TypeName,
     pub(super) value_type: TypeName,
+    pub(super) component: Option<TableComponent>,
+}
+
+impl AbsentTable {
+    pub(super) fn named(&self) -> NamedTable<'_> {
+        NamedTable {
+            name: self.name,
+            key_type: &self.key_type,
+            value_type: &self.value_type,
+            component: self.component,
+        }
+    }
+
+    fn identity(&self) -> TableIdentity {
+        let value_type = self.value_type.hash() ^ component_mark(self.component);
+        (address(self.name), self.key_type.hash(), value_type)
+    }
+}
+
+/// Returns what the identity of a table has of its component. So declarations of one table that
+/// differ there are several entries of the cache, and each is checked when it is made.
+#[inline(always)]
+const fn component_mark(component: Option<TableComponent>) -> u64 {
+    match component {
+        None => 0,
+        Some(TableComponent::Resident) => 1 << 62,
+        Some(TableComponent::Paged) => 1 << 63,
+    }
 }
 
 /// A table as a program writes it: the address and length of its name, and the hashes of its types.
@@ -135,6 +181,9 @@ impl WorkerContext {
             key: Vec::new(),
             value: Vec::new(),
             ghosts: VecDeque::new(),
+            paged_ghosts: VecDeque::new(),
+            page_wait: None,
+            page_value: Vec::new(),
             hint: RecordHint::default(),
             region: RegionTracker::default(),
             timer: Timer::default(),
@@ -159,14 +208,15 @@ impl WorkerContext {
         table: &Table<K, V>,
     ) -> Result<usize> {
         let name = table.name();
+        let value_type = V::TYPE.hash() ^ component_mark(table.component());
         let same = |cached: &CachedTable| {
             std::ptr::eq(cached.name, name)
                 && cached.key_type == K::TYPE.hash()
-                && cached.value_type == V::TYPE.hash()
+                && cached.value_type == value_type
         };
         match self.tables.find_first(same) {
             Some(index) => Ok(index),
-            None => self.cache_table::<K, V>(name),
+            None => self.cache_table(table),
         }
     }
 
@@ -174,38 +224,36 @@ impl WorkerContext {
     #[inline(never)]
     fn cache_table<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
-        name: &'static str,
+        table: &Table<K, V>,
     ) -> Result<usize> {
-        let identity = (address(name), K::TYPE.hash(), V::TYPE.hash());
-        if let Some(index) = self.tables.find(identity) {
-            return Ok(index);
-        }
-        self.absent = Some(AbsentTable {
-            name,
+        let table = AbsentTable {
+            name: table.name(),
             key_type: K::TYPE,
             value_type: V::TYPE,
-        });
+            component: table.component(),
+        };
+        if let Some(index) = self.tables.find(table.identity()) {
+            return Ok(index);
+        }
+        self.absent = Some(table);
         Ok(self.open_absent()?.unwrap_or(ABSENT))
     }
 
     /// Returns the index of the recorded absent table among the cached tables, if it exists by now.
     pub(super) fn open_absent(&mut self) -> Result<Option<usize>> {
-        let AbsentTable {
-            name,
-            key_type,
-            value_type,
-        } = self.absent.expect(PREPARED);
-        let identity = (address(name), key_type.hash(), value_type.hash());
+        let absent = self.absent.expect(PREPARED);
+        let identity = absent.identity();
         if let Some(index) = self.tables.find(identity) {
             return Ok(Some(index));
         }
         let catalog = &self.engine.catalog;
-        let table = catalog.look_up(&self.worker, name, (&key_type, &value_type))?;
+        let table = catalog.look_up(&self.worker, absent.named())?;
+        let (_, key_type, value_type) = identity;
         Ok(table.map(|table| {
             self.tables.push(CachedTable {
-                name,
-                key_type: key_type.hash(),
-                value_type: value_type.hash(),
+                name: absent.name,
+                key_type,
+                value_type,
                 table,
                 indexes: None,
             })
@@ -282,9 +330,11 @@ impl WorkerContext {
     pub(super) fn shrink(&mut self) {
         self.key.shrink_to(KEPT_BYTES);
         self.value.shrink_to(KEPT_BYTES);
+        self.page_value.shrink_to(KEPT_BYTES);
         if self.tables.len() > KEPT_TABLES {
             self.tables.clear();
             self.ghosts.clear();
+            self.paged_ghosts.clear();
             self.index_lookups.clear();
             self.indexes.clear();
         }

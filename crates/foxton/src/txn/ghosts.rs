@@ -18,6 +18,9 @@
 //! * A transaction that waits for `k` gets it when we release it. It finds that the record is gone,
 //!   and searches again.
 //!
+//! Ghosts of paged tables are put on a list of their own. They are purged after the locks were
+//! released, with locks of their own: see `txn/paged/purge.rs`.
+//!
 //! A ghost that stays is put on a list. Later writing transactions of the worker try it again at
 //! their end. They lock the key for that purpose, without waiting.
 
@@ -31,19 +34,20 @@ use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
 use super::changes::GhostIf;
-use super::context::WorkerContext;
+use super::context::{PagedGhost, WorkerContext};
 use super::table_locks::request_now;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
+use crate::catalog::table_store::TableStore;
 use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
 
-const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
+pub(super) const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
 /// Number of listed ghosts tried at the end of one transaction.
 const RETRIES: usize = 4;
 /// Maximum number of listed ghosts; further ones stay until the database is opened again.
-const REMEMBERED: usize = 4096;
+pub(super) const REMEMBERED: usize = 4096;
 
 impl BoundTxn {
     /// Removes the ghosts that this transaction leaves, while its locks are still held. Visits at
@@ -57,6 +61,7 @@ impl BoundTxn {
                     owner,
                     tables,
                     ghosts,
+                    paged_ghosts,
                     ..
                 },
             txn: Txn { changes, .. },
@@ -66,9 +71,19 @@ impl BoundTxn {
         let end = count.min(first.saturating_add(most));
         let mut remove_one = |index: usize, key: &[u8]| {
             let table = &*tables[index].table;
+            let TableStore::Resident(rows) = &table.store else {
+                if paged_ghosts.len() < REMEMBERED {
+                    paged_ghosts.push_back(PagedGhost {
+                        table: index,
+                        key: key.into(),
+                        is_old: false,
+                    });
+                }
+                return;
+            };
             // It may have a value again, or be gone already. No other transaction changes that.
             let guard = worker.pin();
-            let record = table.rows.get(&guard, key);
+            let record = rows.get(&guard, key);
             let Some(ghost) = record.filter(|record| record.is_ghost()) else {
                 return;
             };
@@ -124,7 +139,7 @@ impl BoundTxn {
             let id = table.record.id;
             let name = Name::key(id, &key, &engine.hasher);
             let guard = worker.pin();
-            let Some(record) = table.rows.get(&guard, &key) else {
+            let Some(record) = table.resident().get(&guard, &key) else {
                 continue; // Another transaction has removed it.
             };
             let parent = (Name::table(id), None, KEY_AND_GAP.parent_mode());
@@ -159,7 +174,7 @@ fn remove(
     worker.failpoints().pass(&failpoint::PURGE);
     if record.is_linked()
         && record.is_ghost()
-        && table.rows.remove(guard, record, Next::Any).is_ok()
+        && table.resident().remove(guard, record, Next::Any).is_ok()
     {
         engine
             .counters

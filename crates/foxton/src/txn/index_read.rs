@@ -51,7 +51,7 @@ use super::short_lock::ShortLock;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use crate::catalog::index_catalog::IndexRecord;
-use crate::catalog::{OpenIndex, OpenTable, check_types};
+use crate::catalog::{NamedTable, OpenIndex, OpenTable};
 use crate::engine::Engine;
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{IndexError, Result};
@@ -110,7 +110,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         done!(locks.lock_table_name(Name::table(id), self.row_mode.parent_mode()));
         let name = Name::key(id, key, &self.engine.hasher);
         let row = (name, key, self.row_mode);
-        self.row = done!(locks.lock_key(short_lock, row, (&self.table.rows, self.guard)));
+        self.row = done!(locks.lock_key(short_lock, row, (self.table.resident(), self.guard)));
         Ok(AttemptResult::Done(true))
     }
 
@@ -124,7 +124,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
         let [of_entry, of_row] = &mut self.hazards;
         let (index_key, key) = self.kind.read(record.key(), record.value(of_entry)?);
         let known = self.row.filter(|row| row.is_linked() && row.key() == key);
-        let row = known.or_else(|| self.table.rows.get(self.guard, key))?;
+        let row = known.or_else(|| self.table.resident().get(self.guard, key))?;
         self.reads.record(record);
         self.reads.record(row);
         let value = row.value(of_row)?;
@@ -251,7 +251,7 @@ impl BoundTxn {
             take: &mut *read,
         };
         let found = loop {
-            let record = entries.rows.get(&guard, key);
+            let record = entries.resident().get(&guard, key);
             if let Some(record) = record
                 && done!(lookup.lock_row(&mut locks, record, until))
             {
@@ -261,7 +261,8 @@ impl BoundTxn {
                 locks.release_short(short_lock);
                 continue;
             }
-            let record = done!(locks.lock_key(until, (name, key, mode), (&entries.rows, &guard)));
+            let record =
+                done!(locks.lock_key(until, (name, key, mode), (entries.resident(), &guard)));
             if record.is_none_or(Record::is_ghost) {
                 record.inspect(|record| reads.record(record));
                 break None;
@@ -427,7 +428,13 @@ impl BoundTxn {
             .catalog
             .open_index(&self.ctx.worker, &declared)?;
         let record = &table_of(&open.entries).record;
-        check_types(record, &K::TYPE, &V::TYPE)?;
+        let named = NamedTable {
+            name: &record.name,
+            key_type: &K::TYPE,
+            value_type: &V::TYPE,
+            component: None,
+        };
+        named.check(record)?;
         Ok(self.ctx.index_lookups.push(CachedIndexLookup {
             identity,
             index: open,

@@ -92,8 +92,8 @@ impl BoundTxn {
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let guard = worker.pin();
         let name = Name::key(table.record.id, key, &engine.hasher);
-        let located = table.rows.locate_again(&guard, key, hint);
-        let places = (&table.rows, &guard);
+        let located = table.resident().locate_again(&guard, key, hint);
+        let places = (table.resident(), &guard);
         let record = done!(locks.lock_located(None, (name, key, KEY), located, places));
         // The result says whether the key had a value, so this is a read.
         record.inspect(|record| reads.record(record));
@@ -153,7 +153,7 @@ impl BoundTxn {
             let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
             let name = Name::key(id, key, &engine.hasher);
             done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
-            done!(locks.lock_key(None, (name, key, KEY), (&table.rows, &worker.pin())));
+            done!(locks.lock_key(None, (name, key, KEY), (table.resident(), &worker.pin())));
             if entry.change == EntryChange::Remove {
                 continue;
             }
@@ -174,7 +174,7 @@ impl BoundTxn {
                 region,
             };
             let is_new = loop {
-                if let Some(record) = table.rows.get(&guard, key) {
+                if let Some(record) = table.resident().get(&guard, key) {
                     reads.record(record);
                     let mut hazard = guard.hazard();
                     let Some(taken) = record.value(&mut hazard) else {
@@ -190,7 +190,13 @@ impl BoundTxn {
                     })
                     .into());
                 }
-                if done!(inserter.insert(&mut locks, &guard, table, name, (key, Some(value)))) {
+                if done!(inserter.insert(
+                    &mut locks,
+                    &guard,
+                    (table.record.id, table.resident()),
+                    name,
+                    (key, Some(value))
+                )) {
                     break true;
                 }
             };
@@ -236,11 +242,17 @@ impl BoundTxn {
             region,
         };
         loop {
-            if table.rows.get(&guard, key).is_some() {
+            if table.resident().get(&guard, key).is_some() {
                 return Ok(AttemptResult::Done(false));
             }
             // A row to be deleted has a record, so this row gets a value.
-            if done!(inserter.insert(&mut locks, &guard, table, name, (key, Some(value)))) {
+            if done!(inserter.insert(
+                &mut locks,
+                &guard,
+                (table.record.id, table.resident()),
+                name,
+                (key, Some(value))
+            )) {
                 return Ok(AttemptResult::Done(true));
             }
         }
@@ -276,7 +288,7 @@ impl BoundTxn {
         let mut hazard = guard.hazard();
         if !row_is_new {
             // Only the owner of the exclusive lock removes a record, and we are that owner.
-            let record = table.rows.get(&guard, key).expect("it was there");
+            let record = table.resident().get(&guard, key).expect("it was there");
             // The hazard protects the value, whichever transaction retires it.
             before = record.value(&mut hazard);
             worker.account().passed(&VALUE);
@@ -290,7 +302,7 @@ impl BoundTxn {
         changes.record(at, (id, key), (before, new), old, engine.redo_form);
         let set = &indexes[index_plan.indexes].set;
         for entry in &index_plan.entries {
-            let rows = &tables[entry.place].table.rows;
+            let rows = tables[entry.place].table.resident();
             let entry_key = index_plan.key(entry);
             let record = || {
                 worker.account().passed(&VALUE);
@@ -344,7 +356,7 @@ impl BoundTxn {
         let added = |entry: &&Entry| entry.change == EntryChange::Added;
         for entry in index_plan.entries.iter().filter(added) {
             let key = index_plan.key(entry);
-            let record = tables[entry.place].table.rows.get(&guard, key);
+            let record = tables[entry.place].table.resident().get(&guard, key);
             worker.account().passed(&VALUE);
             if let Some(value) = record.and_then(|record| record.swap(None, &guard)) {
                 value.retire(guard.participant());

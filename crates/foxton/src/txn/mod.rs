@@ -6,6 +6,9 @@ pub(crate) mod attempt;
 /// Work budget of a task.
 pub(crate) mod work_budget;
 
+/// Waits for pages.
+pub(crate) mod page_wait;
+
 /// Changes of a transaction: undo, redo and savepoints.
 pub(crate) mod changes;
 
@@ -69,6 +72,9 @@ pub(crate) mod index_read;
 
 /// Removal of ghosts.
 pub(crate) mod ghosts;
+
+/// Operations on paged tables.
+mod paged;
 
 /// Begin of a transaction: a context from the pool, and an admission slot.
 pub(crate) mod begin;

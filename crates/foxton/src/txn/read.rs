@@ -7,7 +7,7 @@
 use std::mem;
 
 use foxton_lock::name::{KeyHasher, Name};
-use foxton_store::memory::{Located, RecordHint};
+use foxton_store::memory::{Located, RecordHint, RecordTable};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
@@ -21,6 +21,7 @@ use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::OpenTable;
+use crate::catalog::table_store::TableStore;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{Conflict, Result};
@@ -35,6 +36,7 @@ struct Reader<'a> {
     worker: &'a Worker,
     locks: TableLocks<'a>,
     table: &'a OpenTable,
+    rows: &'a RecordTable,
     index: usize,
     options: LockOptions,
     duration: LockDuration,
@@ -90,6 +92,7 @@ impl<'a> Reader<'a> {
             worker,
             locks: locks.with_duration(duration),
             table,
+            rows: table.resident(),
             index,
             options,
             duration,
@@ -110,7 +113,7 @@ impl<'a> Reader<'a> {
     {
         let name = Name::key(self.table.record.id, key, self.hasher);
         self.locks.prefetch(name);
-        let located = self.table.rows.locate(guard, key);
+        let located = self.rows.locate(guard, key);
         LocatedKey { name, located }
     }
 
@@ -127,7 +130,7 @@ impl<'a> Reader<'a> {
     {
         let name = Name::key(self.table.record.id, key, self.hasher);
         self.locks.prefetch(name);
-        let located = self.table.rows.locate_again(guard, key, hint);
+        let located = self.rows.locate_again(guard, key, hint);
         LocatedKey { name, located }
     }
 
@@ -151,7 +154,7 @@ impl<'a> Reader<'a> {
         let short_lock = (duration == LockDuration::Short).then_some(self.short_lock);
         let locked = match locks.lock(Name::table(self.table.record.id), mode.parent_mode()) {
             Ok(AttemptResult::Done(())) => {
-                let places = (&self.table.rows, guard);
+                let places = (self.rows, guard);
                 locks.lock_located(short_lock, (name, key, mode), located, places)
             }
             Ok(AttemptResult::Wait | AttemptResult::Pause) => Ok(AttemptResult::Wait),
@@ -203,6 +206,9 @@ impl BoundTxn {
                 None => return Ok(AttemptResult::Done(None)),
             },
         };
+        if let TableStore::Paged(_) = &self.ctx.tables[table].table.store {
+            return self.get_paged_step(table, options, read);
+        }
         let (mut reader, key, hint, _) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
         let found = match options.lock {
@@ -233,6 +239,9 @@ impl BoundTxn {
                 }
             },
         };
+        if let TableStore::Paged(_) = &self.ctx.tables[table].table.store {
+            return self.get_many_paged_step(table, options, keys, next, read);
+        }
         let (mut reader, _, _, budget) = Reader::new(self, table, options);
         while *next < keys.len() {
             if budget.is_spent() {
@@ -316,7 +325,7 @@ impl KeyList {
         self.ends.len()
     }
 
-    fn key(&self, place: usize) -> &[u8] {
+    pub(super) fn key(&self, place: usize) -> &[u8] {
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start..self.ends[place]]
     }

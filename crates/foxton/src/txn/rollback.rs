@@ -6,8 +6,8 @@
 //!
 //! A thread does all of it at once. A task does it in steps and yields in between: what is left is
 //! *pending*, and says how far it has come. If the task is dropped meanwhile, the transaction keeps
-//! it. If a task drops a large transaction, the background thread rolls it back, because dropping
-//! cannot yield.
+//! it. If a task drops a transaction that is large, or whose pages are not in memory, the
+//! background thread rolls it back, because dropping cannot yield.
 
 use std::mem;
 
@@ -25,22 +25,28 @@ impl BoundTxn {
     /// Undoes every change and releases every lock.
     pub(crate) fn roll_back(&mut self) {
         self.begin_rollback();
-        while !self.roll_back_some(usize::MAX) {}
+        while !self.roll_back_some(usize::MAX) {
+            self.sleep_for_undo();
+        }
     }
 
-    /// Rolls back and refuses further operations. Of a large transaction of a task, the driver of
-    /// the operation does the rest: see [`settle`](Self::settle).
+    /// Rolls back and refuses further operations. Of a transaction of a task that is large, or
+    /// whose pages are not in memory, the driver of the operation does the rest: see
+    /// [`settle`](Self::settle).
     pub(super) fn end_by(&mut self, phase: Phase) {
-        match self.is_large_task() {
-            true => self.begin_rollback(),
+        match self.ctx.budget.is_of_task() {
+            true => _ = self.roll_back_at_once(),
             false => self.roll_back(),
         }
         self.txn.phase = phase;
     }
 
-    /// True if undoing the transaction would hold an executor for long.
-    fn is_large_task(&self) -> bool {
-        self.ctx.budget.is_of_task() && self.txn.changes.count() > UNITS
+    /// Begins to roll back a transaction of a task, and completes that unless it would hold an
+    /// executor for long or has to wait for pages. Returns true if it is complete.
+    fn roll_back_at_once(&mut self) -> bool {
+        let is_large = self.txn.changes.count() > UNITS;
+        self.begin_rollback();
+        !is_large && self.roll_back_some(usize::MAX)
     }
 
     /// Begins to roll back, which is pending from then on.
@@ -79,6 +85,7 @@ impl BoundTxn {
         self.txn.changes.clear();
         self.txn.pending = PendingUndo::Nothing;
         self.release_all();
+        self.purge_some();
         self.ctx.count(Counter::Rollbacks);
         true
     }
@@ -96,7 +103,7 @@ impl BoundTxn {
         self.check_process()?;
         let count = self.txn.changes.count() - from;
         while !self.settle_some(UNITS) {
-            self.pause().await;
+            self.yield_for_undo().await;
             self.check_process()?;
         }
         self.ctx.budget.charge(count);
@@ -104,6 +111,7 @@ impl BoundTxn {
             true => self.ctx.engine.check(),
             false => Ok(()),
         }
+        .and(self.check_pages())
     }
 
     /// Visits at most so many changes of the undo that is pending; returns true at its end.
@@ -128,8 +136,10 @@ impl BoundTxn {
         if bound.txn.phase.is_open() || bound.txn.pending != PendingUndo::Nothing {
             // A session, and a database without locking, would be busy meanwhile.
             let may_last = matches!(bound.txn.lock_scope, LockScope::Transaction);
-            if may_last && bound.is_large_task() {
-                bound.withdraw();
+            if may_last && bound.ctx.budget.is_of_task() {
+                if bound.roll_back_at_once() {
+                    return BoundTxn::recycle(bound);
+                }
                 bound.ctx.worker.account().passed(&background::TASK_QUEUE);
                 // Dropped at the end. If it is the last share, this thread then waits for the job.
                 let open = bound.open.take().expect("a program had the transaction");

@@ -19,6 +19,7 @@ use super::bound::BoundTxn;
 use super::changes::{GhostIf, SavepointMark};
 use super::context::WorkerContext;
 use super::txn::{PendingUndo, Txn};
+use crate::catalog::table_store::TableStore;
 use crate::error::{Request, Result};
 use crate::types::savepoint::Savepoint;
 
@@ -26,7 +27,7 @@ impl BoundTxn {
     /// Takes a savepoint.
     pub(crate) fn savepoint(&mut self) -> Result<Savepoint> {
         self.check_active()?;
-        while !self.settle_some(usize::MAX) {}
+        self.settle_all();
         self.txn.changes.savepoints.taken += 1;
         let mark = SavepointMark {
             number: self.txn.changes.savepoints.taken,
@@ -66,7 +67,7 @@ impl BoundTxn {
     /// Forgets a savepoint and those after it; later changes stay.
     pub(crate) fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
         let at = self.find(savepoint)?;
-        while !self.settle_some(usize::MAX) {}
+        self.settle_all();
         self.txn.changes.savepoints.open.truncate(at);
         Ok(())
     }
@@ -74,7 +75,17 @@ impl BoundTxn {
     /// Undoes all changes since a savepoint, and forgets the savepoints after it.
     pub(crate) fn roll_back_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         let (from, log) = self.begin_roll_back_to(savepoint)?;
-        self.roll_back_to_some(from, log, usize::MAX).map(drop)
+        while !self.roll_back_to_some(from, log, usize::MAX)? {
+            self.sleep_for_undo();
+        }
+        self.check_pages()
+    }
+
+    /// Completes the undo that is pending; the thread sleeps while pages are missing.
+    fn settle_all(&mut self) {
+        while !self.settle_some(usize::MAX) {
+            self.sleep_for_undo();
+        }
     }
 
     /// As [`roll_back_to`](Self::roll_back_to); the task yields in between. If the future is
@@ -120,8 +131,11 @@ impl BoundTxn {
         let count = self.txn.changes.undo.len();
         if logged.is_err() {
             // All of it is undone, even so.
-            let again = self.undo_since(from, false, usize::MAX);
-            logged = logged.and(again);
+            while from + self.txn.changes.undone < count {
+                let again = self.undo_since(from, false, usize::MAX);
+                logged = logged.and(again);
+                self.sleep_for_undo();
+            }
         }
         if from + self.txn.changes.undone < count {
             return logged.map(|()| false);
@@ -148,8 +162,14 @@ impl BoundTxn {
         for undo in &changes.undo[undone] {
             if undo.ghost_if == GhostIf::RolledBack {
                 let key = changes.key(undo);
-                let record = tables[undo.table].table.rows.get(&guard, key);
-                if record.is_some_and(Record::is_ghost) {
+                let is_ghost = match &tables[undo.table].table.store {
+                    TableStore::Resident(rows) => {
+                        rows.get(&guard, key).is_some_and(Record::is_ghost)
+                    }
+                    // A purge finds out.
+                    TableStore::Paged(_) => true,
+                };
+                if is_ghost {
                     changes.left.insert((undo.table, key.into()));
                 }
             }

@@ -49,6 +49,7 @@ use super::short_lock::ShortLock;
 use super::table_locks::TableLocks;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
+use crate::catalog::table_store::TableStore;
 use crate::error::Result;
 use crate::testing::{failpoint, injected_fault};
 use crate::types::codec::{Key, Value};
@@ -149,6 +150,9 @@ impl BoundTxn {
                 }
             },
         };
+        if let TableStore::Paged(_) = &self.ctx.tables[index].table.store {
+            return self.scan_paged_step(index, take);
+        }
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -232,7 +236,7 @@ impl ScanState {
     ) -> Result<AttemptResult<WalkEnd>> {
         let end = Name::end(table.record.id);
         let last_inside = name(self.last());
-        let rows = &table.rows;
+        let rows = table.resident();
         let skip = self.lock.wait == LockWait::Skip;
         let ranges = self.duration == LockDuration::Range;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
@@ -345,7 +349,7 @@ impl ScanState {
         by_name: bool,
         name: &impl Fn(&[u8]) -> Name,
     ) -> Result<AttemptResult<()>> {
-        let rows = &table.rows;
+        let rows = table.resident();
         loop {
             let from = bound(self.high_end, &self.high);
             let first = rows.backward(guard, from).advance().record;
@@ -381,7 +385,7 @@ impl ScanState {
 }
 
 /// True if a request that does not wait got its lock.
-fn was_granted(locked: Result<AttemptResult<()>>) -> Result<bool> {
+pub(super) fn was_granted(locked: Result<AttemptResult<()>>) -> Result<bool> {
     match locked {
         Ok(_) => Ok(true),
         Err(error) if error.is_busy() => Ok(false),

@@ -134,13 +134,13 @@ impl ScanState {
     ) -> Result<AttemptResult<()>> {
         loop {
             let included = self.high_end == RangeEnd::Excluded;
-            let place = table.rows.successor(guard, &self.high, included);
+            let place = table.resident().successor(guard, &self.high, included);
             guard.failpoints().pass(&failpoint::SCAN_FOUND);
             let next = place.record.map(|record| name(record.key()));
             let next = next.unwrap_or(Name::end(table.record.id));
             done!(locks.lock_in_scan(next, place.record.map(Record::anchor), GAP));
             guard.failpoints().pass(&failpoint::SCAN_LOCKED);
-            if table.rows.unchanged(&place.token) {
+            if table.resident().unchanged(&place.token) {
                 return Ok(AttemptResult::Done(()));
             }
         }
@@ -162,11 +162,11 @@ impl ScanState {
         let mut cursor = match self.reversed {
             false => {
                 let end = bound(self.high_end, &self.high);
-                table.rows.forward(guard, from).until(end)
+                table.resident().forward(guard, from).until(end)
             }
             true => {
                 let end = bound(self.low_end, &self.low);
-                table.rows.backward(guard, from).until(end)
+                table.resident().backward(guard, from).until(end)
             }
         };
         let (mut finished, mut walked) = (remaining == 0, WalkEnd::Unpin);

@@ -190,6 +190,13 @@ impl ScanState {
         }
     }
 
+    /// Records the key that was taken last, of a paged table.
+    pub(super) fn record_key(&mut self, key: &[u8]) {
+        self.position.clear();
+        self.position.extend_from_slice(key);
+        self.progress = Progress::Past;
+    }
+
     pub(super) fn finish(&mut self) -> Result<AttemptResult<WalkEnd>> {
         self.progress = Progress::Finished;
         Ok(AttemptResult::Done(WalkEnd::Finished))

@@ -33,6 +33,8 @@ pub(crate) struct Txn {
     pub(crate) ended_by: Option<Conflict>,
     /// Cancels the transaction from elsewhere; set in phase `Watched`.
     pub(crate) cancel_token: Option<CancelToken>,
+    /// True if it has used a paged table: after a failure of the pages it does not commit.
+    pub(crate) uses_pages: bool,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) changes: Changes,
@@ -108,6 +110,7 @@ impl Txn {
             phase: Phase::Active,
             ended_by: None,
             cancel_token: None,
+            uses_pages: false,
             durability: options.durability,
             isolation: options.isolation,
             changes: Changes::default(),
@@ -141,6 +144,7 @@ impl Txn {
             self.ended_by = None;
             self.cancel_token = None;
         }
+        self.uses_pages = false;
         self.durability = options.durability;
         self.isolation = options.isolation;
         self.credit.done();

@@ -5,6 +5,7 @@ use foxton_store::memory::VALUE;
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::txn::Txn;
+use crate::catalog::table_store::TableStore;
 use crate::error::Result;
 use crate::redo::record::{Effect, RowChange};
 use crate::testing::injected_fault;
@@ -12,6 +13,7 @@ use crate::testing::injected_fault;
 impl BoundTxn {
     /// Undoes at most so many of the changes from `from` on that are not undone yet. With `log`,
     /// also writes the values put back to the log, in parts. Undoes them even if the log fails.
+    /// Stops early at a change of a page that is not there; the context then has the wait for it.
     pub(super) fn undo_since(&mut self, from: usize, log: bool, most: usize) -> Result<()> {
         let faults = self.ctx.engine.faults();
         let in_order = faults.misbehaves(&injected_fault::UNDO_IN_ORDER);
@@ -20,18 +22,24 @@ impl BoundTxn {
         let (start, end) = (self.txn.changes.undone, self.txn.changes.undo.len());
         let mut logged = Ok(());
         for nth in start..(end - from).min(start.saturating_add(most)) {
-            self.txn.changes.undone = nth + 1;
             let index = match in_order {
                 true => from + nth,
                 false => end - 1 - nth,
             };
+            if self.txn.changes.undo[index].paged > 0 && !self.undo_paged(index) {
+                // It waits for pages, and the caller waits with it.
+                return logged;
+            }
+            self.txn.changes.undone = nth + 1;
             if is_forgotten && index == 0 {
                 continue;
             }
             if keeps_entries && from > 0 && !self.txn.changes.undo[index].is_logged {
                 continue;
             }
-            self.undo_one(index, log);
+            if self.txn.changes.undo[index].paged == 0 {
+                self.undo_one(index, log);
+            }
             if log && logged.is_ok() {
                 logged = self.spill();
             }
@@ -55,10 +63,13 @@ impl BoundTxn {
         let old = changes.undo[index].old.take();
         let undo = &changes.undo[index];
         let table = &tables[undo.table].table;
+        let TableStore::Resident(rows) = &table.store else {
+            return;
+        };
         let key = changes.key(undo);
         // It is there: only the owner of the exclusive lock removes a record, and we are that
         // owner.
-        let Some(record) = table.rows.get(&guard, key) else {
+        let Some(record) = rows.get(&guard, key) else {
             return;
         };
         // With an injected fault its own record may be gone, and this may be the record of another.

@@ -108,6 +108,10 @@ impl BoundTxn {
 
     /// Yields until the waiting request is granted or refused.
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
+        if self.ctx.page_wait.is_some() {
+            self.yield_for_pages().await?;
+            return self.check_active();
+        }
         self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         let _record = self.record_wait();
         self.set_timer(wait);
@@ -119,6 +123,10 @@ impl BoundTxn {
     pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
         // A callback may have forked.
         self.check_process()?;
+        if self.ctx.page_wait.is_some() {
+            self.sleep_for_pages()?;
+            return self.check_active();
+        }
         self.ctx.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.wait_limit(wait));
@@ -197,8 +205,8 @@ impl BoundTxn {
     }
 
     /// Takes back an operation that was begun and will not finish: its place in the queue for
-    /// admission, its request, the index entries that it inserted, and its fresh gap. A dropped
-    /// operation calls this itself. A forgotten one cannot, so the next operation does it.
+    /// admission, its request, its pages, the index entries that it inserted, and its fresh gap. A
+    /// dropped operation calls this itself. A forgotten one cannot, so the next operation does it.
     pub(crate) fn withdraw(&mut self) {
         let WorkerContext {
             engine,
@@ -215,6 +223,7 @@ impl BoundTxn {
         if let Some(admission) = &engine.admission {
             admission.cancel(slot_claim);
         }
+        self.ctx.page_wait = None;
         self.ctx.unblock();
         self.abandon_index_plan();
         self.release_fresh_gap();
@@ -227,6 +236,7 @@ impl BoundTxn {
         if self.process.is_inherited() {
             return error;
         }
+        self.ctx.page_wait = None;
         self.abandon_index_plan();
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error {
@@ -265,7 +275,7 @@ pub(crate) async fn yield_once() {
 
 impl WorkerContext {
     /// Counts it as blocked until [`unblock`](Self::unblock).
-    fn block(&mut self) {
+    pub(super) fn block(&mut self) {
         if let Some(admission) = &self.engine.admission
             && !mem::replace(&mut self.is_blocked, true)
         {
@@ -274,7 +284,7 @@ impl WorkerContext {
         }
     }
 
-    fn unblock(&mut self) {
+    pub(super) fn unblock(&mut self) {
         if mem::take(&mut self.is_blocked)
             && let Some(admission) = &self.engine.admission
         {

@@ -39,6 +39,7 @@ use super::context::WorkerContext;
 use super::insert::Inserter;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
+use crate::catalog::table_store::TableStore;
 use crate::error::{Request, Result};
 use crate::testing::injected_fault;
 use crate::types::codec::{Key, Value};
@@ -93,6 +94,9 @@ impl BoundTxn {
             ..
         } = self;
         let table = &*tables[index].table;
+        let TableStore::Resident(rows) = &table.store else {
+            return self.write_paged_step(index, write);
+        };
         let id = table.record.id;
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let name = Name::key(id, key, &engine.hasher);
@@ -103,16 +107,16 @@ impl BoundTxn {
         // As in `get_step`.
         locks.prefetch(name);
         let guard = worker.pin();
-        let located = table.rows.locate_again(&guard, key, hint);
+        let located = rows.locate_again(&guard, key, hint);
         let mode = injected_fault::write_mode(engine.faults(), KEY);
-        let (request, places) = ((name, &key[..], mode), (&table.rows, &guard));
+        let (request, places) = ((name, &key[..], mode), (rows, &guard));
         let mut locked = Some(done!(locks.lock_located(None, request, located, places)));
         let new = (write != Write::Delete).then_some(&value[..]);
         let redo = engine.redo_form;
         loop {
             let record = match locked.take() {
                 Some(record) => record,
-                None => table.rows.get(&guard, key),
+                None => rows.get(&guard, key),
             };
             if let Some(record) = record {
                 let existed = !record.is_ghost();
@@ -144,7 +148,7 @@ impl BoundTxn {
                 fresh_gap,
                 region,
             };
-            if done!(inserter.insert(&mut locks, &guard, table, name, (key, new))) {
+            if done!(inserter.insert(&mut locks, &guard, (id, rows), name, (key, new))) {
                 changes.record(index, (id, key), (None, new), None, redo);
                 return Ok(AttemptResult::Done(false));
             }

@@ -9,6 +9,9 @@ pub(crate) mod limits;
 /// Storage devices.
 pub mod device;
 
+/// Components: where the rows of a table are.
+pub(crate) mod component;
+
 /// Tables as constants.
 pub(crate) mod table;
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::types::codec::{Key, Value};
+use crate::types::component::TableComponent;
 
 /// A named, ordered map from `K` to `V` in a database.
 ///
@@ -32,6 +33,7 @@ use crate::types::codec::{Key, Value};
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: &'static str,
+    component: Option<TableComponent>,
     // Covariant in both, so that a table over `&'static str` accepts shorter-lived keys. A function
     // type, so that a table is Send and Sync whatever its key and value types are.
     types: PhantomData<fn() -> (*const K, *const V)>,
@@ -42,6 +44,42 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
     pub const fn new(name: &'static str) -> Table<K, V> {
         Table {
             name,
+            component: None,
+            types: PhantomData,
+        }
+    }
+
+    /// Returns the table as one whose rows are in pages. A new table is made so; an existing one
+    /// that is in memory is refused with `table_component`.
+    ///
+    /// ```
+    /// use foxton::{Database, Options, Table};
+    ///
+    /// const EVENTS: Table<u64, str> = Table::new("events").paged();
+    ///
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.run(|tx| tx.put(&EVENTS, &1, "opened"))?;
+    /// assert_eq!(db.run(|tx| tx.get(&EVENTS, &1))?.as_deref(), Some("opened"));
+    ///
+    /// const OTHERWISE: Table<u64, str> = Table::new("events").resident();
+    /// let refused = db.run(|tx| tx.get(&OTHERWISE, &1)).unwrap_err();
+    /// assert_eq!(refused.code(), "table_component");
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub const fn paged(self) -> Table<K, V> {
+        self.in_component(TableComponent::Paged)
+    }
+
+    /// Returns the table as one whose rows are in memory. A new table is made so; an existing one
+    /// in pages is refused with `table_component`.
+    pub const fn resident(self) -> Table<K, V> {
+        self.in_component(TableComponent::Resident)
+    }
+
+    const fn in_component(self, component: TableComponent) -> Table<K, V> {
+        Table {
+            name: self.name,
+            component: Some(component),
             types: PhantomData,
         }
     }
@@ -51,6 +89,12 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// Returns the table's name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns the component that the program requires; `None` accepts either. A new table is then
+    /// made where [`Options::component`](crate::Options::component) says.
+    pub const fn component(&self) -> Option<TableComponent> {
+        self.component
     }
 }
 

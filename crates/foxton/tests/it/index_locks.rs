@@ -15,7 +15,7 @@ fn indexed(
     start: &[(u64, i64)],
     schedule: impl Fn(&Database, &mut Session, &mut Session) -> Vec<(u64, i64)>,
 ) {
-    over_all_managers(|mut options| {
+    over_all_managers_in_memory(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         let db = database(options, start);
         let (mut one, mut other) = (Session::new(&db, "T1"), Session::new(&db, "T2"));
@@ -278,7 +278,7 @@ fn a_reader_that_skips_locked_rows_takes_the_next_of_the_index() {
 /// again.
 #[test]
 fn levels_lock_by_an_index_as_by_a_key() {
-    over_all_managers(|mut options| {
+    over_all_managers_in_memory(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         for level in Isolation::ALL {
             let db = database(options.clone(), TWO);
@@ -313,7 +313,7 @@ fn levels_lock_by_an_index_as_by_a_key() {
 /// and the transaction goes on.
 #[test]
 fn a_write_that_is_given_up_half_way_leaves_nothing() {
-    over_all_managers(|mut options| {
+    over_all_managers_in_memory(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         options.lock_wait = Duration::from_millis(20);
         let db = database(options, TWO);

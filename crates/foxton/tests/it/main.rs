@@ -46,6 +46,10 @@ mod model;
 #[cfg(unix)]
 mod observe;
 mod old_files;
+mod paged_model;
+mod paged_storm;
+mod paged_tables;
+mod paged_tasks;
 mod patches;
 mod phantoms;
 #[cfg(unix)]

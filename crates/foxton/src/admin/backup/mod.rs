@@ -121,9 +121,10 @@ impl Database {
     /// # Errors
     /// A storage error if the directory is not empty, the log has failed, or either device fails.
     /// The directory then holds no backup; the database continues. A request error if the database
-    /// is in memory.
+    /// is in memory or has paged tables.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         self.engine().check_process()?;
+        self.refuse_paged()?;
         let path = path.as_ref();
         let target = CopyKind::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
@@ -150,9 +151,18 @@ impl Database {
         progress: CopyProgress<'_>,
     ) -> Result<Backup> {
         self.engine().check_process()?;
+        self.refuse_paged()?;
         let path = Path::new("the device");
         CopyKind::Backup.take(target, path)?;
         self.backup_on_at(target, path, progress)
+    }
+
+    /// Refuses a database with paged tables.
+    fn refuse_paged(&self) -> Result<()> {
+        match self.engine().catalog.has_paged_tables() {
+            true => Err(Request::PagedBackup.into()),
+            false => Ok(()),
+        }
     }
 
     fn backup_on_at(
@@ -195,6 +205,9 @@ pub fn of_directory(
     let superblock = Superblock::read(&source);
     let superblock =
         superblock.map_err(|error| no_superblock(&source, path, error).in_passing())?;
+    if superblock.incompat & superblock::PAGES != 0 {
+        return Err(Request::PagedBackup.into());
+    }
     let target = CopyKind::Backup.directory(target_path)?;
     let extent = Extent {
         at_least: Lsn::ZERO,

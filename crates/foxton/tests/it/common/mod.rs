@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod gate;
+pub(crate) mod paged;
 pub(crate) mod random;
 pub(crate) mod scratch;
 
@@ -22,7 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use foxton::{
     AsyncTransaction, Database, Durability, Error, Index, Isolation, Lock, LockInheritance,
-    LockOptions, LockWait, Options, Savepoint, Table, TableLock,
+    LockOptions, LockWait, Options, Savepoint, Table, TableComponent, TableLock,
 };
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
@@ -315,6 +316,11 @@ pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
 
 /// Puts these rows into a new database.
 pub fn filled(db: Database, rows: &[(u64, i64)]) -> Database {
+    if db.options().component == TableComponent::Paged {
+        // So that no session waits for the first page of the table.
+        db.run(|tx| tx.put(&TABLE, &0, &0)).unwrap();
+        db.run(|tx| tx.delete(&TABLE, &0)).unwrap();
+    }
     db.run(|tx| {
         rows.iter()
             .try_for_each(|(key, value)| tx.put(&TABLE, key, value))
@@ -354,8 +360,20 @@ pub fn one_is_the_victim(one: &mut Session, other: &mut Session, other_saw: Saw)
     }
 }
 
-/// Runs a test with every lock manager, with few and many buckets, without and with inheritance.
+/// Runs a test with every lock manager, with few and many buckets, without and with inheritance, on
+/// tables in memory and on paged ones.
 pub fn over_all_managers(test: impl Fn(Options)) {
+    for component in TableComponent::ALL {
+        over_all_managers_with(component, &test);
+    }
+}
+
+/// As [`over_all_managers`], on tables in memory.
+pub fn over_all_managers_in_memory(test: impl Fn(Options)) {
+    over_all_managers_with(TableComponent::Resident, &test);
+}
+
+fn over_all_managers_with(component: TableComponent, test: &impl Fn(Options)) {
     for kind in foxton::LockManagerKind::ALL {
         for (buckets, inherit) in [
             (1, LockInheritance::Off),
@@ -366,7 +384,9 @@ pub fn over_all_managers(test: impl Fn(Options)) {
             options.lock_manager = kind;
             options.lock_buckets = buckets;
             options.lock_inheritance = inherit;
-            println!("{kind} with {buckets} buckets, inheritance {inherit}");
+            options.component = component;
+            options.page_memory = 1 << 20;
+            println!("{component}: {kind} with {buckets} buckets, inheritance {inherit}");
             test(options);
         }
     }

@@ -1,0 +1,227 @@
+//! Access to one tree in one attempt, and the waits between attempts.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use foxton_store::paged::btree::{
+    DetachedVisit, PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit,
+};
+use foxton_sync::worker::Worker;
+
+use crate::catalog::table_store::TableStore;
+use crate::engine::page_store::{OpenPages, tree_number};
+use crate::error::{Result, Storage};
+use crate::txn::attempt::{AttemptResult, done};
+use crate::txn::bound::BoundTxn;
+use crate::txn::context::WorkerContext;
+use crate::txn::page_wait::PageWait;
+
+/// Why a paged table has a tree.
+const OPENED: &str = "the operation has opened the tree";
+/// Why a database with a paged table has a page store.
+const MADE: &str = "a paged table is made after the page store";
+
+/// A tree, as one attempt uses it.
+pub(super) struct PageAccess<'a> {
+    pub(super) pages: &'a OpenPages,
+    tree: &'a Arc<PagedTree>,
+    worker: &'a Worker,
+    wait: &'a mut Option<PageWait>,
+    visit: Option<TreeVisit<'a>>,
+}
+
+impl<'a> PageAccess<'a> {
+    /// Begins to use `tree`, with the pages for which the last attempt has waited.
+    pub(super) fn new(
+        pages: &'a OpenPages,
+        tree: &'a Arc<PagedTree>,
+        worker: &'a Worker,
+        wait: &'a mut Option<PageWait>,
+    ) -> PageAccess<'a> {
+        let visit = match wait.take() {
+            Some(PageWait::Done(visit)) if visit.is_of(tree) => Some(visit.attach(tree, worker)),
+            _ => None,
+        };
+        PageAccess {
+            pages,
+            tree,
+            worker,
+            wait,
+            visit,
+        }
+    }
+
+    /// Begins to use the tree of a table, which was opened.
+    pub(super) fn of_store(
+        pages: Option<&'a OpenPages>,
+        store: &'a TableStore,
+        worker: &'a Worker,
+        wait: &'a mut Option<PageWait>,
+    ) -> PageAccess<'a> {
+        let tree = match store {
+            TableStore::Paged(rows) => rows.tree.get(),
+            TableStore::Resident(_) => None,
+        };
+        PageAccess::new(pages.expect(MADE), tree.expect(OPENED), worker, wait)
+    }
+
+    /// Makes an attempt of a visit. If it lacks something, so does the caller's attempt.
+    pub(super) fn attempt<T>(
+        &mut self,
+        attempt: impl FnOnce(&mut TreeVisit<'a>) -> Result<TreeAttempt<T>, TreeError>,
+    ) -> Result<AttemptResult<T>> {
+        let (tree, worker) = (self.tree, self.worker);
+        let mut visit = self.visit.take().unwrap_or_else(|| tree.visit(worker));
+        match attempt(&mut visit) {
+            Ok(TreeAttempt::Done(result)) => {
+                self.visit = Some(visit);
+                Ok(AttemptResult::Done(result))
+            }
+            Ok(TreeAttempt::Wait) => {
+                *self.wait = Some(PageWait::Needed(Box::new(visit.detach(tree))));
+                Ok(AttemptResult::Wait)
+            }
+            Err(error) => Err(self.pages.failed(&error)),
+        }
+    }
+
+    /// Returns the leaves that the last attempt has read.
+    pub(super) fn token(&self) -> ScanToken {
+        let visit = self.visit.as_ref();
+        visit.map_or_else(ScanToken::default, |visit| visit.token().clone())
+    }
+
+    /// True if, just now, no key has come or gone where the read of `token` went. False means
+    /// nothing.
+    pub(super) fn is_unchanged(&self, token: &ScanToken) -> bool {
+        self.tree.is_unchanged(token)
+    }
+}
+
+impl BoundTxn {
+    /// Opens the tree of a paged table, or makes it. Every operation on the table begins here.
+    #[inline]
+    pub(super) fn open_tree(&mut self, index: usize) -> Result<AttemptResult<()>> {
+        self.txn.uses_pages = true;
+        match &self.ctx.tables[index].table.store {
+            TableStore::Paged(rows) if rows.tree.get().is_none() => self.make_tree(index),
+            _ => Ok(AttemptResult::Done(())),
+        }
+    }
+
+    #[cold]
+    fn make_tree(&mut self, index: usize) -> Result<AttemptResult<()>> {
+        let WorkerContext {
+            engine,
+            worker,
+            tables,
+            page_wait,
+            ..
+        } = &mut self.ctx;
+        let table = &tables[index].table;
+        let pages = engine.pages().expect(MADE);
+        let TableStore::Paged(rows) = &table.store else {
+            return Ok(AttemptResult::Done(()));
+        };
+        let (directory, number) = (&pages.directory, tree_number(table));
+        let mut access = PageAccess::new(pages, directory.tree(), worker, page_wait);
+        let found = done!(access.attempt(|visit| directory.attempt_open(visit, number)));
+        let tree = match found {
+            Some(tree) => tree,
+            None if pages.is_read_only() => {
+                let place = "rows".to_owned();
+                let what = format!("table \"{}\" is not in the directory", table.record.name);
+                return Err(Storage::Damaged { place, what }.into());
+            }
+            None => {
+                pages.begin_changes()?;
+                done!(access.attempt(|visit| directory.attempt_create(visit, number)))
+            }
+        };
+        // If another thread was faster, its tree is the same.
+        let _ = rows.tree.set(Arc::new(tree));
+        Ok(AttemptResult::Done(()))
+    }
+
+    /// Refuses a transaction that has used pages, after a failure of the pages.
+    pub(in crate::txn) fn check_pages(&self) -> Result<()> {
+        let pages = self.ctx.engine.pages().filter(|_| self.txn.uses_pages);
+        pages.map_or(Ok(()), OpenPages::check)
+    }
+
+    /// Waits for what the last attempt needed; the thread sleeps.
+    pub(in crate::txn) fn sleep_for_pages(&mut self) -> Result<()> {
+        let Some(PageWait::Needed(visit)) = self.ctx.page_wait.take() else {
+            return Ok(());
+        };
+        self.ctx.block();
+        let waited = visit.wait(&self.ctx.worker);
+        self.ctx.unblock();
+        self.waited_for_pages(waited)
+    }
+
+    /// Waits for what the last attempt needed; the task yields. If the future is dropped, the next
+    /// operation forgets the wait.
+    pub(in crate::txn) async fn yield_for_pages(&mut self) -> Result<()> {
+        match (self.ctx.page_wait.take(), self.ctx.engine.pages()) {
+            (Some(PageWait::Needed(visit)), Some(pages)) => {
+                let submitted = pages.waits.submit(&self.ctx.worker, *visit);
+                self.ctx.page_wait = Some(PageWait::Submitted(submitted));
+                self.ctx.block();
+                poll_fn(|context| self.poll_pages(context)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn poll_pages(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        self.check_process()?;
+        let Some(PageWait::Submitted(wait)) = &self.ctx.page_wait else {
+            return Poll::Ready(Ok(()));
+        };
+        let waited = ready!(wait.poll(context));
+        self.ctx.page_wait = None;
+        self.ctx.unblock();
+        Poll::Ready(waited.map_or(Ok(()), |waited| self.waited_for_pages(waited)))
+    }
+
+    fn waited_for_pages(&mut self, waited: Result<DetachedVisit, TreeError>) -> Result<()> {
+        match waited {
+            Ok(visit) => {
+                self.ctx.page_wait = Some(PageWait::Done(Box::new(visit)));
+                Ok(())
+            }
+            Err(error) => {
+                let pages = self.ctx.engine.pages().expect(MADE);
+                Err(pages.failed(&error))
+            }
+        }
+    }
+
+    /// Waits for pages that undo needs, if it does; the thread sleeps. If they cannot be had, no
+    /// transaction that has used pages commits any more, and the undo goes on without them.
+    pub(in crate::txn) fn sleep_for_undo(&mut self) {
+        if let Err(error) = self.sleep_for_pages() {
+            self.fail_undo(&error);
+        }
+    }
+
+    /// As [`sleep_for_undo`](Self::sleep_for_undo), for a task, which yields in any case.
+    pub(in crate::txn) async fn yield_for_undo(&mut self) {
+        if self.ctx.page_wait.is_none() {
+            return self.pause().await;
+        }
+        if let Err(error) = self.yield_for_pages().await {
+            self.fail_undo(&error);
+        }
+    }
+
+    /// Records that a change cannot be undone.
+    #[cold]
+    pub(super) fn fail_undo(&self, error: &dyn std::fmt::Display) {
+        if let Some(pages) = self.ctx.engine.pages() {
+            pages.fail(&format_args!("a change could not be undone: {error}"));
+        }
+    }
+}

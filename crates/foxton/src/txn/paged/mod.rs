@@ -1,0 +1,40 @@
+//! Operations on paged tables.
+//!
+//! They are attempts as on tables in memory, with the same lock names and the same protocols. The
+//! differences:
+//!
+//! * *Locks have no anchors*, because a row may leave memory with its page. They are in the lock
+//!   manager's buckets.
+//! * *Names first.* The lock name of a key does not depend on its place. So an operation on one key
+//!   locks the key and then reads its leaf: what it finds there stays.
+//! * *Pages.* An attempt that lacks one ends with a [wait](super::page_wait). Nothing of a page is
+//!   kept across a wait but its place in its frame.
+//! * *Undo* is flags and values where the row is. A delete sets the ghost flag and leaves the
+//!   value. Only a purge gives space away.
+//!
+//! # Invariants
+//!
+//! * I1  No attempt waits for a lock while it keeps a page in its frame: the visit ends with the
+//!   attempt.
+//! * I2  The undo of a change is recorded in the attempt that made it, before anything else can
+//!   fail.
+//! * I3  A key that a transaction has inserted stays in its leaf until the transaction has released
+//!   its locks: its name may be the only lock on the gap before it.
+
+/// Access to one tree in one attempt.
+mod access;
+
+/// Reads of one key.
+mod read;
+
+/// Writes of one key.
+mod write;
+
+/// Scans of a range.
+mod scan;
+
+/// Undo of changes.
+mod undo;
+
+/// Purge of ghosts.
+mod purge;

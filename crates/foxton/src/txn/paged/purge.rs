@@ -1,0 +1,88 @@
+//! Purge of ghosts of paged tables.
+//!
+//! A ghost keeps its space while a transaction may still need it for its undo. So the transaction
+//! that leaves a ghost does not remove it under its own locks, which it would find granted. It
+//! releases all locks first, and then requests key and gap anew, without waiting. Its owner holds
+//! nothing else then, so it is as good as another owner. The argument why the gap before the ghost
+//! suffices is in [`ghosts`](crate::txn::ghosts).
+//!
+//! A purge waits for nothing. If a lock is not free or a page is not there, the ghost stays on the
+//! list, and a later transaction of the worker tries it again. Scans put ghosts on the list that
+//! they come across, so none is forgotten for good.
+
+use foxton_lock::name::Name;
+use foxton_store::paged::btree::{PurgeReply, TreeAttempt};
+
+use crate::catalog::table_store::TableStore;
+use crate::engine::Counter;
+use crate::options::Locking;
+use crate::testing::failpoint;
+use crate::txn::bound::BoundTxn;
+use crate::txn::context::{PagedGhost, WorkerContext};
+use crate::txn::ghosts::KEY_AND_GAP;
+use crate::txn::table_locks::request_now;
+use crate::txn::txn::Txn;
+use crate::txn::work_budget::UNITS;
+
+impl BoundTxn {
+    /// Tries to purge listed ghosts, once each, after the locks of the transaction were released.
+    pub(in crate::txn) fn purge_some(&mut self) {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    paged_ghosts,
+                    ..
+                },
+            txn: Txn { lock_scope, .. },
+            ..
+        } = self;
+        for _ in 0..UNITS.min(paged_ghosts.len()) {
+            let Some(ghost) = paged_ghosts.pop_front() else {
+                return;
+            };
+            let table = &*tables[ghost.table].table;
+            let TableStore::Paged(rows) = &table.store else {
+                continue;
+            };
+            let (Some(tree), id) = (rows.tree.get(), table.record.id) else {
+                continue;
+            };
+            let name = Name::key(id, &ghost.key, &engine.hasher);
+            let parent = (Name::table(id), None, KEY_AND_GAP.parent_mode());
+            let mut is_locked = |request| {
+                engine.options.locking == Locking::Off
+                    || request_now(engine, worker, owner, request)
+            };
+            let mut stays = true;
+            if is_locked(parent) && is_locked((name, None, KEY_AND_GAP)) {
+                worker.failpoints().pass(&failpoint::PURGE);
+                stays = match tree.visit(worker).purge(&ghost.key) {
+                    Ok(TreeAttempt::Done(PurgeReply::Removed)) => {
+                        let counter = Counter::GhostsPurged as usize;
+                        engine.counters.add(worker, counter, 1);
+                        false
+                    }
+                    // The last row of a leaf stays for good, and a damaged page is another
+                    // operation's error.
+                    Ok(TreeAttempt::Done(_)) | Err(_) => false,
+                    Ok(TreeAttempt::Wait) => true,
+                };
+            }
+            if stays {
+                if !ghost.is_old {
+                    let counter = Counter::GhostsLeft as usize;
+                    engine.counters.add(worker, counter, 1);
+                }
+                paged_ghosts.push_back(PagedGhost {
+                    is_old: true,
+                    ..ghost
+                });
+            }
+            lock_scope.release(&engine.locks, worker, owner);
+        }
+    }
+}

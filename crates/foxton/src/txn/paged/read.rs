@@ -1,0 +1,163 @@
+//! Reads of one key of a paged table.
+//!
+//! The key is locked by its name, and then its leaf is read. While the lock is held the row does
+//! not change, so nothing has to be checked afterwards.
+
+use foxton_lock::name::{KeyHasher, Name};
+use foxton_store::paged::page::RowFlags;
+
+use super::access::PageAccess;
+use crate::catalog::OpenTable;
+use crate::engine::cancel_token::is_not_cancelled;
+use crate::engine::early_release::ReadDependencies;
+use crate::error::{Conflict, Result};
+use crate::testing::injected_fault;
+use crate::txn::attempt::{AttemptResult, done};
+use crate::txn::bound::BoundTxn;
+use crate::txn::context::WorkerContext;
+use crate::txn::read::KeyList;
+use crate::txn::short_lock::ShortLock;
+use crate::txn::table_locks::TableLocks;
+use crate::txn::txn::{OperationLocks, Txn};
+use crate::txn::work_budget::BYTES_PER_UNIT;
+use crate::types::isolation::LockDuration;
+use crate::types::lock_options::{LockOptions, LockWait};
+
+/// Reads keys of one paged table.
+struct PagedReader<'a> {
+    access: PageAccess<'a>,
+    locks: TableLocks<'a>,
+    table: &'a OpenTable,
+    options: LockOptions,
+    duration: LockDuration,
+    hasher: &'a KeyHasher,
+    reads: &'a ReadDependencies,
+    short_lock: &'a ShortLock,
+    value: &'a mut Vec<u8>,
+}
+
+impl PagedReader<'_> {
+    /// Locks a key, and passes its value to `read`, if it is there.
+    fn read<R>(
+        &mut self,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<AttemptResult<Option<R>>> {
+        let (table, mode) = (self.table.record.id, self.options.lock.key_mode());
+        let name = Name::key(table, key, self.hasher);
+        let short_lock = (self.duration == LockDuration::Short).then_some(self.short_lock);
+        let locks = &mut self.locks;
+        let locked = match locks.lock(Name::table(table), mode.parent_mode()) {
+            Ok(AttemptResult::Done(())) => locks.lock_for(short_lock, name, None, mode),
+            other => other,
+        };
+        match locked {
+            Ok(AttemptResult::Done(())) => {}
+            Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
+            Err(error) if self.options.wait == LockWait::Skip && error.is_busy() => {
+                return Ok(AttemptResult::Done(None));
+            }
+            Err(error) => return Err(error),
+        }
+        let value = &mut *self.value;
+        let flags = done!(self.access.attempt(|visit| visit.get(key, value)));
+        self.reads.record_paged(&self.access.pages.stamps, &name);
+        let is_there = flags.is_some_and(|flags| !flags.has(RowFlags::GHOST));
+        let found = is_there.then(|| read(value));
+        if short_lock.is_some() {
+            locks.release_short(self.short_lock);
+        }
+        Ok(AttemptResult::Done(found))
+    }
+}
+
+impl BoundTxn {
+    /// As [`get_step`](Self::get_step), of a paged table.
+    pub(in crate::txn) fn get_paged_step<R>(
+        &mut self,
+        index: usize,
+        options: LockOptions,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<AttemptResult<Option<R>>> {
+        done!(self.open_tree(index));
+        let (mut reader, key) = self.paged_reader(index, options);
+        let found = done!(reader.read(key, |value| read.take().map(|read| read(value))));
+        Ok(AttemptResult::Done(found.flatten()))
+    }
+
+    /// As [`get_many_step`](Self::get_many_step), of a paged table.
+    pub(in crate::txn) fn get_many_paged_step(
+        &mut self,
+        index: usize,
+        options: LockOptions,
+        keys: &KeyList,
+        next: &mut usize,
+        read: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<AttemptResult<()>> {
+        done!(self.open_tree(index));
+        while *next < keys.len() {
+            if self.ctx.budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+            if !is_not_cancelled(&self.txn.cancel_token) {
+                return Err(Conflict::CANCELLED.into());
+            }
+            let (place, mut bytes) = (*next, 0);
+            let found = {
+                let (mut reader, _) = self.paged_reader(index, options);
+                done!(reader.read(keys.key(place), |value| {
+                    bytes = value.len();
+                    read(place, Some(value));
+                }))
+            };
+            if found.is_none() {
+                read(place, None);
+            }
+            *next += 1;
+            self.ctx.budget.charge(1 + bytes / BYTES_PER_UNIT);
+        }
+        Ok(AttemptResult::Done(()))
+    }
+
+    /// Returns a reader, and the encoded key.
+    fn paged_reader(&mut self, index: usize, options: LockOptions) -> (PagedReader<'_>, &[u8]) {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    key,
+                    page_wait,
+                    page_value,
+                    ..
+                },
+            txn:
+                Txn {
+                    reads,
+                    isolation,
+                    operation_locks: OperationLocks { short_lock, .. },
+                    ..
+                },
+            ..
+        } = self;
+        let table = &*tables[index].table;
+        let faults = engine.faults();
+        let duration = injected_fault::read_duration(faults, isolation.hold(options), options.lock);
+        let access = PageAccess::of_store(engine.pages(), &table.store, worker, page_wait);
+        let locks = TableLocks::new(engine, worker, owner, table, options.wait);
+        let reader = PagedReader {
+            access,
+            locks: locks.with_duration(duration),
+            table,
+            options,
+            duration,
+            hasher: &engine.hasher,
+            reads,
+            short_lock,
+            value: page_value,
+        };
+        (reader, key)
+    }
+}

@@ -1,0 +1,440 @@
+//! Scans of a range of a paged table, in either direction, without phantoms.
+//!
+//! # Protocol
+//!
+//! That of [`scan`](crate::txn::scan): each key is locked with the gap before it, and so is the gap
+//! in which the range ends. A gap is named by its right neighbour, wherever that is stored.
+//!
+//! The scan copies the rows of a leaf at once. For each row it requests the lock, and then asks
+//! whether the leaf is still as it was copied. If it is, the row has this value, and no key has
+//! come between it and the row before. If it is not, the scan reads again from the last row that it
+//! has taken; it keeps its locks. So nothing of a leaf is used that was copied before a wait.
+//!
+//! The first row of the next leaf is read together with the end of this one, as one step whose
+//! token has both leaves. Otherwise a key could come at the end of this leaf unseen.
+//!
+//! A range that the lock manager locks [as a whole](crate::txn::scan_locked_range) is read without
+//! these checks. Nothing comes, goes or changes there once all of it is locked.
+
+use std::ops::ControlFlow;
+
+use foxton_lock::mode::Mode;
+use foxton_lock::name::{KeyHasher, Name};
+use foxton_store::paged::btree::{ScanDirection, ScanToken};
+use foxton_store::paged::page::{OwnedRow, RowFlags};
+use foxton_sync::worker::Worker;
+
+use super::access::PageAccess;
+use crate::catalog::OpenTable;
+use crate::error::Result;
+use crate::testing::{failpoint, injected_fault};
+use crate::txn::attempt::{AttemptResult, done};
+use crate::txn::bound::BoundTxn;
+use crate::txn::context::{PagedGhost, WorkerContext};
+use crate::txn::ghosts::REMEMBERED;
+use crate::txn::scan::was_granted;
+use crate::txn::scan_state::{GAP, Progress, RangeEnd, ScanState};
+use crate::txn::table_locks::TableLocks;
+use crate::txn::txn::Txn;
+use crate::types::isolation::LockDuration;
+use crate::types::lock_options::LockWait;
+
+/// One attempt of a scan.
+struct PagedScan<'a> {
+    access: PageAccess<'a>,
+    locks: TableLocks<'a>,
+    scan: &'a mut ScanState,
+    table: &'a OpenTable,
+    hasher: &'a KeyHasher,
+    worker: &'a Worker,
+    key_mode: Mode,
+    range_mode: Mode,
+    /// Ghosts that were found.
+    ghosts: Vec<Box<[u8]>>,
+}
+
+/// Rows that were copied together.
+struct RowBatch {
+    /// In the direction of the scan, from its position on.
+    rows: Vec<OwnedRow>,
+    /// The leaves from the position to the last of the rows, or to the end of the table.
+    token: ScanToken,
+}
+
+/// Continuation of a scan after some rows.
+enum RowStep {
+    /// The next row.
+    Next,
+    /// The rows from the position on, read again.
+    Again,
+    /// The scan ends, or its caller broke off.
+    End,
+}
+
+impl BoundTxn {
+    /// As [`scan_step`](Self::scan_step), of a paged table.
+    pub(in crate::txn) fn scan_paged_step(
+        &mut self,
+        index: usize,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<()>> {
+        done!(self.open_tree(index));
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    budget,
+                    page_wait,
+                    paged_ghosts,
+                    ..
+                },
+            txn: Txn {
+                scan, isolation, ..
+            },
+            ..
+        } = self;
+        let table = &*tables[index].table;
+        let options = scan.lock;
+        let duration = isolation.hold(options);
+        scan.duration = injected_fault::read_duration(engine.faults(), duration, options.lock);
+        let locks = TableLocks::new(engine, worker, owner, table, options.wait);
+        let mut attempt = PagedScan {
+            access: PageAccess::of_store(engine.pages(), &table.store, worker, page_wait),
+            locks: locks.with_duration(scan.duration),
+            scan,
+            table,
+            hasher: &engine.hasher,
+            worker,
+            key_mode: options.lock.key_mode(),
+            range_mode: options.lock.range_mode(),
+            ghosts: Vec::new(),
+        };
+        let walked = loop {
+            match attempt.walk_batch(take) {
+                Ok(AttemptResult::Done((RowStep::End, _))) => break Ok(AttemptResult::Done(())),
+                Ok(AttemptResult::Done((_, rows))) => budget.charge(1 + rows),
+                Ok(AttemptResult::Wait | AttemptResult::Pause) => break Ok(AttemptResult::Wait),
+                Err(error) => break Err(error),
+            }
+            if budget.is_spent() {
+                break Ok(AttemptResult::Pause);
+            }
+        };
+        let ghosts = std::mem::take(&mut attempt.ghosts);
+        if !attempt.access.pages.is_read_only() {
+            let space = REMEMBERED.saturating_sub(paged_ghosts.len());
+            paged_ghosts.extend(ghosts.into_iter().take(space).map(|key| PagedGhost {
+                table: index,
+                key,
+                is_old: true,
+            }));
+        }
+        match walked {
+            Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
+                attempt.scan.progress = Progress::Finished;
+                Ok(AttemptResult::Done(()))
+            }
+            walked => walked,
+        }
+    }
+}
+
+impl PagedScan<'_> {
+    fn name(&self, key: &[u8]) -> Name {
+        Name::key(self.table.record.id, key, self.hasher)
+    }
+
+    fn locks_ranges(&self) -> bool {
+        self.locks.is_on() && self.scan.duration == LockDuration::Range
+    }
+
+    /// True if no key has come or gone where `token` was read.
+    fn is_unchanged(&self, token: &ScanToken) -> bool {
+        self.locks.looks_once() || self.access.is_unchanged(token)
+    }
+
+    fn finish(&mut self) -> RowStep {
+        self.scan.progress = Progress::Finished;
+        RowStep::End
+    }
+
+    /// Reads some rows from the position on, and takes them. Returns their number.
+    fn walk_batch(
+        &mut self,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<(RowStep, usize)>> {
+        if self.scan.remaining.get() == 0 || self.scan.is_finished() {
+            return Ok(AttemptResult::Done((self.finish(), 0)));
+        }
+        let is_covered = match self.locks.is_on() {
+            true => done!(self.lock_beginning()),
+            false => false,
+        };
+        let batch = done!(self.read_batch());
+        let last_inside = self.name(self.scan.last());
+        for (count, row) in batch.rows.iter().enumerate() {
+            self.worker.failpoints().pass(&failpoint::SCAN_FOUND);
+            let name = self.name(&row.key);
+            let beyond = self.scan.beyond(&row.key, &name, &last_inside);
+            if beyond.is_gt() {
+                let step = done!(self.close_end(Some(name), &batch.token));
+                return Ok(AttemptResult::Done((step, count)));
+            }
+            let is_last = beyond.is_eq();
+            if is_covered && row.key.len() != self.scan.low.len() {
+                // The lock on the range does not cover it.
+                self.scan.covered = Some(false);
+                return Ok(AttemptResult::Done((RowStep::Again, count)));
+            }
+            let is_ghost = row.flags.has(RowFlags::GHOST);
+            if self.locks.is_on() && !is_covered {
+                match done!(self.lock_row(name, (is_last, is_ghost), &batch.token)) {
+                    RowLock::Held => {}
+                    RowLock::Skipped => {
+                        self.scan.record_key(&row.key);
+                        continue;
+                    }
+                    RowLock::Changed => {
+                        return Ok(AttemptResult::Done((RowStep::Again, count)));
+                    }
+                }
+            }
+            let step = self.take_row(row, name, is_last, take);
+            if !matches!(step, RowStep::Next) {
+                return Ok(AttemptResult::Done((step, count)));
+            }
+        }
+        match batch.rows.len() {
+            0 => {
+                let step = done!(self.close_end(None, &batch.token));
+                Ok(AttemptResult::Done((step, 0)))
+            }
+            count => Ok(AttemptResult::Done((RowStep::Next, count))),
+        }
+    }
+
+    /// Locks the table, and what has to be locked before the first row. Returns true if the range
+    /// is locked as a whole.
+    fn lock_beginning(&mut self) -> Result<AttemptResult<bool>> {
+        let (id, hasher) = (self.table.record.id, self.hasher);
+        let name = |key: &[u8]| Name::key(id, key, hasher);
+        let guard = self.worker.pin();
+        if done!(
+            self.scan
+                .lock_range(self.table, &guard, &mut self.locks, &name)
+        ) {
+            return Ok(AttemptResult::Done(true));
+        }
+        drop(guard);
+        let parent_mode = self.range_mode.parent_mode();
+        done!(self.locks.lock_table_name(Name::table(id), parent_mode));
+        if self.scan.reversed && !self.scan.closed_above && self.locks_ranges() {
+            done!(self.close_above());
+            self.scan.closed_above = true;
+        }
+        Ok(AttemptResult::Done(false))
+    }
+
+    /// Reads rows from the position on, at least one unless there is none.
+    fn read_batch(&mut self) -> Result<AttemptResult<RowBatch>> {
+        match self.scan.reversed {
+            false => self.read_forward(),
+            true => self.read_backward(),
+        }
+    }
+
+    fn read_forward(&mut self) -> Result<AttemptResult<RowBatch>> {
+        let scan = &*self.scan;
+        let (from, is_excluded) = match (scan.progress, scan.low_end) {
+            (Progress::Start, RangeEnd::Open) => (None, false),
+            (Progress::Start, end) => (Some(&scan.low[..]), end == RangeEnd::Excluded),
+            _ => (Some(&scan.position[..]), true),
+        };
+        let (access, direction) = (&mut self.access, ScanDirection::Forward);
+        let leaf = done!(access.attempt(|visit| visit.scan_leaf(direction, from)));
+        let mut rows = leaf.rows;
+        if is_excluded && rows.first().map(|row| &row.key[..]) == from {
+            rows.drain(..rows.len().min(1));
+        }
+        if rows.is_empty() {
+            let from = from.unwrap_or_default();
+            let next = done!(access.attempt(|visit| visit.successor(from, !is_excluded)));
+            rows.extend(next);
+        }
+        let token = access.token();
+        Ok(AttemptResult::Done(RowBatch { rows, token }))
+    }
+
+    fn read_backward(&mut self) -> Result<AttemptResult<RowBatch>> {
+        let scan = &*self.scan;
+        let above_high;
+        let below = match (scan.progress, scan.high_end) {
+            (Progress::Start, RangeEnd::Open) => None,
+            (Progress::Start, RangeEnd::Excluded) => Some(&scan.high[..]),
+            (Progress::Start, RangeEnd::Included) => {
+                // No key is between a key and itself with a zero behind.
+                above_high = [&scan.high[..], &[0]].concat();
+                Some(&above_high[..])
+            }
+            _ => Some(&scan.position[..]),
+        };
+        let (access, direction) = (&mut self.access, ScanDirection::Backward);
+        let leaf = done!(access.attempt(|visit| visit.scan_leaf(direction, below)));
+        let mut rows = leaf.rows;
+        if rows.is_empty() {
+            let previous = done!(access.attempt(|visit| visit.predecessor(below)));
+            rows.extend(previous);
+        }
+        let token = access.token();
+        Ok(AttemptResult::Done(RowBatch { rows, token }))
+    }
+
+    /// Locks a row that was copied with `token`.
+    fn lock_row(
+        &mut self,
+        name: Name,
+        (is_last, is_ghost): (bool, bool),
+        token: &ScanToken,
+    ) -> Result<AttemptResult<RowLock>> {
+        let (key_mode, range_mode) = (self.key_mode, self.range_mode);
+        if !self.locks_ranges() {
+            let short_lock =
+                (self.scan.duration == LockDuration::Short).then_some(&self.scan.short_lock);
+            let locked = self.locks.lock_for(short_lock, name, None, key_mode);
+            if self.scan.lock.wait == LockWait::Skip {
+                if is_ghost || !was_granted(locked)? {
+                    return Ok(AttemptResult::Done(RowLock::Skipped));
+                }
+            } else {
+                done!(locked);
+            }
+            if !self.access.is_unchanged(token) {
+                self.locks.release_short(&self.scan.short_lock);
+                return Ok(AttemptResult::Done(RowLock::Changed));
+            }
+            return Ok(AttemptResult::Done(RowLock::Held));
+        }
+        let scan = &*self.scan;
+        let is_gap_unread = match scan.reversed {
+            false => {
+                scan.progress == Progress::Start
+                    && scan.low_end == RangeEnd::Included
+                    && name == self.name(&scan.low)
+            }
+            true => scan.remaining.get() == 1 || is_last,
+        };
+        let mode = if is_gap_unread { key_mode } else { range_mode };
+        done!(self.locks.lock_in_scan(name, None, mode));
+        self.worker.failpoints().pass(&failpoint::SCAN_LOCKED);
+        if !self.is_unchanged(token) {
+            return Ok(AttemptResult::Done(RowLock::Changed));
+        }
+        if self.scan.reversed && is_gap_unread && !is_last && is_ghost {
+            // It does not count towards the limit, so the scan reads the gap below too.
+            done!(self.locks.lock_in_scan(name, None, range_mode));
+        }
+        Ok(AttemptResult::Done(RowLock::Held))
+    }
+
+    /// Takes a row that is locked, or need not be.
+    fn take_row(
+        &mut self,
+        row: &OwnedRow,
+        name: Name,
+        is_last: bool,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> RowStep {
+        self.scan.record_key(&row.key);
+        let stamps = &self.access.pages.stamps;
+        self.scan.reads.record_paged(stamps, &name);
+        let flow = match row.flags.has(RowFlags::GHOST) {
+            true => {
+                self.ghosts.push(row.key[..].into());
+                None
+            }
+            false => Some(take(&row.key, &row.value)),
+        };
+        self.locks.release_short(&self.scan.short_lock);
+        if flow.is_some() {
+            self.scan.remaining.update(|remaining| remaining - 1);
+        }
+        match flow {
+            _ if is_last || self.scan.remaining.get() == 0 => self.finish(),
+            Some(ControlFlow::Break(())) => RowStep::End,
+            _ => RowStep::Next,
+        }
+    }
+
+    /// Ends the range before the key `next`, or at the end of the table: locks the gap there.
+    fn close_end(
+        &mut self,
+        next: Option<Name>,
+        token: &ScanToken,
+    ) -> Result<AttemptResult<RowStep>> {
+        if !self.locks_ranges() {
+            return Ok(AttemptResult::Done(self.finish()));
+        }
+        if !self.scan.reversed {
+            let next = next.unwrap_or(Name::end(self.table.record.id));
+            done!(self.locks.lock_in_scan(next, None, GAP));
+        }
+        self.worker.failpoints().pass(&failpoint::SCAN_LOCKED);
+        Ok(AttemptResult::Done(match self.is_unchanged(token) {
+            true => self.finish(),
+            false => RowStep::Again,
+        }))
+    }
+
+    /// Of a scan downwards: locks the gap above the range, unless the range begins with a key that
+    /// is there.
+    fn close_above(&mut self) -> Result<AttemptResult<()>> {
+        let (end, high) = (self.scan.high_end, self.scan.high.clone());
+        let mut value = Vec::new();
+        loop {
+            if end == RangeEnd::Open {
+                // No key follows the end, so its gap needs no check.
+                let last = Name::end(self.table.record.id);
+                return self.locks.lock(last, GAP);
+            }
+            if end == RangeEnd::Included {
+                let found = done!(self.access.attempt(|visit| visit.get(&high, &mut value)));
+                if found.is_some() {
+                    let name = self.name(&high);
+                    done!(self.locks.lock(name, self.key_mode));
+                    // From now on a row that is there stays.
+                    let found = done!(self.access.attempt(|visit| visit.get(&high, &mut value)));
+                    if found.is_some() {
+                        return Ok(AttemptResult::Done(()));
+                    }
+                    continue;
+                }
+            }
+            let inclusive = end == RangeEnd::Excluded;
+            let next = done!(
+                self.access
+                    .attempt(|visit| visit.successor(&high, inclusive))
+            );
+            let token = self.access.token();
+            let name = match &next {
+                Some(row) => self.name(&row.key),
+                None => Name::end(self.table.record.id),
+            };
+            done!(self.locks.lock(name, GAP));
+            if self.access.is_unchanged(&token) {
+                return Ok(AttemptResult::Done(()));
+            }
+        }
+    }
+}
+
+/// Result of a request for a row.
+enum RowLock {
+    Held,
+    /// Another transaction has it, and the scan skips it.
+    Skipped,
+    /// Something has changed where it was read.
+    Changed,
+}
