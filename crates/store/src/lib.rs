@@ -14,7 +14,7 @@ pub mod failpoint;
 /// Tables in memory.
 pub mod memory;
 
-/// Tables in pages: only their recovery is here today.
+/// Tables in pages, and their recovery, which no database uses yet.
 pub mod paged;
 
 /// Maximum bytes of a key. The minimum is 0: the empty key is a key like others.
