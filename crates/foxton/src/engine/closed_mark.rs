@@ -70,15 +70,13 @@ impl ClosedMark {
 
     /// True if no page was changed since the database was closed.
     pub(super) fn is_there(&self) -> bool {
-        // Relaxed: a hint; `remove` decides.
-        self.is_there.load(Ordering::Relaxed)
+        self.is_there.load(Ordering::Acquire) // O1
     }
 
     /// Removes the mark, if it is there. Waits for the device then.
     #[inline]
     pub(super) fn remove(&self) -> io::Result<()> {
-        // O1
-        match self.is_there.load(Ordering::Acquire) {
+        match self.is_there() {
             true => self.remove_file(),
             false => Ok(()),
         }

@@ -355,6 +355,11 @@ impl OpenPages {
         })
     }
 
+    /// True if pages may be changed without waiting for the device: the mark is gone (I2).
+    pub(crate) fn has_begun_changes(&self) -> bool {
+        self.mark.as_ref().is_none_or(|mark| !mark.is_there())
+    }
+
     /// True if the database was opened to be read.
     pub(crate) fn is_read_only(&self) -> bool {
         self.is_read_only

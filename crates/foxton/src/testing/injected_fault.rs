@@ -64,8 +64,11 @@ pub const BORN_FREE: Failpoint = Failpoint::fault("txn/born free");
 /// The lock on a record that is removed stays at its anchor.
 pub const ANCHOR_KEPT: Failpoint = Failpoint::fault("txn/anchor kept");
 
+/// A ghost of a paged table is purged without a lock on its key and its gap.
+pub const PURGE_UNLOCKED: Failpoint = Failpoint::fault("txn/purge unlocked");
+
 /// All faults.
-pub const ALL: [Failpoint; 28] = [
+pub const ALL: [Failpoint; 29] = [
     GAPS_UNLOCKED,
     BOUND_UNLOCKED,
     MISS_UNLOCKED,
@@ -94,6 +97,7 @@ pub const ALL: [Failpoint; 28] = [
     GRANT_UNCONFIRMED,
     BORN_FREE,
     ANCHOR_KEPT,
+    PURGE_UNLOCKED,
 ];
 
 /// Returns how long a read holds its locks, where `right` is correct.

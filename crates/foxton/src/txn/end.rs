@@ -74,7 +74,7 @@ impl BoundTxn {
         if !read_only && !self.ctx.ghosts.is_empty() {
             self.retry_ghosts();
         }
-        if !self.ctx.paged_ghosts.is_empty() {
+        if !read_only && !self.ctx.paged_ghosts.is_empty() {
             self.purge_some();
         }
         if !read_only {

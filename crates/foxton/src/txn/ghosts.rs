@@ -47,7 +47,7 @@ pub(super) const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
 /// Number of listed ghosts tried at the end of one transaction.
 const RETRIES: usize = 4;
 /// Maximum number of listed ghosts; further ones stay until the database is opened again.
-pub(super) const REMEMBERED: usize = 4096;
+const REMEMBERED: usize = 4096;
 
 impl BoundTxn {
     /// Removes the ghosts that this transaction leaves, while its locks are still held. Visits at

@@ -26,20 +26,19 @@ impl BoundTxn {
                 true => from + nth,
                 false => end - 1 - nth,
             };
-            if self.txn.changes.undo[index].paged > 0 && !self.undo_paged(index) {
+            let change = &self.txn.changes.undo[index];
+            let is_skipped = is_forgotten && index == 0;
+            let is_skipped = is_skipped || keeps_entries && from > 0 && !change.is_logged;
+            let is_paged = change.paged > 0;
+            if is_paged && !is_skipped && !self.undo_paged(index) {
                 // It waits for pages, and the caller waits with it.
                 return logged;
             }
             self.txn.changes.undone = nth + 1;
-            if is_forgotten && index == 0 {
+            if is_paged || is_skipped {
                 continue;
             }
-            if keeps_entries && from > 0 && !self.txn.changes.undo[index].is_logged {
-                continue;
-            }
-            if self.txn.changes.undo[index].paged == 0 {
-                self.undo_one(index, log);
-            }
+            self.undo_one(index, log);
             if log && logged.is_ok() {
                 logged = self.spill();
             }

@@ -7,6 +7,7 @@
 //! is not written because another thread is stopped while it writes the log; the end of the process
 //! would lose that commit.
 
+use foxton::TableComponent::{self, Resident};
 use foxton::device::MemoryDevice;
 use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, failpoint};
 use foxton_log::device::{
@@ -106,8 +107,19 @@ impl Scene {
     fn new(
         write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
     ) -> Scene {
+        Scene::on(Resident, write)
+    }
+
+    /// As [`new`](Self::new), with the rows in this component. Those of paged tables are durable
+    /// only once the database is closed, but commits wait as if they were in the log.
+    fn on(
+        component: TableComponent,
+        write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
+    ) -> Scene {
         let device = FaultDevice::new();
-        let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
+        let mut options = Options::tiny();
+        (options.component, options.page_memory) = (component, 1 << 20);
+        let db = Database::open_on(Arc::new(device.clone()), options).unwrap();
         db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
             .unwrap();
         let stop = db.failpoints().stop(&foxton_log::failpoint::SYNC);
@@ -141,7 +153,11 @@ impl Scene {
     }
 
     fn puts_one() -> Scene {
-        Scene::new(|tx| tx.put(&ROWS, &1, &7))
+        Scene::puts_one_on(Resident)
+    }
+
+    fn puts_one_on(component: TableComponent) -> Scene {
+        Scene::on(component, |tx| tx.put(&ROWS, &1, &7))
     }
 
     /// Returns the database after a power failure at this moment.
@@ -199,10 +215,13 @@ fn a_reader_of_other_rows_is_acknowledged_at_once() {
 #[test]
 fn a_weaker_durability_waits_for_less() {
     for durability in [Durability::Buffered, Durability::None] {
-        assert!(Scene::puts_one().answers(durability, async |tx| {
-            assert_eq!(tx.get(&ROWS, &1).await?, Some(7));
-            Ok(())
-        }));
+        for component in TableComponent::ALL {
+            let scene = Scene::puts_one_on(component);
+            assert!(scene.answers(durability, async |tx| {
+                assert_eq!(tx.get(&ROWS, &1).await?, Some(7));
+                Ok(())
+            }));
+        }
     }
 }
 
@@ -244,14 +263,23 @@ fn every_way_to_read_counts() {
         }),
     ];
     for (what, read) in reads {
-        let answered = Scene::puts_one().answers(Durability::Sync, async |tx| read(tx).await);
-        assert!(!answered, "{what}");
+        for component in TableComponent::ALL {
+            let scene = Scene::puts_one_on(component);
+            let answered = scene.answers(Durability::Sync, async |tx| read(tx).await);
+            assert!(!answered, "{what}, {component}");
+        }
     }
 }
 
 #[test]
 fn a_reader_of_a_deleted_row_waits_too() {
-    let removed = || Scene::new(|tx| tx.delete(&ROWS, &5).map(drop));
+    TableComponent::ALL
+        .into_iter()
+        .for_each(a_reader_of_a_deleted_row_waits);
+}
+
+fn a_reader_of_a_deleted_row_waits(component: TableComponent) {
+    let removed = || Scene::on(component, |tx| tx.delete(&ROWS, &5).map(drop));
     assert!(!removed().answers(Durability::Sync, async |tx| {
         assert_eq!(tx.get(&ROWS, &5).await?, None);
         Ok(())

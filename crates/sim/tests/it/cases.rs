@@ -7,7 +7,7 @@
 //! the case, the level, the manager and the order, which replays it: whose step is next, step by
 //! step.
 
-use foxton::{Isolation, LockInheritance, LockManagerKind, Options};
+use foxton::{Isolation, LockInheritance, LockManagerKind, Options, TableComponent};
 use foxton_sim::case::{Case, Outcome, Stage, count, each, is_serial, sample};
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -25,8 +25,13 @@ fn cases() -> BTreeMap<String, Case> {
     named.collect()
 }
 
-fn options(manager: LockManagerKind, inherit: LockInheritance) -> Options {
+fn options(
+    manager: LockManagerKind,
+    inherit: LockInheritance,
+    component: TableComponent,
+) -> Options {
     let mut options = Options::tiny();
+    (options.component, options.page_memory) = (component, 1 << 20);
     (options.lock_manager, options.lock_inheritance) = (manager, inherit);
     options
 }
@@ -76,9 +81,12 @@ fn play_all(most: u64) {
         for level in Isolation::ALL {
             let mut seen = vec![0; case.never.len()];
             for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
-                println!("{name} at {level} over {manager}");
+                // Each manager plays each case on both, at levels that alternate.
+                let component = TableComponent::ALL[(seed as usize + strength(level)) % 2];
+                println!("{name} at {level} over {manager}, {component}");
                 let inherit = LockInheritance::ALL[seed as usize % 3];
-                let stage = Stage::new(&case, options(manager, inherit), level).unwrap();
+                let options = options(manager, inherit, component);
+                let stage = Stage::new(&case, options, level).unwrap();
                 let wrong = |outcome: &Outcome| {
                     let forbidden = case.never.iter().find(|never| {
                         strength(level) >= strength(never.from) && never.is_seen(outcome)

@@ -6,7 +6,7 @@
 //! `cargo test --release -p foxton-sim --features planted --test it planted:: -- --nocapture`
 
 use foxton::device::MemoryDevice;
-use foxton::{Database, Durability, LockManagerKind, Options, injected_fault};
+use foxton::{Database, Durability, LockManagerKind, Options, TableComponent, injected_fault};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::{graph, replay::replay};
 use foxton_sync::failpoint::Failpoint;
@@ -25,6 +25,26 @@ const OF_DIRECT: [Failpoint; 7] = [
     injected_fault::ANCHOR_KEPT,
 ];
 
+/// Faults that only paged tables have.
+const OF_PAGES: [Failpoint; 1] = [injected_fault::PURGE_UNLOCKED];
+
+/// Faults of operations that paged tables have too.
+const OF_BOTH: [Failpoint; 13] = [
+    injected_fault::GAPS_UNLOCKED,
+    injected_fault::BOUND_UNLOCKED,
+    injected_fault::MISS_UNLOCKED,
+    injected_fault::SHARED_RELEASED,
+    injected_fault::SHARED_IGNORED,
+    injected_fault::UPDATE_IGNORED,
+    injected_fault::UPGRADE_IGNORED,
+    injected_fault::INTENTION_IGNORED,
+    injected_fault::HALF_UNLOCKED,
+    injected_fault::LOOKUP_NOT_REPEATED,
+    injected_fault::UNLOCK_BEFORE_UNDO,
+    injected_fault::UNDO_IN_ORDER,
+    injected_fault::UNDO_FORGOTTEN,
+];
+
 /// An anomaly, and after how many transactions it was found.
 struct Found {
     by: Vec<String>,
@@ -32,7 +52,7 @@ struct Found {
 }
 
 /// Runs round after round, each with another lock manager, until a checker finds something.
-fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
+fn look(fault: Option<Failpoint>, component: TableComponent, rounds: u64) -> Option<Found> {
     let mut transactions = 0;
     for round in 0..rounds {
         let mut options = Options::tiny();
@@ -49,7 +69,11 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
             Some(fault) if fault == injected_fault::WAKE_UP_LOST => Duration::from_millis(100),
             _ => Duration::from_secs(5),
         };
-        let indexed = round % 2 == 1;
+        // Pages of 1 KiB in a few more frames than the rows have pages.
+        options.component = component;
+        (options.page_bytes, options.page_memory) = (1 << 10, 32 * 1_300);
+        // Paged tables have no indexes yet.
+        let indexed = round % 2 == 1 && component == TableComponent::Resident;
         if indexed {
             declare(&mut options);
         }
@@ -98,19 +122,25 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Found> {
 fn every_planted_fault_is_found() {
     println!("{:20} {:>7} {:>8}  found by", "fault", "commits", "seconds");
     let mut missed = Vec::new();
-    for fault in injected_fault::ALL {
+    let resident = injected_fault::ALL
+        .into_iter()
+        .filter(|fault| !OF_PAGES.contains(fault))
+        .map(|fault| (fault, TableComponent::Resident));
+    let paged = OF_PAGES.into_iter().chain(OF_BOTH);
+    let paged = paged.map(|fault| (fault, TableComponent::Paged));
+    for (fault, component) in resident.chain(paged) {
         let start = Instant::now();
-        let Some(found) = look(Some(fault), 400) else {
-            missed.push(fault);
+        let Some(found) = look(Some(fault), component, 400) else {
+            missed.push((fault, component));
             println!(
-                "{fault:20} {:>7} {:>8.2}  none",
+                "{component} {fault:20} {:>7} {:>8.2}  none",
                 "",
                 start.elapsed().as_secs_f64()
             );
             continue;
         };
         println!(
-            "{fault:20} {:>7} {:>8.2}  {}",
+            "{component} {fault:20} {:>7} {:>8.2}  {}",
             found.transactions,
             start.elapsed().as_secs_f64(),
             found.by.join(", "),
@@ -121,7 +151,9 @@ fn every_planted_fault_is_found() {
 
 #[test]
 fn without_a_fault_nothing_is_found() {
-    if let Some(found) = look(None, 20) {
-        panic!("{:?}", found.by);
+    for component in TableComponent::ALL {
+        if let Some(found) = look(None, component, 20) {
+            panic!("{component}: {:?}", found.by);
+        }
     }
 }

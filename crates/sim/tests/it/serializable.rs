@@ -6,7 +6,7 @@
 //! example: `cargo run --release -p foxton-sim --example histories -- --threads 512`.
 
 use foxton::device::MemoryDevice;
-use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options};
+use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options, TableComponent};
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph;
 use foxton_sim::replay::replay;
@@ -27,7 +27,8 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
         // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         change(&mut options);
-        let indexed = seed % 4 < 2;
+        // Paged tables have no indexes yet.
+        let indexed = seed % 4 < 2 && options.component == TableComponent::Resident;
         if indexed {
             declare(&mut options);
         }
@@ -79,11 +80,33 @@ fn on_ten_thousand_keys() {
     try_all(1, 10_000, 1_500, 8);
 }
 
+/// Pages of 1 KiB in sixteen frames, so that most operations wait for pages.
+fn in_pages(options: &mut Options) {
+    options.component = TableComponent::Paged;
+    (options.page_bytes, options.page_memory) = (1 << 10, 16 * 1_300);
+}
+
+#[test]
+fn on_eight_keys_in_pages() {
+    try_with(1, 8, 1_000, 4, in_pages);
+}
+
+#[test]
+fn on_a_hundred_keys_in_pages() {
+    try_with(1, 100, 2_000, 6, in_pages);
+}
+
+#[test]
+fn on_two_thousand_keys_in_pages() {
+    try_with(1, 2_000, 1_500, 8, in_pages);
+}
+
 /// Short histories, of which many are over soon after the first write has made the table.
 #[test]
 fn on_a_table_that_does_not_exist_at_first() {
     for first in 1..=20 {
         try_all(100 * first, 6, 6, 4);
+        try_with(100 * first, 6, 6, 4, in_pages);
     }
 }
 

@@ -7,8 +7,8 @@
 //! suffices is in [`ghosts`](crate::txn::ghosts).
 //!
 //! A purge waits for nothing. If a lock is not free or a page is not there, the ghost stays on the
-//! list, and a later transaction of the worker tries it again. Scans put ghosts on the list that
-//! they come across, so none is forgotten for good.
+//! list, and a later writing transaction of the worker tries it again. Scans put a few ghosts on
+//! the list that they find, so none is forgotten for good.
 
 use foxton_lock::name::Name;
 use foxton_store::paged::btree::{PurgeReply, TreeAttempt};
@@ -16,7 +16,7 @@ use foxton_store::paged::btree::{PurgeReply, TreeAttempt};
 use crate::catalog::table_store::TableStore;
 use crate::engine::Counter;
 use crate::options::Locking;
-use crate::testing::failpoint;
+use crate::testing::{failpoint, injected_fault};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::{PagedGhost, WorkerContext};
 use crate::txn::ghosts::KEY_AND_GAP;
@@ -40,6 +40,10 @@ impl BoundTxn {
             txn: Txn { lock_scope, .. },
             ..
         } = self;
+        let pages = engine.pages();
+        if pages.is_none_or(|pages| !pages.has_begun_changes() || pages.has_failed()) {
+            return;
+        }
         for _ in 0..UNITS.min(paged_ghosts.len()) {
             let Some(ghost) = paged_ghosts.pop_front() else {
                 return;
@@ -55,6 +59,7 @@ impl BoundTxn {
             let parent = (Name::table(id), None, KEY_AND_GAP.parent_mode());
             let mut is_locked = |request| {
                 engine.options.locking == Locking::Off
+                    || engine.faults().misbehaves(&injected_fault::PURGE_UNLOCKED)
                     || request_now(engine, worker, owner, request)
             };
             let mut stays = true;

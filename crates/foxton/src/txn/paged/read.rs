@@ -5,6 +5,7 @@
 
 use foxton_lock::name::{KeyHasher, Name};
 use foxton_store::paged::page::RowFlags;
+use foxton_sync::failpoint::Failpoints;
 
 use super::access::PageAccess;
 use crate::catalog::OpenTable;
@@ -31,6 +32,7 @@ struct PagedReader<'a> {
     options: LockOptions,
     duration: LockDuration,
     hasher: &'a KeyHasher,
+    faults: &'a Failpoints,
     reads: &'a ReadDependencies,
     short_lock: &'a ShortLock,
     value: &'a mut Vec<u8>,
@@ -64,6 +66,9 @@ impl PagedReader<'_> {
         self.reads.record_paged(&self.access.pages.stamps, &name);
         let is_there = flags.is_some_and(|flags| !flags.has(RowFlags::GHOST));
         let found = is_there.then(|| read(value));
+        if found.is_none() && self.faults.misbehaves(&injected_fault::MISS_UNLOCKED) {
+            locks.release_shared(name);
+        }
         if short_lock.is_some() {
             locks.release_short(self.short_lock);
         }
@@ -154,6 +159,7 @@ impl BoundTxn {
             options,
             duration,
             hasher: &engine.hasher,
+            faults,
             reads,
             short_lock,
             value: page_value,

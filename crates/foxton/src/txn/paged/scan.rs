@@ -31,13 +31,15 @@ use crate::testing::{failpoint, injected_fault};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::{PagedGhost, WorkerContext};
-use crate::txn::ghosts::REMEMBERED;
 use crate::txn::scan::was_granted;
 use crate::txn::scan_state::{GAP, Progress, RangeEnd, ScanState};
 use crate::txn::table_locks::TableLocks;
 use crate::txn::txn::Txn;
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
+
+/// Scans list no ghosts beyond this number. They find the others again.
+const NOTED_GHOSTS: usize = 64;
 
 /// One attempt of a scan.
 struct PagedScan<'a> {
@@ -125,7 +127,7 @@ impl BoundTxn {
         };
         let ghosts = std::mem::take(&mut attempt.ghosts);
         if !attempt.access.pages.is_read_only() {
-            let space = REMEMBERED.saturating_sub(paged_ghosts.len());
+            let space = NOTED_GHOSTS.saturating_sub(paged_ghosts.len());
             paged_ghosts.extend(ghosts.into_iter().take(space).map(|key| PagedGhost {
                 table: index,
                 key,
@@ -352,7 +354,9 @@ impl PagedScan<'_> {
         self.scan.reads.record_paged(stamps, &name);
         let flow = match row.flags.has(RowFlags::GHOST) {
             true => {
-                self.ghosts.push(row.key[..].into());
+                if self.ghosts.len() < NOTED_GHOSTS {
+                    self.ghosts.push(row.key[..].into());
+                }
                 None
             }
             false => Some(take(&row.key, &row.value)),
