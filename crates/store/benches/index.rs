@@ -11,8 +11,6 @@
 //!
 //! `cargo bench -p foxton-store`; in a test run it is tiny and only shows that it runs.
 
-#![cfg(not(loom))]
-
 use foxton_store::memory::{NewRecord, Next, RecordTable};
 use foxton_sync::worker::{Worker, Workers};
 use std::hint::black_box;

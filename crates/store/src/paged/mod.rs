@@ -27,6 +27,9 @@ pub mod reserve;
 #[cfg(not(loom))]
 pub mod space;
 
+#[cfg(not(loom))]
+mod stall;
+
 /// Buffer pool.
 #[cfg(not(loom))]
 pub mod pool;

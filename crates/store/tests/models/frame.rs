@@ -45,27 +45,29 @@ impl Latched {
     }
 }
 
-/// Runs all of `bodies` at once, the first in this thread.
+/// Runs all of `bodies` at once, and then `judge`. Each body takes its turn as the first thread,
+/// because the checker, bounded as it is, explores other executions for each.
 fn meet<T: Send + Sync + 'static>(
-    make: impl Fn() -> T + Send + Sync + 'static,
+    make: impl Fn() -> T + Send + Sync + Copy + 'static,
     bodies: &'static [fn(&T)],
     judge: fn(&T),
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
-        let shared = Arc::new(make());
-        let others: Vec<_> = bodies[1..]
-            .iter()
-            .map(|body| {
-                let shared = shared.clone();
-                thread::spawn(move || body(&shared))
-            })
-            .collect();
-        bodies[0](&shared);
-        others.into_iter().for_each(|other| other.join().unwrap());
-        judge(&shared);
-    });
+    for first in 0..bodies.len() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let shared = Arc::new(make());
+            let others: Vec<_> = (1..bodies.len())
+                .map(|number| {
+                    let (shared, body) = (shared.clone(), bodies[(first + number) % bodies.len()]);
+                    thread::spawn(move || body(&shared))
+                })
+                .collect();
+            bodies[first](&shared);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            judge(&shared);
+        });
+    }
 }
 
 fn meet_at_latch(bodies: &'static [fn(&Latched)]) {

@@ -17,6 +17,7 @@ use crate::paged::page::{OwnedRow, PageOperation, RowFlags, SlottedPage, SpaceMa
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord};
 use crate::paged::pool::{PageRequest, PoolError, PoolThreads};
 use crate::paged::space::{PageFile, format_file};
+use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 const IDENTITY: [u8; 16] = [7; 16];
 const TABLE: u64 = 9;
@@ -36,8 +37,30 @@ struct KeptLog {
     before_latch: BeforeLatch,
 }
 
+/// For how many bytes of log a call is made, at least, and the call.
+type LatchAction = (u64, Box<dyn FnOnce() + Send>);
+
 #[derive(Default)]
-struct BeforeLatch(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+struct BeforeLatch(Mutex<Option<LatchAction>>);
+
+impl BeforeLatch {
+    fn set(&self, least_bytes: u64, action: impl FnOnce() + Send + 'static) {
+        *self.0.lock().expect("no panic") = Some((least_bytes, Box::new(action)));
+    }
+
+    fn clear(&self) {
+        *self.0.lock().expect("no panic") = None;
+    }
+
+    fn call(&self, bytes: u64) {
+        let mut action = self.0.lock().expect("no panic");
+        let due = action.take_if(|(least_bytes, _)| bytes >= *least_bytes);
+        drop(action);
+        if let Some((_, action)) = due {
+            action();
+        }
+    }
+}
 
 impl fmt::Debug for BeforeLatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,10 +87,7 @@ impl PageLog for KeptLog {
     }
 
     fn try_take_space(&self, bytes: u64) -> bool {
-        let action = self.before_latch.0.lock().expect("no panic").take();
-        if let Some(action) = action {
-            action();
-        }
+        self.before_latch.call(bytes);
         let take = |taken: u64| (taken + bytes <= 5_000).then_some(taken + bytes);
         let taken = self
             .reserved
@@ -406,7 +426,7 @@ fn step(visit: &mut TreeVisit<'_>, model: &mut Model, random: &mut Lcg, spread: 
     }
 }
 
-fn random_operations(seed: u64, frames: usize, count: u64, spread: u64) {
+fn random_operations(progress: &TestProgress, seed: u64, frames: usize, count: u64, spread: u64) {
     println!("seed {seed}, {frames} frames, {count} operations, {spread} numbers");
     let bench = Bench::new(frames);
     let worker = bench.workers.worker();
@@ -416,6 +436,7 @@ fn random_operations(seed: u64, frames: usize, count: u64, spread: u64) {
     let mut random = Lcg(seed);
     for number in 0..count {
         step(&mut visit, &mut model, &mut random, spread);
+        progress.step();
         if number % 1000 == 999 {
             let rows: Vec<_> = model.iter().map(model_row).collect();
             assert_eq!(scan_all(&mut visit, ScanDirection::Forward), rows);
@@ -442,16 +463,21 @@ fn random_operations(seed: u64, frames: usize, count: u64, spread: u64) {
 
 #[test]
 fn a_tree_of_tiny_pages_agrees_with_a_map() {
-    random_operations(1, 16, 15_000, 300);
-    random_operations(2, 16, 15_000, 5_000);
+    fail_if_stalled(|progress| {
+        random_operations(progress, 1, 16, 15_000, 300);
+        random_operations(progress, 2, 16, 15_000, 5_000);
+    });
 }
 
 #[test]
 #[ignore = "a million operations take minutes: cargo test -p foxton-store --lib btree -- --ignored"]
 fn a_tree_of_tiny_pages_agrees_with_a_map_for_long() {
-    for seed in 10..30 {
-        random_operations(seed, 16, 50_000, [300, 3_000, 100_000][seed as usize % 3]);
-    }
+    fail_if_stalled(|progress| {
+        for seed in 10..30 {
+            let spread = [300, 3_000, 100_000][seed as usize % 3];
+            random_operations(progress, seed, 16, 50_000, spread);
+        }
+    });
 }
 
 fn number_key(number: u64) -> Vec<u8> {
@@ -664,7 +690,7 @@ fn a_page_that_belongs_elsewhere_is_an_error() {
 }
 
 /// Threads change keys of their own, and scan all keys.
-fn storm(threads: u64, rounds: u64, frames: usize, spread: u64) {
+fn storm(progress: &TestProgress, threads: u64, rounds: u64, frames: usize, spread: u64) {
     let bench = Bench::new(frames);
     let tree = bench
         .directory()
@@ -675,6 +701,7 @@ fn storm(threads: u64, rounds: u64, frames: usize, spread: u64) {
         let mut visit = tree.visit(&worker);
         let (mut random, mut model) = (Lcg(thread), Model::new());
         for _ in 0..rounds {
+            progress.step();
             let mut key = random_key(&mut random, spread);
             key.truncate(100);
             key.extend(format!("#{thread}").bytes());
@@ -764,10 +791,12 @@ fn storm(threads: u64, rounds: u64, frames: usize, spread: u64) {
 
 #[test]
 fn many_threads_share_a_tree_and_sixteen_frames() {
-    storm(4, 2000, 16, 500);
-    storm(40, 150, 16, 500);
-    // All pages fit: latches meet, and frames do not.
-    storm(8, 1500, 2000, 100);
+    fail_if_stalled(|progress| {
+        storm(progress, 4, 2000, 16, 500);
+        storm(progress, 40, 150, 16, 500);
+        // All pages fit: latches meet, and frames do not.
+        storm(progress, 8, 1500, 2000, 100);
+    });
 }
 
 /// Gap locks of the test: a scanner excludes inserters, and they it.
@@ -797,6 +826,10 @@ impl GapLocks {
 
 #[test]
 fn no_key_comes_into_a_gap_that_a_scanner_has_locked() {
+    fail_if_stalled(scan_and_insert);
+}
+
+fn scan_and_insert(progress: &TestProgress) {
     for (frames, threads) in [(16, 6), (300, 4)] {
         let bench = Bench::new(frames);
         let tree = bench
@@ -859,6 +892,7 @@ fn no_key_comes_into_a_gap_that_a_scanner_has_locked() {
                     let mut visit = tree.visit(&worker);
                     let mut random = Lcg(number);
                     for _ in 0..1500 {
+                        progress.step();
                         // Near each other, so that threads meet.
                         let key = number_key(random.below(1 << 12));
                         match random.below(2) {
@@ -982,8 +1016,7 @@ fn an_insert_notices_a_new_key_in_the_next_leaf() {
         move || insert(&mut tree.visit(&worker), &fence, b"")
     };
     // Between the walk to the next key and the latch another thread inserts into the next leaf.
-    let action: Box<dyn FnOnce() + Send> = Box::new(inserts_other);
-    *tables.bench.log.before_latch.0.lock().expect("no panic") = Some(action);
+    tables.bench.log.before_latch.set(0, inserts_other);
     let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&next)));
     assert_eq!(reply.expect("whole"), InsertReply::NextChanged);
     let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&fence)));
@@ -1103,4 +1136,96 @@ fn a_visit_that_is_detached_at_each_wait_keeps_what_it_has() {
     }
     assert!(waits > 100, "{waits} waits");
     assert_eq!(bench.verify(&[&tree]).rows, 200);
+}
+
+/// Bytes that a split reserves in the log, at least. A change of a row reserves fewer.
+const SPLIT_BYTES: u64 = 2048;
+
+/// Number of pages of a tree.
+fn page_count(tree: &PagedTree, worker: &Worker) -> usize {
+    tree.verify(worker).expect("whole").pages.len()
+}
+
+#[test]
+fn a_split_notices_that_its_page_has_space_again() {
+    // A leaf below a parent, and a root.
+    for rows in [200, 0] {
+        let bench = Bench::new(400);
+        let worker = bench.workers.worker();
+        let tree = Arc::new(bench.directory().create(&worker, TABLE).expect("space"));
+        let mut visit = tree.visit(&worker);
+        (0..rows).for_each(|number| insert(&mut visit, &number_key(10 * number), &[1; 90]));
+        let was_split = Arc::new(AtomicBool::new(false));
+        for number in 0..40 {
+            let key = [&number_key(400)[..], format!("+{number:02}").as_bytes()].concat();
+            let pages = page_count(&tree, &worker);
+            let (purges, other) = (tree.clone(), bench.workers.worker());
+            let (at, was_split) = (key.clone(), was_split.clone());
+            // Between reading the full leaf and latching it, another thread purges two of its rows.
+            bench.log.before_latch.set(SPLIT_BYTES, move || {
+                let mut visit = purges.visit(&other);
+                let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Backward, Some(&at)));
+                for row in &leaf.expect("whole").rows[..2] {
+                    let marked = visit.run(|visit| visit.set_flags(&row.key, RowFlags::GHOST));
+                    assert_eq!(marked.expect("whole"), Some(RowFlags::NONE));
+                    let purged = visit.run(|visit| visit.purge(&row.key));
+                    assert_eq!(purged.expect("whole"), PurgeReply::Removed);
+                }
+                was_split.store(true, Ordering::Relaxed);
+            });
+            insert(&mut visit, &key, &[1; 90]);
+            assert_eq!(page_count(&tree, &worker), pages, "a split for nothing");
+        }
+        assert!(was_split.load(Ordering::Relaxed));
+        bench.log.before_latch.clear();
+        drop(visit);
+        bench.verify(&[&tree]);
+    }
+}
+
+#[test]
+fn a_split_notices_that_its_parent_was_split() {
+    use super::descend::TreeTarget;
+
+    let bench = Bench::new(400);
+    let worker = bench.workers.worker();
+    let tree = Arc::new(bench.directory().create(&worker, TABLE).expect("space"));
+    let mut visit = tree.visit(&worker);
+    (0..800).for_each(|number| insert(&mut visit, &number_key(10 * number), &[1; 90]));
+    let parent_was_split = Arc::new(AtomicBool::new(false));
+    for number in 0..9 {
+        let key = number_key(4001 + number);
+        let (splits, other) = (tree.clone(), bench.workers.worker());
+        let (at, was_split) = (key.clone(), parent_was_split.clone());
+        // Between reading the parent of the full leaf and latching it, another thread fills the
+        // leaves to the left, until the full one has another parent.
+        bench.log.before_latch.set(SPLIT_BYTES, move || {
+            let mut visit = splits.visit(&other);
+            let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Backward, Some(&at)));
+            let fence = leaf
+                .expect("whole")
+                .fence
+                .expect("it is not the first leaf");
+            let last = visit.run(|visit| visit.predecessor(Some(&fence)));
+            let last = last.expect("whole").expect("a row").key;
+            let mut parent = || {
+                let parent = visit.descend(TreeTarget::At(&at), 1).expect("resident");
+                parent.page()
+            };
+            let (before, mut count) = (parent(), 0);
+            assert_ne!(before, splits.root);
+            while parent() == before {
+                let key = [&last[..], format!("+{count:04}").as_bytes()].concat();
+                insert(&mut splits.visit(&other), &key, &[1; 200]);
+                count += 1;
+                assert!(count < 1000, "the parent is never split");
+            }
+            was_split.store(true, Ordering::Relaxed);
+        });
+        insert(&mut visit, &key, &[1; 90]);
+    }
+    assert!(parent_was_split.load(Ordering::Relaxed));
+    bench.log.before_latch.clear();
+    drop(visit);
+    bench.verify(&[&tree]);
 }

@@ -293,7 +293,11 @@ impl BufferPool {
         }
         self.provider_wakeup.notify();
         let wait = self.free_frames(worker).enqueue(count);
+        #[cfg(test)]
+        let mut retries = 0;
         loop {
+            #[cfg(test)]
+            crate::paged::stall::count_retry(&mut retries);
             self.serve_waiters(worker);
             if let Some(frames) = self.free.wait(&wait, Some(Instant::now() + RETRY)) {
                 return Ok(frames);

@@ -22,6 +22,7 @@ use crate::paged::PageId;
 use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use crate::paged::space::format_file;
+use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 const IDENTITY: [u8; 16] = [7; 16];
 /// The first pages of the file are not used here.
@@ -159,10 +160,11 @@ fn read_one(data: &Data, index: u64) -> bool {
     true
 }
 
-fn work(data: &Data, worker: &Worker, seed: u64, rounds: u64) {
+fn work(data: &Data, worker: &Worker, progress: &TestProgress, seed: u64, rounds: u64) {
     let mut random = Lcg(seed);
     let pages = data.counts.len() as u64;
     for _ in 0..rounds {
+        progress.step();
         let mut indexes: Vec<_> = (0..1 + random.below(6))
             .map(|_| random.below(pages))
             .collect();
@@ -203,7 +205,7 @@ fn work(data: &Data, worker: &Worker, seed: u64, rounds: u64) {
 }
 
 /// Runs threads on a pool with its own threads, and checks all pages afterwards, in the file too.
-fn storm(threads: u64, rounds: u64, frames: usize, pages: u64) {
+fn storm(progress: &TestProgress, threads: u64, rounds: u64, frames: usize, pages: u64) {
     let device = MemoryDevice::new();
     let data = Data::create(&device, frames, pages);
     let workers = Arc::new(Workers::new());
@@ -211,7 +213,7 @@ fn storm(threads: u64, rounds: u64, frames: usize, pages: u64) {
     thread::scope(|scope| {
         for seed in 0..threads {
             let (data, workers) = (&data, &workers);
-            scope.spawn(move || work(data, &workers.worker(), seed, rounds));
+            scope.spawn(move || work(data, &workers.worker(), progress, seed, rounds));
         }
     });
     drop(service);
@@ -232,22 +234,29 @@ fn storm(threads: u64, rounds: u64, frames: usize, pages: u64) {
 
 #[test]
 fn a_pool_far_smaller_than_its_data_loses_nothing() {
-    storm(8, 400, 16, 200);
-    storm(4, 400, 100, 300);
+    fail_if_stalled(|progress| {
+        storm(progress, 8, 400, 16, 200);
+        storm(progress, 4, 400, 100, 300);
+    });
 }
 
 #[test]
 fn many_threads_share_sixteen_frames() {
-    storm(100, 12, 16, 64);
+    fail_if_stalled(|progress| storm(progress, 100, 12, 16, 64));
 }
 
 #[test]
 fn all_misses_on_one_page_are_one_read() {
+    fail_if_stalled(misses_on_one_page);
+}
+
+fn misses_on_one_page(progress: &TestProgress) {
     let device = MemoryDevice::new();
     let data = Data::create(&device, 32, 100);
     let pool = &data.pool;
     let workers = Workers::new();
     for round in 0..20 {
+        progress.step();
         let index = round * 4;
         // Others push the page out.
         for other in 0..60 {
