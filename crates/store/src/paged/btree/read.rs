@@ -155,10 +155,17 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Returns the first row above `key`, or at it, and records the leaves in the token.
-    pub(super) fn walk_forward(&mut self, key: &[u8], inclusive: bool) -> Step<Option<OwnedRow>> {
-        let mut from = KeyBytes::from_slice(key);
-        let mut inclusive = inclusive;
+    fn walk_forward(&mut self, key: &[u8], inclusive: bool) -> Step<Option<OwnedRow>> {
         self.token.clear();
+        self.walk_on(KeyBytes::from_slice(key), inclusive)
+    }
+
+    /// As [`walk_forward`](Self::walk_forward), and keeps the leaves that the token has.
+    pub(super) fn walk_on(
+        &mut self,
+        mut from: KeyBytes,
+        mut inclusive: bool,
+    ) -> Step<Option<OwnedRow>> {
         loop {
             let leaf = self.descend(TreeTarget::At(&from), 0)?;
             let page = leaf.read();
@@ -180,7 +187,7 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Validates what was read of a leaf, and adds it to the token.
-    fn read_of(&mut self, leaf: &PageView<'t>) -> Step<()> {
+    pub(super) fn read_of(&mut self, leaf: &PageView<'t>) -> Step<()> {
         let seen = leaf.seen();
         match leaf.is_valid() {
             true => {

@@ -143,7 +143,6 @@ struct Bench {
     workers: Arc<Workers>,
     log: Arc<KeptLog>,
     pool: Arc<BufferPool>,
-    #[expect(dead_code, reason = "they end with it")]
     threads: PoolThreads,
 }
 
@@ -780,6 +779,8 @@ fn storm(progress: &TestProgress, threads: u64, rounds: u64, frames: usize, spre
     let rows = scan_all(&mut tree.visit(&worker), ScanDirection::Forward);
     assert!(rows.into_iter().eq(model.iter().map(model_row)));
     assert_eq!(bench.verify(&[&tree]).rows, model.len() as u64);
+    // They evict pages.
+    drop(bench.threads);
     bench.pool.verify();
     let waits = bench.log.waits.load(Ordering::Relaxed);
     println!(
@@ -1004,23 +1005,32 @@ fn a_token_notices_a_change_in_each_of_its_leaves_and_no_eviction() {
 }
 
 #[test]
-fn an_insert_notices_a_new_key_in_the_next_leaf() {
-    let tables = TwoTables::new();
-    let worker = tables.bench.workers.worker();
-    let [last, fence, next] = tables.fence(&worker);
-    let key = [&last[..], b"+"].concat();
-    let mut visit = tables.tree.visit(&worker);
-    let inserts_other = {
-        let (tree, worker) = (tables.tree.clone(), tables.bench.workers.worker());
-        let fence = fence.clone();
-        move || insert(&mut tree.visit(&worker), &fence, b"")
-    };
-    // Between the walk to the next key and the latch another thread inserts into the next leaf.
-    tables.bench.log.before_latch.set(0, inserts_other);
-    let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&next)));
-    assert_eq!(reply.expect("whole"), InsertReply::NextChanged);
-    let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&fence)));
-    assert_eq!(reply.expect("whole"), InsertReply::Inserted);
+fn an_insert_notices_a_new_key_between_it_and_the_expected_one() {
+    // The expected key is in the next leaf, or in the same one.
+    for is_here in [false, true] {
+        let tables = TwoTables::new();
+        let worker = tables.bench.workers.worker();
+        let [last, fence, next] = tables.fence(&worker);
+        let (key, other, next) = match is_here {
+            false => ([&last[..], b"+"].concat(), fence, next),
+            true => ([&next[..], b"+"].concat(), [&next[..], b"-"].concat(), {
+                let number = std::str::from_utf8(&next[4..]).expect("digits");
+                number_key(number.parse::<u64>().expect("a number") + 10)
+            }),
+        };
+        let mut visit = tables.tree.visit(&worker);
+        let inserts_other = {
+            let (tree, worker) = (tables.tree.clone(), tables.bench.workers.worker());
+            let other = other.clone();
+            move || insert(&mut tree.visit(&worker), &other, b"")
+        };
+        // Another thread inserts a key between finding the next key and the latch.
+        tables.bench.log.before_latch.set(0, inserts_other);
+        let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&next)));
+        assert_eq!(reply.expect("whole"), InsertReply::NextChanged);
+        let reply = visit.run(|visit| visit.insert(&key, b"", 0, NextKey::Key(&other)));
+        assert_eq!(reply.expect("whole"), InsertReply::Inserted);
+    }
 }
 
 #[test]

@@ -15,15 +15,14 @@
 //! under the name of the next key, wherever that is stored. The scanner locks the gap and then
 //! finds its token unchanged. The inserter holds an insert intention on the gap before the next key
 //! that it expects. It latches the leaf of its key and then finds the leaves to the right, up to
-//! that next key, unchanged. The case to fear: two inserters latch two neighbouring leaves, and the
+//! that next key, unchanged. Usually there is none: the next key is in the same leaf, and the latch
+//! covers the whole gap. The case to fear: two inserters latch two neighbouring leaves, and the
 //! scanner sees the one's key but not the other's. Both sides write or read one leaf and then read
 //! another, so they need a fence that all of them agree on: O5 of the page latch.
 
-use foxton_log::Lsn;
 use smallvec::SmallVec;
 
 use super::PagedTree;
-use crate::paged::PageId;
 use crate::paged::frame::order_scans;
 use crate::paged::pool::SeenPage;
 
@@ -40,12 +39,6 @@ impl ScanToken {
 
     pub(super) fn push(&mut self, leaf: SeenPage) {
         self.leaves.push(leaf);
-    }
-
-    /// True if the read began at the leaf `page` when it had `lsn`.
-    pub(super) fn begins_at(&self, page: PageId, lsn: Lsn) -> bool {
-        let first = self.leaves.first();
-        first.is_some_and(|first| first.page() == page && first.lsn() == lsn)
     }
 
     /// Number of leaves.

@@ -3,8 +3,6 @@
 //! A change finds its leaf, checks itself there, reserves log space, and latches the leaf at the
 //! version that it has read. If the leaf is too full, it is split first.
 
-use foxton_log::Lsn;
-
 use super::descend::TreeTarget;
 use super::error::TreeError;
 use super::visit::{Step, TreeAttempt, TreeVisit};
@@ -54,6 +52,17 @@ enum Plan<'a, T> {
     Change(PageOperation<'a>, T),
 }
 
+/// The key behind the place of a new one, compared with the expected one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FoundNext {
+    /// It is the expected one, or any is. It is in the same leaf, or there is no leaf behind.
+    Here,
+    /// It is the expected one. It is in a leaf behind.
+    Behind,
+    /// It is another.
+    Other,
+}
+
 fn slot16(slot: usize) -> u16 {
     // A page has at most 4,096 slots; more are read only before validation.
     u16::try_from(slot).unwrap_or(u16::MAX)
@@ -80,16 +89,10 @@ impl<'t> TreeVisit<'t> {
         self.check_row(key, reserved)?;
         self.is_scan = false;
         self.attempt(|visit| {
-            if next != NextKey::Any {
-                let found = visit.walk_forward(key, false)?;
-                let found = found.as_ref().map(|row| &row.key[..]);
-                let expected = match next {
-                    NextKey::Key(key) => Some(key),
-                    NextKey::End | NextKey::Any => None,
-                };
-                if found != expected {
-                    return Ok(InsertReply::NextChanged);
-                }
+            let leaf = visit.descend(TreeTarget::At(key), 0)?;
+            let found = visit.find_next(&leaf, key, next)?;
+            if found == FoundNext::Other {
+                return Ok(InsertReply::NextChanged);
             }
             let plan = |leaf: &PageView<'t>| {
                 let page = leaf.read();
@@ -110,7 +113,7 @@ impl<'t> TreeVisit<'t> {
                     }
                 }
             };
-            visit.change(key, next != NextKey::Any, plan)
+            visit.change_leaf(&leaf, key, found == FoundNext::Behind, plan)
         })
     }
 
@@ -128,7 +131,7 @@ impl<'t> TreeVisit<'t> {
         self.check_row(key, value.len())?;
         self.is_scan = false;
         self.attempt(|visit| {
-            visit.change(key, false, |leaf| {
+            visit.change(key, |leaf| {
                 let page = leaf.read();
                 match page.search(key) {
                     Err(_) => Plan::Nothing(None),
@@ -158,7 +161,7 @@ impl<'t> TreeVisit<'t> {
     ) -> Result<TreeAttempt<Option<RowFlags>>, TreeError> {
         self.is_scan = false;
         self.attempt(|visit| {
-            visit.change(key, false, |leaf| {
+            visit.change(key, |leaf| {
                 let page = leaf.read();
                 match page.search(key) {
                     Err(_) => Plan::Nothing(None),
@@ -222,16 +225,66 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Changes the leaf of `key` as `plan` says. `has_walked`: the token has this leaf and others
-    /// behind it, which must be as they were read.
+    /// Compares the key behind `key`, whose leaf is `leaf`, with the one that is expected. It is
+    /// in the same leaf nearly always. The latch of the leaf, at the version of the view, then
+    /// covers the whole gap. Otherwise the token has the leaf and those behind it.
+    fn find_next(&mut self, leaf: &PageView<'t>, key: &[u8], next: NextKey<'_>) -> Step<FoundNext> {
+        let expected = match next {
+            NextKey::Any => return Ok(FoundNext::Here),
+            NextKey::End => None,
+            NextKey::Key(key) => Some(key),
+        };
+        let page = leaf.read();
+        let slot = match page.search(key) {
+            Ok(slot) => slot + 1,
+            Err(slot) => slot,
+        };
+        let is_here = slot < page.slot_count();
+        let high = match is_here {
+            true => None,
+            false => page.high_fence(),
+        };
+        let is_expected = match (expected, is_here) {
+            (Some(expected), true) => page.has_key(slot, expected),
+            (expected, is_here) => !is_here && expected.is_none(),
+        };
+        let Some(high) = high else {
+            return match (leaf.is_valid(), is_expected) {
+                (false, _) => self.busy(leaf.page()),
+                (true, true) => Ok(FoundNext::Here),
+                (true, false) => Ok(FoundNext::Other),
+            };
+        };
+        self.token.clear();
+        self.read_of(leaf)?;
+        self.want(leaf.page());
+        let row = self.walk_on(high, true)?;
+        match row.as_ref().map(|row| &row.key[..]) == expected {
+            true => Ok(FoundNext::Behind),
+            false => Ok(FoundNext::Other),
+        }
+    }
+
+    /// Changes the leaf of `key` as `plan` says.
     fn change<'a, T>(
         &mut self,
+        key: &[u8],
+        plan: impl Fn(&PageView<'t>) -> Plan<'a, T>,
+    ) -> Step<T> {
+        let leaf = self.descend(TreeTarget::At(key), 0)?;
+        self.change_leaf(&leaf, key, false, plan)
+    }
+
+    /// Changes `leaf`, the leaf of `key`, as `plan` says. `has_walked`: the token has this leaf
+    /// and others behind it, which must be as they were read.
+    fn change_leaf<'a, T>(
+        &mut self,
+        leaf: &PageView<'t>,
         key: &[u8],
         has_walked: bool,
         plan: impl Fn(&PageView<'t>) -> Plan<'a, T>,
     ) -> Step<T> {
-        let leaf = self.descend(TreeTarget::At(key), 0)?;
-        let planned = plan(&leaf);
+        let planned = plan(leaf);
         let (page, lsn) = (leaf.page(), leaf.read().lsn());
         let checked = match &planned {
             Plan::Nothing(_) => Ok(()),
@@ -257,8 +310,8 @@ impl<'t> TreeVisit<'t> {
         }
         self.want(page);
         let space = self.log_space(self.tree.size().max_row_bytes())?;
-        let mut writer = self.try_lock(&leaf)?;
-        if has_walked && !self.is_walk_unchanged(page, lsn) {
+        let mut writer = self.try_lock(leaf)?;
+        if has_walked && !self.is_walk_unchanged() {
             drop(writer);
             return self.busy(page);
         }
@@ -266,10 +319,10 @@ impl<'t> TreeVisit<'t> {
         Ok(result)
     }
 
-    /// True if the walk began at the leaf `page` with `lsn`, which is latched by now, and the
-    /// leaves behind it are as they were read.
-    fn is_walk_unchanged(&self, page: crate::paged::PageId, lsn: Lsn) -> bool {
+    /// True if the leaves behind the first one of the walk, which is latched by now at the version
+    /// that was read, are as they were read.
+    fn is_walk_unchanged(&self) -> bool {
         order_scans();
-        self.token.begins_at(page, lsn) && self.tree.are_unchanged(self.token.behind_first())
+        self.tree.are_unchanged(self.token.behind_first())
     }
 }

@@ -419,6 +419,19 @@ impl<W: PageWords> SlottedPage<W> {
         key
     }
 
+    /// True if the key of slot `index` is `key`.
+    pub fn has_key(&self, index: usize, key: &[u8]) -> bool {
+        let prefix = self.prefix_bytes();
+        let Some((shared, stored)) = key.split_at_checked(prefix) else {
+            return false;
+        };
+        let slot = self.slot(index);
+        index < self.slot_count()
+            && slot.key_bytes() == stored.len()
+            && words::compare(&self.0, slot.offset(), stored.len(), stored).is_eq()
+            && words::compare(&self.0, HEADER_BYTES, prefix, shared).is_eq()
+    }
+
     /// Appends the value of slot `index` to `value`; nothing if there is no such slot.
     pub fn append_value(&self, index: usize, value: &mut impl Extend<u8>) {
         if index < self.slot_count() {
