@@ -46,6 +46,9 @@ pub mod checksum;
 /// Large pages for memory that has filled up.
 pub mod huge_pages;
 
+/// Memory in cache lines: reserved at once, given back in parts.
+pub mod line_memory;
+
 /// Memory that the allocator keeps.
 pub mod memory;
 

@@ -112,6 +112,10 @@ pub struct Replacement {
     queue: VecDeque<usize>,
     in_clock: usize,
     hand: usize,
+    /// Number of frames that may be used now. Those beyond are being emptied, or never were used.
+    limit: usize,
+    /// Frames from this one on never had a page.
+    span: usize,
     /// Candidates that were retained since a page was evicted: of the queue, and of the clock.
     retained: [usize; 2],
     history: EvictionHistory,
@@ -132,6 +136,14 @@ impl fmt::Debug for Replacement {
 }
 
 impl Replacement {
+    /// Bytes that it takes for each frame.
+    pub const FRAME_BYTES: usize = size_of::<Residence>() + size_of::<u64>();
+
+    /// Bytes that the eviction history takes for each frame that may be used: an entry, and two
+    /// in the order of age. Tables grow by doubling.
+    pub const HISTORY_BYTES: usize =
+        2 * (size_of::<(PageId, (Lsn, u64))>() + 1) + 2 * 2 * size_of::<(PageId, u64)>();
+
     /// Returns the policy for `frames` frames without pages.
     pub fn new(frames: usize) -> Replacement {
         Replacement {
@@ -140,9 +152,18 @@ impl Replacement {
             queue: VecDeque::new(),
             in_clock: 0,
             hand: 0,
+            limit: frames,
+            span: 0,
             retained: [0, 0],
             history: EvictionHistory::new(frames),
         }
+    }
+
+    /// Changes the number of frames that may be used, up to that of [`new`](Self::new). The queue
+    /// gets its share of them, and the eviction history as many pages.
+    pub fn set_limit(&mut self, frames: usize) {
+        self.limit = frames.min(self.residences.len());
+        self.history.set_capacity(self.limit);
     }
 
     /// Returns the LSN that `page` had when it was evicted, if that was not long ago.
@@ -161,6 +182,7 @@ impl Replacement {
             "a frame has one page"
         );
         self.generations[frame] += 1;
+        self.span = self.span.max(frame + 1);
         let was_evicted = self.history.remove(page);
         let to_clock = match class {
             PageClass::Branch => true,
@@ -195,9 +217,9 @@ impl Replacement {
         }
         // Each round takes a use from each page, so the hand stops, unless other threads use all
         // pages meanwhile.
-        for _ in 0..5 * self.residences.len() {
+        for _ in 0..5 * self.span {
             let frame = self.hand;
-            self.hand = (self.hand + 1) % self.residences.len();
+            self.hand = (self.hand + 1) % self.span;
             if self.residences[frame] != Residence::Clock {
                 continue;
             }
@@ -223,7 +245,7 @@ impl Replacement {
         } else if queue_in_use || clock_in_use {
             return clock_in_use;
         }
-        self.queue.len() > self.residences.len() / 10
+        self.queue.len() > self.limit / 10
     }
 
     fn candidate_of(&self, frame: usize, is_from_queue: bool) -> EvictionCandidate {
@@ -249,6 +271,20 @@ impl Replacement {
         self.generations[frame] += 1;
         self.retained = [0, 0];
         self.history.insert(page, lsn);
+    }
+
+    /// Records that `frame` was emptied though it was no candidate, because it is beyond the limit:
+    /// its page, and the LSN that the page had.
+    pub fn emptied(&mut self, frame: usize, page: PageId, lsn: Lsn) {
+        self.evicted(
+            EvictionCandidate {
+                frame,
+                generation: self.generations[frame],
+                is_from_queue: false,
+            },
+            page,
+            lsn,
+        );
     }
 
     /// Records that a candidate stays: it is dirty, or in use. It becomes the newest of the queue,
@@ -282,6 +318,13 @@ impl EvictionHistory {
         }
     }
 
+    fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        self.trim();
+        self.entries.shrink_to(capacity);
+        self.order.shrink_to(2 * capacity);
+    }
+
     fn lsn(&self, page: PageId) -> Option<Lsn> {
         self.entries.get(&page).map(|(lsn, _)| *lsn)
     }
@@ -294,6 +337,10 @@ impl EvictionHistory {
         self.entries.insert(page, (lsn, self.next));
         self.order.push_back((page, self.next));
         self.next += 1;
+        self.trim();
+    }
+
+    fn trim(&mut self) {
         // Outdated entries are bounded too.
         while self.entries.len() > self.capacity || self.order.len() > 2 * self.capacity {
             let Some((page, number)) = self.order.pop_front() else {

@@ -5,11 +5,13 @@
 //!
 //! # Invariants
 //!
-//! * I1  A frame is here once, or a thread owns it, or it has a page.
+//! * I1  A frame is here once, free or unused, or a thread owns it, or it has a page.
 //! * I2  A thread that waits has no frame. So two threads never wait for each other's frames, and
 //!   as many frames as the largest request are enough for any number of threads.
 //! * I3  While threads wait, frames that are released go to the first of them, as soon as there are
 //!   enough for it. No other thread takes frames meanwhile.
+//! * I4  Frames beyond the limit are not taken. Such a frame that is released becomes *surplus*. A
+//!   thread takes it to give its memory back, and it is *unused* then, until the limit is raised.
 //!
 //! One mutex guards frames and queue. Only threads that miss a page pass it.
 
@@ -49,7 +51,13 @@ pub struct FreeFrames {
 }
 
 struct ReserveState {
+    /// Frames from this one on are not used.
+    limit: usize,
     free: Vec<usize>,
+    /// Beyond the limit, with memory.
+    surplus: Vec<usize>,
+    /// Beyond the limit, without.
+    unused: Vec<usize>,
     waiters: VecDeque<Arc<FrameWaiter>>,
 }
 
@@ -83,12 +91,63 @@ impl fmt::Debug for FrameWait {
 impl FreeFrames {
     /// Returns a reserve with the frames `0..count`.
     pub fn new(count: usize) -> FreeFrames {
+        FreeFrames::with_limit(count, count)
+    }
+
+    /// Returns a reserve with the frames `0..maximum`, of which `0..limit` are used.
+    pub fn with_limit(maximum: usize, limit: usize) -> FreeFrames {
         FreeFrames {
             state: Mutex::new(ReserveState {
-                free: (0..count).rev().collect(),
+                limit,
+                free: (0..limit).rev().collect(),
+                surplus: Vec::new(),
+                unused: (limit..maximum).collect(),
                 waiters: VecDeque::new(),
             }),
         }
+    }
+
+    /// Changes the limit. Free frames beyond it become surplus; the frames below it that were not
+    /// used become free.
+    pub fn set_limit(&self, limit: usize) {
+        let mut guard = shim::lock(&self.state);
+        let state = &mut *guard;
+        state.limit = limit;
+        let frames = [&mut state.free, &mut state.surplus].map(std::mem::take);
+        let is_used = |frame: &mut usize| *frame < limit;
+        let used: Vec<usize> = state.unused.extract_if(.., is_used).collect();
+        state.release(frames.into_iter().flatten().chain(used));
+        let granted = state.grant();
+        drop(guard);
+        wake(granted);
+    }
+
+    /// Takes a surplus frame, to give its memory back. Ends with [`end_use`](Self::end_use).
+    pub fn take_surplus(&self) -> Option<usize> {
+        shim::lock(&self.state).surplus.pop()
+    }
+
+    /// Returns a surplus frame whose memory was given back. It is free if the limit was raised
+    /// meanwhile.
+    pub fn end_use(&self, frame: usize) {
+        let mut state = shim::lock(&self.state);
+        match frame < state.limit {
+            true => state.free.push(frame),
+            false => state.unused.push(frame),
+        }
+        let granted = state.grant();
+        drop(state);
+        wake(granted);
+    }
+
+    /// Number of frames that are not used and have no memory.
+    pub fn unused_count(&self) -> usize {
+        shim::lock(&self.state).unused.len()
+    }
+
+    /// Number of surplus frames.
+    pub fn surplus_count(&self) -> usize {
+        shim::lock(&self.state).surplus.len()
     }
 
     /// Number of free frames.
@@ -144,7 +203,7 @@ impl FreeFrames {
         state.waiters.retain(|waiter| !Arc::ptr_eq(waiter, &wait.0));
         // No thread grants it any more: granting takes a waiter from the queue.
         let granted = std::mem::take(&mut *shim::lock(&wait.0.granted));
-        state.free.extend(granted);
+        state.release(granted);
         let granted = state.grant();
         drop(state);
         wake(granted);
@@ -156,7 +215,7 @@ impl FreeFrames {
             return;
         }
         let mut state = shim::lock(&self.state);
-        state.free.extend(frames.drain(..));
+        state.release(frames.drain(..));
         let granted = state.grant();
         drop(state);
         wake(granted);
@@ -164,6 +223,16 @@ impl FreeFrames {
 }
 
 impl ReserveState {
+    /// Makes frames free, or surplus (I4).
+    fn release(&mut self, frames: impl IntoIterator<Item = usize>) {
+        for frame in frames {
+            match frame < self.limit {
+                true => self.free.push(frame),
+                false => self.surplus.push(frame),
+            }
+        }
+    }
+
     fn take(&mut self, count: usize) -> FrameList {
         let rest = self.free.len() - count;
         self.free.drain(rest..).collect()
@@ -236,6 +305,60 @@ mod tests {
         reserve.cancel(&late);
         reserve.give(&mut one);
         assert_eq!(reserve.count(), 2);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod limit_tests {
+    use super::*;
+
+    #[test]
+    fn frames_beyond_the_limit_are_not_taken() {
+        let reserve = FreeFrames::with_limit(10, 4);
+        assert_eq!((reserve.count(), reserve.unused_count()), (4, 6));
+        assert!(reserve.try_take(5).is_none());
+        reserve.set_limit(8);
+        let mut all = reserve.try_take(6).expect("there are eight");
+        let wait = reserve.enqueue(3);
+        // Frames of the waiter and of the owner are beyond the new limit.
+        reserve.set_limit(5);
+        reserve.give(&mut all);
+        let mut granted = reserve.wait(&wait, None).expect("five are left");
+        assert!(granted.iter().all(|frame| *frame < 5), "{granted:?}");
+        reserve.give(&mut granted);
+        assert_eq!(
+            (
+                reserve.count(),
+                reserve.surplus_count(),
+                reserve.unused_count()
+            ),
+            (5, 3, 2)
+        );
+        let surplus = reserve.take_surplus().expect("three");
+        assert!((5..8).contains(&surplus));
+        // The limit is raised while a thread gives the memory back: the frame is its own so long.
+        reserve.set_limit(10);
+        assert_eq!(
+            (
+                reserve.count(),
+                reserve.surplus_count(),
+                reserve.unused_count()
+            ),
+            (9, 0, 0)
+        );
+        reserve.end_use(surplus);
+        let mut frames: Vec<usize> = reserve.try_take(10).expect("all").into_vec();
+        frames.sort_unstable();
+        assert_eq!(frames, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn raising_the_limit_serves_those_that_wait() {
+        let reserve = FreeFrames::with_limit(10, 4);
+        let wait = reserve.enqueue(6);
+        reserve.set_limit(6);
+        let granted = reserve.wait(&wait, None).expect("six");
+        assert_eq!(granted.len(), 6);
     }
 }
 

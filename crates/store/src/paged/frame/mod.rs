@@ -48,11 +48,12 @@
 use std::fmt;
 
 use foxton_log::Lsn;
+use foxton_sync::line_memory::{self, LINE_WORDS, LineChunk};
 use foxton_sync::shim::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 
 use super::PageId;
-use super::page::{PageSize, PageWords, PageWordsMut, SlottedPage};
+use super::page::{PageWords, PageWordsMut, SlottedPage};
 
 mod latch;
 
@@ -107,10 +108,6 @@ const fn fixes_of(word: u32) -> u32 {
     word & ((1 << FramePhase::SHIFT) - 1)
 }
 
-/// Words of a frame, aligned to cache lines.
-#[repr(align(64))]
-struct CacheLine([AtomicU64; 8]);
-
 /// Memory for one page. See the [module](self).
 pub struct Frame {
     latch: PageLatch,
@@ -118,7 +115,7 @@ pub struct Frame {
     recovery_lsn: AtomicU64,
     state: AtomicU32,
     uses: AtomicU8,
-    lines: Box<[CacheLine]>,
+    lines: LineChunk,
 }
 
 impl fmt::Debug for Frame {
@@ -135,23 +132,30 @@ impl fmt::Debug for Frame {
 
 /// Life.
 impl Frame {
-    /// Returns a free frame for pages of `size`.
-    pub fn new(size: PageSize) -> Frame {
-        Self::with_words(size.words())
-    }
-
-    /// Returns a free frame of `words` words, at least 1 and rounded up to 8: models have few.
-    #[doc(hidden)]
-    pub fn with_words(words: usize) -> Frame {
-        let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
+    /// Returns a free frame whose words are `lines`.
+    pub fn new(lines: LineChunk) -> Frame {
         Frame {
             latch: PageLatch::default(),
             page: AtomicU64::new(NO_PAGE),
             recovery_lsn: AtomicU64::new(CLEAN),
             state: AtomicU32::new(FramePhase::Free.word(0)),
             uses: AtomicU8::new(0),
-            lines: (0..words.div_ceil(8)).map(|_| line()).collect(),
+            lines,
         }
+    }
+
+    /// Returns a free frame of `words` words, at least 1 and rounded up to 8: models have few.
+    #[doc(hidden)]
+    pub fn with_words(words: usize) -> Frame {
+        let lines = line_memory::reserve(words.div_ceil(LINE_WORDS), 1);
+        Frame::new(lines.into_iter().next().expect("one chunk"))
+    }
+
+    /// Gives the memory of the words back to the system; they are zero then. For the thread that
+    /// alone has this free frame. An optimistic reader of an earlier page may overlap: it discards
+    /// what it reads, because emptying the frame raised the version.
+    pub fn release_memory(&self) {
+        self.lines.release();
     }
 
     /// Returns the latch over the words.
@@ -392,16 +396,16 @@ impl Frame {
 
     #[inline]
     fn get(&self, index: usize) -> u64 {
-        let line = self.lines.get(index / 8);
+        let line = self.lines.get(index / LINE_WORDS);
         // Relaxed: see the first page.
-        line.map_or(0, |line| line.0[index % 8].load(Ordering::Relaxed))
+        line.map_or(0, |line| line.0[index % LINE_WORDS].load(Ordering::Relaxed))
     }
 
     #[inline]
     fn set(&self, index: usize, word: u64) {
-        if let Some(line) = self.lines.get(index / 8) {
+        if let Some(line) = self.lines.get(index / LINE_WORDS) {
             // Relaxed: the latch orders it.
-            line.0[index % 8].store(word, Ordering::Relaxed);
+            line.0[index % LINE_WORDS].store(word, Ordering::Relaxed);
         }
     }
 }
@@ -417,7 +421,7 @@ pub struct FrameWordsMut<'f>(&'f Frame);
 impl PageWords for FrameWords<'_> {
     #[inline]
     fn word_count(&self) -> usize {
-        self.0.lines.len() * 8
+        self.0.lines.len() * LINE_WORDS
     }
 
     #[inline]
@@ -429,7 +433,7 @@ impl PageWords for FrameWords<'_> {
 impl PageWords for FrameWordsMut<'_> {
     #[inline]
     fn word_count(&self) -> usize {
-        self.0.lines.len() * 8
+        self.0.lines.len() * LINE_WORDS
     }
 
     #[inline]

@@ -95,6 +95,7 @@ impl BufferPool {
             self.mark_durable(worker, *page);
         }
         drop(state);
+        self.empty_surplus(worker);
         self.serve_waiters(worker);
         Ok(copied.len())
     }

@@ -13,7 +13,7 @@ use crate::paged::frame::{Frame, PAGE_LATCH};
 const MOST_CANDIDATES: usize = 512;
 
 /// Result of an attempt to evict the page of a frame.
-enum EvictOutcome {
+pub(super) enum EvictOutcome {
     /// The thread owns the frame now.
     Evicted(PageId, Lsn),
     /// The page is dirty, fixed or latched.
@@ -54,7 +54,7 @@ impl BufferPool {
         }
     }
 
-    fn try_evict(&self, worker: &Worker, index: usize) -> EvictOutcome {
+    pub(super) fn try_evict(&self, worker: &Worker, index: usize) -> EvictOutcome {
         let frame: &Frame = &self.frames[index];
         if frame.is_dirty() || frame.fixes() > 0 {
             return EvictOutcome::InUse;
@@ -102,8 +102,10 @@ impl BufferPool {
     }
 
     /// Evicts pages until as many frames are free as [`reserve_target`](Self::reserve_target) says,
-    /// and waiting threads have theirs. Returns the number of evicted pages.
+    /// and waiting threads have theirs. Empties the frames beyond the limit. Returns the number of
+    /// the other pages that were evicted.
     pub fn provide_frames(&self, worker: &Worker) -> usize {
+        self.empty_surplus(worker);
         let mut count = 0;
         while self.free.count() < self.reserve_target() || self.free.shortage() > 0 {
             let Some(frame) = self.evict_one(worker) else {

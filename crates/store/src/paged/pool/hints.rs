@@ -22,6 +22,12 @@ const CHILD_BYTES: usize = 24;
 /// Frames for each array of hints.
 const FRAMES_PER_ARRAY: usize = 16;
 
+/// Bytes of hints for each frame, on average.
+pub(super) fn bytes_per_frame(size: PageSize) -> usize {
+    let array = size.bytes() / CHILD_BYTES * size_of::<AtomicU32>();
+    size_of::<OnceLock<HintArray>>() + array.div_ceil(FRAMES_PER_ARRAY)
+}
+
 pub(super) struct ChildHints {
     arrays: Box<[OnceLock<HintArray>]>,
     /// Number of arrays that may still be made.

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::access::{PageView, PageWriter};
 use super::error::PoolError;
-use super::{BufferPool, PAGE_TRANSLATION, RETRY};
+use super::{BufferPool, PAGE_TRANSLATION, READ_BUFFERS, RETRY};
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, FramePhase, PAGE_LATCH};
 use crate::paged::page::{PageError, PageFault, PageKind};
@@ -303,7 +303,7 @@ impl BufferPool {
                 return Ok(frames);
             }
             // If nothing is written any more, no dirty page becomes clean.
-            let clean = self.frames.len().saturating_sub(self.dirty_count());
+            let clean = self.frame_limit().saturating_sub(self.dirty_count());
             if let Some(failure) = self.failure().filter(|_| clean < count) {
                 self.free_frames(worker).cancel(&wait);
                 return Err(failure.into());
@@ -460,7 +460,7 @@ impl BufferPool {
     fn return_buffer(&self, buffer: PageBuffer) {
         // Site: "free frames", passed on the way.
         let mut buffers = shim::lock(&self.buffers);
-        if buffers.len() < 64 {
+        if buffers.len() < READ_BUFFERS {
             buffers.push(buffer);
         }
     }

@@ -29,7 +29,7 @@
 //!   function writes pages from frames, and it waits for the log first.
 //!
 //! Latches and mutexes are acquired in this order: latch of a frame, home bucket, mutex of the
-//! replacement or of the reserve. The latch of a frame with a page is only tried while another
+//! replacement, mutex of the reserve. The latch of a frame with a page is only tried while another
 //! latch is held.
 
 use std::fmt;
@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_log::Lsn;
+use foxton_sync::line_memory;
 use foxton_sync::shim::{self, AtomicUsize, Mutex, Ordering, unmodelled};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -64,6 +65,8 @@ mod clean;
 
 mod growth;
 
+mod limit;
+
 mod service;
 
 mod tests;
@@ -87,6 +90,9 @@ pub static REPLACEMENT: Site = Site::new(Component::BufferPool, Pattern::Unbound
 pub const MIN_FRAMES: usize = 16;
 
 const _: () = assert!(MIN_FRAMES >= 2 * MAX_RESERVED);
+
+/// Maximum number of buffers for reads that are kept.
+const READ_BUFFERS: usize = 64;
 
 /// How long a thread waits for frames before it tries again to evict a page itself.
 const RETRY: Duration = Duration::from_millis(1);
@@ -132,7 +138,10 @@ pub struct BufferPool {
     file: PageFile,
     space: PageAllocator,
     log: Arc<dyn PageLog>,
+    /// As many as the maximum.
     frames: Box<[Frame]>,
+    /// Number of frames that may be used: those with smaller indexes.
+    limit: AtomicUsize,
     latch_waiters: LatchWaiters,
     table: translation::TranslationTable,
     hints: hints::ChildHints,
@@ -162,8 +171,10 @@ impl fmt::Debug for BufferPool {
 /// State of a pool, and its work since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Number of frames.
+    /// Number of frames that may be used.
     pub frames: usize,
+    /// Number of frames beyond them that are still to be emptied.
+    pub surplus: usize,
     /// Number of frames without a page.
     pub free: usize,
     /// Number of dirty pages.
@@ -188,6 +199,7 @@ impl UseCounters for [Frame] {
 
 impl BufferPool {
     /// Returns a pool of `frames` free frames for the pages of `file`, whose changes are in `log`.
+    /// It never has more.
     ///
     /// # Errors
     ///
@@ -201,21 +213,45 @@ impl BufferPool {
         frames: usize,
         log: Arc<dyn PageLog>,
     ) -> Result<BufferPool, PageFileError> {
+        BufferPool::with_maximum(file, frames, frames, log)
+    }
+
+    /// As [`new`](Self::new), and [`set_frames`](Self::set_frames) may change the number of frames
+    /// up to `maximum`. Address space and headers are reserved for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer than [`MIN_FRAMES`], or more than the maximum.
+    pub fn with_maximum(
+        file: PageFile,
+        frames: usize,
+        maximum: usize,
+        log: Arc<dyn PageLog>,
+    ) -> Result<BufferPool, PageFileError> {
         assert!(
-            frames >= MIN_FRAMES,
-            "a pool has at least {MIN_FRAMES} frames"
+            (MIN_FRAMES..=maximum).contains(&frames),
+            "a pool has at least {MIN_FRAMES} frames, and at most its maximum"
         );
         let size = file.size();
+        let lines = size.words() / line_memory::LINE_WORDS;
+        let memory = line_memory::reserve(lines, maximum);
+        let mut replacement = Replacement::new(maximum);
+        replacement.set_limit(frames);
         Ok(BufferPool {
             space: PageAllocator::load(&file)?,
-            frames: (0..frames).map(|_| Frame::new(size)).collect(),
+            frames: memory.into_iter().map(Frame::new).collect(),
+            limit: AtomicUsize::new(frames),
             latch_waiters: LatchWaiters::default(),
-            table: translation::TranslationTable::new(frames),
-            hints: hints::ChildHints::new(frames, size),
-            free: FreeFrames::new(frames),
-            replacement: Mutex::new(Replacement::new(frames)),
+            table: translation::TranslationTable::new(maximum),
+            hints: hints::ChildHints::new(maximum, size),
+            free: FreeFrames::with_limit(maximum, frames),
+            replacement: Mutex::new(replacement),
             dirty: AtomicUsize::new(0),
-            cleaning: Mutex::new(clean::CleanerState::new(&file, frames)),
+            cleaning: Mutex::new(clean::CleanerState::new(&file, maximum)),
             failure: Mutex::new(None),
             buffers: Mutex::new(Vec::new()),
             cleaner_wakeup: service::ServiceWakeup::default(),
@@ -252,7 +288,7 @@ impl BufferPool {
     /// Number of frames that should be free: 1 % of the frames, at least 64 or an eighth of the
     /// pool, whichever is smaller.
     pub fn reserve_target(&self) -> usize {
-        let frames = self.frames.len();
+        let frames = self.frame_limit();
         (frames / 100).max(64.min(frames / 8))
     }
 
@@ -260,7 +296,8 @@ impl BufferPool {
     pub fn stats(&self) -> PoolStats {
         let count = |counter: &unmodelled::AtomicU64| counter.load(Ordering::Relaxed);
         PoolStats {
-            frames: self.frames.len(),
+            frames: self.frame_limit(),
+            surplus: self.surplus_count(),
             free: self.free.count(),
             dirty: self.dirty_count(),
             reads: count(&self.reads),
@@ -290,7 +327,9 @@ impl BufferPool {
             assert!(is_unformatted || (content.page(), content.verify()) == (page, Ok(())));
             dirty += usize::from(frame.is_dirty());
         }
-        assert_eq!(free, self.free.count(), "free frames are in the reserve");
+        let beyond = self.free.surplus_count() + self.free.unused_count();
+        let known = self.free.count() + beyond;
+        assert_eq!(free, known, "frames without a page are in the reserve");
         assert_eq!(dirty, self.dirty_count(), "dirty pages are counted");
     }
 

@@ -114,11 +114,14 @@ impl Drop for PoolThreads {
 }
 
 impl BufferPool {
-    /// Grows the file if it should. Writes batches while an eighth of the frames is dirty, or
-    /// threads wait for frames.
+    /// Grows the file if it should. Writes batches while an eighth of the frames is dirty, threads
+    /// wait for frames, or a frame beyond the limit is dirty.
     fn clean_while_due(&self, worker: &Worker) {
         self.grow_file_ahead(worker);
-        while self.dirty_count() * 8 > self.frames.len() || self.free.shortage() > 0 {
+        while self.dirty_count() * 8 > self.frame_limit()
+            || self.free.shortage() > 0
+            || self.has_dirty_surplus()
+        {
             // A failure is reported to the threads that wait, and is final.
             match self.clean_batch(worker) {
                 Ok(1..) => {}

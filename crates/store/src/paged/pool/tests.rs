@@ -50,9 +50,28 @@ impl Data {
         Data::create_with_log(device, frames, pages, Arc::new(Unlogged::new(Lsn::ZERO)))
     }
 
+    /// Returns a pool whose limit may be raised.
+    fn create_with_maximum(device: &dyn Device, frames: usize, maximum: usize, pages: u64) -> Data {
+        Data::create_in(
+            device,
+            (frames, maximum),
+            pages,
+            Arc::new(Unlogged::new(Lsn::ZERO)),
+        )
+    }
+
     fn create_with_log(
         device: &dyn Device,
         frames: usize,
+        pages: u64,
+        log: Arc<dyn PageLog>,
+    ) -> Data {
+        Data::create_in(device, (frames, frames), pages, log)
+    }
+
+    fn create_in(
+        device: &dyn Device,
+        (frames, maximum): (usize, usize),
         pages: u64,
         log: Arc<dyn PageLog>,
     ) -> Data {
@@ -60,7 +79,7 @@ impl Data {
         format_file(&file).expect("space");
         file.grow(FIRST + pages, &[]).expect("space");
         let data = Data {
-            pool: Arc::new(BufferPool::new(file, frames, log).expect("whole")),
+            pool: Arc::new(BufferPool::with_maximum(file, frames, maximum, log).expect("whole")),
             end: AtomicU64::new(1),
             counts: (0..pages).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -120,6 +139,12 @@ impl Data {
     /// Compares all pages with the counts, in the pool or in the file.
     fn verify(&self, worker: &Worker) {
         self.pool.verify();
+        self.verify_pages(worker);
+        self.pool.verify();
+    }
+
+    /// As [`verify`](Self::verify), for a pool whose threads run.
+    fn verify_pages(&self, worker: &Worker) {
         for (index, count) in self.counts.iter().enumerate() {
             let requests = self.requests(&[index as u64]);
             let reservation = self.pool.reserve(worker, &requests).expect("whole");
@@ -127,7 +152,6 @@ impl Data {
             let count = count.load(Ordering::Relaxed);
             assert_eq!((row(&view.read(), 0), row(&view.read(), 1)), (count, count));
         }
-        self.pool.verify();
     }
 }
 
@@ -728,4 +752,128 @@ fn the_cleaner_grows_the_file_before_its_pages_are_used_up() {
     }
     pool.grow_file(&worker).expect("memory");
     assert!(pool.claim_page(&worker, near).is_some());
+}
+
+#[test]
+fn the_memory_limit_changes_while_threads_work() {
+    fail_if_stalled(change_limit_in_a_storm);
+}
+
+fn change_limit_in_a_storm(progress: &TestProgress) {
+    let device = MemoryDevice::new();
+    let data = Data::create_with_maximum(&device, 16, 200, 300);
+    let pool = &data.pool;
+    let workers = Arc::new(Workers::new());
+    let service = PoolThreads::start(pool.clone(), &workers).expect("threads");
+    let working = AtomicU64::new(6);
+    let changes = thread::scope(|scope| {
+        for seed in 0..6 {
+            let (data, workers, working) = (&data, &workers, &working);
+            scope.spawn(move || {
+                work(data, &workers.worker(), progress, seed, 800);
+                working.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        let (worker, mut random, mut changes) = (workers.worker(), Lcg(9), 0_u64);
+        while working.load(Ordering::Relaxed) > 0 {
+            let frames = [16, 20, 60, 200][random.below(4) as usize];
+            assert_eq!(pool.set_frames(&worker, frames), frames);
+            let reads = pool.stats().reads;
+            while working.load(Ordering::Relaxed) > 0 && pool.stats().reads < reads + 50 {
+                thread::yield_now();
+            }
+            changes += 1;
+        }
+        changes
+    });
+    assert!(changes > 5, "{changes} changes");
+    let worker = workers.worker();
+    // Nothing is in use now, so all frames beyond the limit are emptied, dirty ones too.
+    for frames in [200, 16, 100, 5, 1000] {
+        let limit = pool.set_frames(&worker, frames);
+        assert_eq!(limit, frames.clamp(16, 200));
+        while pool.stats().surplus > 0 {
+            thread::yield_now();
+        }
+        progress.step();
+        let size = pool.page_size();
+        let bytes = pool.memory_bytes();
+        assert_eq!(BufferPool::frames_within(bytes, 200, size), limit);
+        assert!(limit == 16 || BufferPool::frames_within(bytes - 1, 200, size) < limit);
+        // The pages have to be read again, into as many frames as there are.
+        data.verify_pages(&worker);
+        let used = pool.frames.iter().filter(|frame| frame.page().is_some());
+        assert!(used.count() <= limit);
+        for index in 0..40 {
+            let requests = data.requests(&[index]);
+            let reservation = pool.reserve(&worker, &requests).expect("whole");
+            data.add(&mut reservation.pages()[0].lock(&worker), index);
+        }
+    }
+    drop(service);
+    pool.clean_all(&worker).expect("a device that works");
+    data.verify(&worker);
+}
+
+#[test]
+fn a_frame_beyond_the_limit_keeps_its_page_while_it_is_used() {
+    let device = MemoryDevice::new();
+    let data = Data::create_with_maximum(&device, 60, 60, 100);
+    let workers = Workers::new();
+    let (worker, pool) = (workers.worker(), &data.pool);
+    let fixed: Vec<_> = (0..10)
+        .map(|six| {
+            let indexes: Vec<u64> = (0..6).map(|index| six * 6 + index).collect();
+            pool.reserve(&worker, &data.requests(&indexes))
+                .expect("whole")
+        })
+        .collect();
+    data.add(&mut fixed[5].pages()[0].lock(&worker), 30);
+    pool.set_frames(&worker, 16);
+    pool.provide_frames(&worker);
+    assert_eq!(pool.stats().surplus, 44, "all are fixed");
+    assert!(
+        fixed
+            .iter()
+            .flat_map(|six| six.pages())
+            .all(|page| page.view().is_some())
+    );
+    let bytes = pool.memory_bytes();
+    drop(fixed);
+    pool.provide_frames(&worker);
+    // One is dirty; it is emptied once it was written, wherever it is.
+    assert!(pool.stats().surplus <= 1);
+    pool.clean_all(&worker).expect("memory");
+    assert_eq!(pool.stats().surplus, 0);
+    assert!(bytes - pool.memory_bytes() >= 44 * 1024);
+    data.verify(&worker);
+}
+
+#[test]
+fn the_cleaner_writes_the_one_dirty_page_beyond_the_limit() {
+    fail_if_stalled(|progress| {
+        let device = MemoryDevice::new();
+        let data = Data::create_with_maximum(&device, 60, 60, 40);
+        let workers = Arc::new(Workers::new());
+        let (worker, pool) = (workers.worker(), &data.pool);
+        let beyond = (0..40).find(|index| {
+            let requests = data.requests(&[*index]);
+            let reservation = pool.reserve(&worker, &requests).expect("whole");
+            reservation.pages()[0].index() >= 16
+        });
+        let index = beyond.expect("there are more pages than frames below the limit");
+        let requests = data.requests(&[index]);
+        let reservation = pool.reserve(&worker, &requests).expect("whole");
+        data.add(&mut reservation.pages()[0].lock(&worker), index);
+        drop(reservation);
+        let service = PoolThreads::start(pool.clone(), &workers).expect("threads");
+        pool.set_frames(&worker, 16);
+        while pool.stats().surplus > 0 {
+            thread::yield_now();
+        }
+        progress.step();
+        drop(service);
+        assert_eq!(pool.dirty_count(), 0);
+        data.verify(&worker);
+    });
 }

@@ -31,6 +31,9 @@ const ENTRIES: usize = 6;
 /// Pages for which a bucket is meant.
 const PAGES_PER_BUCKET: usize = 3;
 
+/// Bytes of the table for each frame.
+pub(super) const BYTES_PER_FRAME: usize = size_of::<TranslationBucket>().div_ceil(PAGES_PER_BUCKET);
+
 #[repr(align(64))]
 #[derive(Default)]
 struct TranslationBucket {
