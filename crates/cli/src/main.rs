@@ -17,6 +17,9 @@ mod opening;
 /// Seconds on the command line.
 mod seconds;
 
+/// Sizes of memory.
+mod size;
+
 /// `foxton bench`.
 mod bench;
 

@@ -4,9 +4,11 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use foxton_lock::any::AnyManager;
 
+use serde_json::{Value, json};
+
 use foxton::{
     Admission, Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind,
-    Options, VictimPolicy,
+    Options, TableComponent, VictimPolicy,
 };
 
 /// Locks, as named on the command line.
@@ -63,6 +65,29 @@ fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
 }
 
+/// Parses a component as the command line names it: `memory` or `paged`.
+///
+/// # Errors
+///
+/// A sentence that names both.
+pub fn tables(text: &str) -> Result<TableComponent, String> {
+    match text {
+        "memory" => Ok(TableComponent::Resident),
+        "paged" => Ok(TableComponent::Paged),
+        _ => Err(format!(
+            "\"{text}\" is no component; give memory, paged or both"
+        )),
+    }
+}
+
+/// Name of a component on the command line and in results.
+fn tables_name(component: TableComponent) -> &'static str {
+    match component {
+        TableComponent::Paged => "paged",
+        _ => "memory",
+    }
+}
+
 /// Timeout of lock waits. No wait here is to time out: a wait of seconds behind a thousand clients
 /// is slow, and must show as slow and not as an error. A client that is never woken is reported as
 /// hanging long before, with the waits.
@@ -79,6 +104,8 @@ pub struct System {
     log_buffer: LogBufferKind,
     admission: Admission,
     durability: Option<Durability>,
+    component: TableComponent,
+    page_memory: usize,
 }
 
 impl System {
@@ -105,6 +132,8 @@ impl System {
             log_buffer: usual.log_buffer,
             admission,
             durability: None,
+            component: TableComponent::Resident,
+            page_memory: usual.page_memory,
         }
     }
 
@@ -122,7 +151,7 @@ impl System {
     }
 
     /// Differences beyond manager and latch: the victim policy and the log buffer, unless they are
-    /// the defaults, and the admission, if there is one.
+    /// the defaults, the admission, if there is one, and paged tables.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
@@ -133,7 +162,8 @@ impl System {
             (admission != Admission::Unlimited).then(|| format!("admission {admission}"));
         let durability = self.durability.map(|one| format!("durability {one}"));
         let notes = victim.into_iter().chain(buffer).chain(admission);
-        let notes = notes.chain(durability);
+        let paged = self.is_paged().then(|| "paged tables".to_owned());
+        let notes = notes.chain(durability).chain(paged);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
     }
@@ -200,6 +230,51 @@ impl System {
             })
         };
         systems.into_iter().flat_map(with).collect()
+    }
+
+    /// Each of `systems` with its tables in each of these components; in memory if there are none.
+    /// Pages take at most `page_memory` bytes; the engine's default if that is `None`.
+    pub fn with_tables(
+        systems: Vec<System>,
+        components: &[TableComponent],
+        page_memory: Option<usize>,
+    ) -> Vec<System> {
+        let usual = Options::default().page_memory;
+        let page_memory = page_memory.unwrap_or(usual);
+        let components = match components {
+            [] => &[TableComponent::Resident],
+            some => some,
+        };
+        let with = |system: System| {
+            components.iter().map(move |&component| System {
+                component,
+                page_memory,
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(with).collect()
+    }
+
+    /// True if its tables are paged.
+    pub fn is_paged(&self) -> bool {
+        self.component == TableComponent::Paged
+    }
+
+    /// Bytes of memory for the pages of its tables; 0 if they are in memory.
+    pub fn page_memory(&self) -> u64 {
+        match self.is_paged() {
+            true => self.page_memory as u64,
+            false => 0,
+        }
+    }
+
+    /// Settings of this system alone, for the records of its points.
+    pub fn listed(&self) -> Vec<(&'static str, Value)> {
+        let memory = self.is_paged().then_some(self.page_memory);
+        vec![
+            ("tables", json!(tables_name(self.component))),
+            ("page_memory", json!(memory)),
+        ]
     }
 
     /// Its durability, if that of the run is `usual`.
@@ -282,6 +357,8 @@ impl System {
             Locking::Off
         };
         options.durability = durability;
+        options.component = self.component;
+        options.page_memory = self.page_memory;
         options.lock_wait = LOCK_WAIT;
         options
     }
@@ -311,6 +388,27 @@ mod tests {
             assert!(options.lock_wait > 4 * crate::bench::runs::GRACE);
         }
     }
+    #[test]
+    fn components_are_compared_and_say_which_they_are() {
+        let components = ["memory", "paged"].map(|name| tables(name).unwrap());
+        assert!(tables("disk").unwrap_err().contains("memory, paged"));
+        let usual = vec![System::new(Locks::Default, None)];
+        assert_eq!(System::with_tables(usual.clone(), &[], None), usual);
+        let both = System::with_tables(usual, &components, Some(1 << 20));
+        let names: Vec<String> = both.iter().map(System::to_string).collect();
+        assert_eq!(names[1], format!("{}, paged tables", names[0]));
+        let options = |at: usize| both[at].options(Durability::Sync);
+        assert_eq!([0, 1].map(|at| options(at).component), components);
+        assert_eq!(options(1).page_memory, 1 << 20);
+        let listed = |at: usize| Value::from_iter(both[at].listed());
+        assert_eq!(listed(0), json!({"tables": "memory", "page_memory": null}));
+        assert_eq!(
+            listed(1),
+            json!({"tables": "paged", "page_memory": 1 << 20})
+        );
+        assert_eq!([0, 1].map(|at| both[at].page_memory()), [0, 1 << 20]);
+    }
+
     #[test]
     fn durabilities_are_compared_if_there_are_several() {
         let system = || vec![System::new(Locks::Default, None)];

@@ -3,16 +3,17 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use foxton::{Admission, Durability, LatchKind, LogBufferKind, VictimPolicy};
+use foxton::{Admission, Durability, LatchKind, LogBufferKind, TableComponent, VictimPolicy};
 use foxton_lab::{
     bench::runs::Runs,
-    system::{Locks, System},
+    system::{Locks, System, tables},
 };
 
 use super::results::command_line;
 use crate::{
     output::{note, results_place},
     seconds::seconds,
+    size::size,
 };
 
 /// Systems, points, times and directories of a sweep.
@@ -42,6 +43,14 @@ pub(crate) struct Sweep {
     /// default for `default`.
     #[arg(long, value_delimiter = ',', value_parser = admission)]
     pub(crate) admission: Vec<Admission>,
+    /// Components of the tables, separated by commas to compare: memory, or paged, in pages of a
+    /// file. Workloads with secondary indexes skip paged tables. Without this, memory.
+    #[arg(long, value_delimiter = ',', value_parser = tables)]
+    pub(crate) tables: Vec<TableComponent>,
+    /// Memory for the pages of paged tables: bytes, or a number with KiB, MiB or GiB [default:
+    /// 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) page_memory: Option<usize>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
@@ -89,7 +98,8 @@ impl Sweep {
         let systems = System::with_victims(compared(self, stalled), &self.victim);
         let systems = System::with_log_buffers(systems, &self.log_buffer);
         let systems = System::with_admissions(systems, &self.admission);
-        System::with_durabilities(systems, &self.durability)
+        let systems = System::with_durabilities(systems, &self.durability);
+        System::with_tables(systems, &self.tables, self.page_memory)
     }
 
     /// The largest number of clients of any point, if none stalls.
@@ -181,5 +191,32 @@ mod tests {
         assert_eq!(admission("unlimited"), all);
         assert!(admission("64").is_ok() && admission("adaptive").is_ok());
         assert!(admission("some").unwrap_err().contains("unlimited"));
+    }
+
+    #[test]
+    fn components_are_compared_like_lock_managers() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            sweep: Sweep,
+        }
+        let systems = |words: &[&str]| {
+            let words = ["bench", "--locks", "default"].iter().chain(words);
+            let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
+            let systems = command.sweep.systems(false);
+            Ok::<_, String>(systems.iter().map(System::page_memory).collect::<Vec<_>>())
+        };
+        assert_eq!(systems(&[]), Ok(vec![0]));
+        let both = ["--tables", "memory,paged", "--page-memory", "2MiB"];
+        assert_eq!(systems(&both), Ok(vec![0, 2 << 20]));
+        assert_eq!(systems(&["--tables", "paged"]), Ok(vec![64 << 20]));
+        for (wrong, help) in [
+            (["--tables", "disk"], "memory, paged"),
+            (["--page-memory", "1MB"], "MiB"),
+        ] {
+            let words = systems(&wrong).unwrap_err();
+            assert!(words.contains(help), "{words}");
+        }
     }
 }

@@ -22,6 +22,10 @@ Examples:
       the cost of locking for one client
   foxton bench txbench --size 100 --updates 25 --isolation read-committed --mpl 1,16,64,256
       the document's form, of document 001
+  foxton bench txbench --tables memory,paged --page-memory 1GiB --locks default --mpl 1,8,512
+      tables in memory and in pages that all fit into memory
+  foxton bench txbench --tables paged --page-memory 64MiB --locks default --mpl 64,512
+      eight times as much data as memory for pages
   foxton bench txbench --stalled --locks bucket
       throughput and memory while one transaction never ends
   foxton bench txbench --mpl 1,4 --seconds 0.3 --reps 1

@@ -287,6 +287,11 @@ impl fmt::Debug for Indexes {
 }
 
 impl Indexes {
+    /// True if no index is declared.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds `index` to the declared indexes.
     pub fn add<I, K, V>(&mut self, index: &Index<I, K, V>) -> &mut Indexes
     where

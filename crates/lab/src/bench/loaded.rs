@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use foxton::{Database, Durability};
+use serde_json::Value;
 
 use super::{error::BenchError, runs::Runs, scratch::Scratch, sweep::Subject};
 use crate::{
@@ -93,6 +94,10 @@ impl Subject for Loaded {
 
     fn note(&self) -> String {
         self.scratch.system.note()
+    }
+
+    fn settings(&self) -> Vec<(&'static str, Value)> {
+        self.scratch.system.listed()
     }
 
     fn largest_mpl(&self) -> u32 {

@@ -93,12 +93,11 @@ impl Runs {
         if runs.window.is_zero() {
             return refuse("--seconds 0 measures nothing; give 0.1 or more");
         }
-        room(
-            runs.systems.len(),
-            rows,
-            row_bytes,
-            memory::available_bytes(),
-        )?;
+        // Rows of paged tables take no more memory than their pages may.
+        let paged: u64 = runs.systems.iter().map(System::page_memory).sum();
+        let resident = runs.systems.iter().filter(|system| !system.is_paged());
+        let free = memory::available_bytes().map(|free| free.saturating_sub(paged));
+        room(resident.count(), rows, row_bytes, free)?;
         Ok(runs)
     }
 

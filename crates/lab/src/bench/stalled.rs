@@ -88,6 +88,7 @@ pub(crate) fn run(runs: &Runs, subjects: &mut [Loaded], cores: usize, audience: 
             latch,
             note: subject.note(),
             points: Vec::new(),
+            settings: Vec::new(),
             facts: Vec::new(),
         };
         for &mpl in &runs.mpls {

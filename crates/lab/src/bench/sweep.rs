@@ -6,6 +6,8 @@
 
 use std::{ops::ControlFlow, thread, time::Duration};
 
+use serde_json::Value;
+
 use crate::{
     driver::{self, Client, Plan},
     measure::{
@@ -39,6 +41,10 @@ pub trait Subject {
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
     /// Runs the workload's checks on an idle database after a run; the error says what is wrong.
     fn check(&mut self) -> Result<(), String>;
+    /// Settings of this system alone, for the records of its points.
+    fn settings(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
     /// Free memory, or `None` if unknown; called while clients run.
     fn free(&self) -> Option<u64> {
         memory::available_bytes()
@@ -139,6 +145,7 @@ impl Sweep {
             latch,
             note: subject.note(),
             points: mpls.map(|&mpl| Point::new(mpl)).collect(),
+            settings: subject.settings(),
             facts: Vec::new(),
         }
     }

@@ -192,7 +192,7 @@ pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>
 
 fn description(shape: &Shape) -> String {
     let mut text = format!(
-        "Three tables of {} rows of 1,784 bytes, in memory. A transaction picks a table, reads {} \
+        "Three tables of {} rows of 1,784 bytes. A transaction picks a table, reads {} \
          consecutive rows, sums a column and commits; transactions are {}.",
         grouped(f64::from(shape.rows)),
         shape.size,

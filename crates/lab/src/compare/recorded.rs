@@ -133,6 +133,14 @@ fn point(record: &Map<String, Value>) -> Result<Point, String> {
     };
     let mut settings = under("settings")?;
     settings.retain(|name, _| !EFFORT.contains(&name.as_str()));
+    // Older programs had tables in memory only, and did not say so.
+    if settings
+        .get("tables")
+        .is_some_and(|tables| tables == "memory")
+    {
+        settings.shift_remove("tables");
+        settings.shift_remove("page_memory");
+    }
     let mut machine = under("machine")?;
     if let Some(place) = settings.shift_remove(PLACE) {
         machine.insert(PLACE.to_owned(), place);
@@ -183,6 +191,23 @@ mod tests {
         }
         assert_eq!(first.passes.len(), curve.points[0].runs.len());
         assert!(first.settings.is_empty(), "only its effort was recorded");
+    }
+
+    #[test]
+    fn tables_in_memory_are_the_same_as_tables_that_are_not_named() {
+        let mut findings = synthetic::findings();
+        let told = |findings: &_| {
+            points(&data::json(findings))
+                .unwrap()
+                .swap_remove(0)
+                .settings
+        };
+        let before = told(&findings);
+        let with = |tables: &str| vec![("tables", tables.into()), ("page_memory", Value::Null)];
+        findings.curves[0].settings = with("memory");
+        assert_eq!(told(&findings), before);
+        findings.curves[0].settings = with("paged");
+        assert_eq!(told(&findings)["tables"], "paged");
     }
 
     #[test]

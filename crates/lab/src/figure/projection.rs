@@ -504,6 +504,7 @@ mod tests {
             latch: "-".to_owned(),
             note: String::new(),
             points: tps.iter().map(point).collect(),
+            settings: Vec::new(),
             facts: Vec::new(),
         }
     }

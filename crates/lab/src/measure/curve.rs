@@ -138,6 +138,8 @@ pub struct Curve {
     pub note: String,
     /// By number of clients, ascending.
     pub points: Vec<Point>,
+    /// Settings of this system alone, for the records of all its points.
+    pub settings: Vec<(&'static str, Value)>,
     /// Further results of this system, for the records of all its points.
     pub facts: Vec<(&'static str, Value)>,
 }
@@ -237,6 +239,7 @@ mod tests {
             latch: "-".into(),
             note: String::new(),
             points,
+            settings: Vec::new(),
             facts: Vec::new(),
         };
         assert_eq!(curve.peak().unwrap().mpl, 2);

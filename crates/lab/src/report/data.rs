@@ -165,6 +165,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
     let settings: Map<String, Value> = findings
         .settings
         .iter()
+        .chain(&curve.settings)
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
         .collect();
     let by_pass = curve.no_collapse_by_pass();

@@ -51,6 +51,7 @@ fn curve(lock_manager: &str, latch: &str, fall: f64) -> Curve {
         latch: latch.into(),
         note: String::new(),
         points,
+        settings: Vec::new(),
         facts: Vec::new(),
     }
 }
@@ -93,6 +94,7 @@ pub(crate) fn panel(workload: &str, cores: usize, curves: &[Made<'_>]) -> Findin
                 point
             })
             .collect(),
+        settings: Vec::new(),
         facts: Vec::new(),
     };
     let mut panel = Findings {

@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use foxton::{Admission, Durability, Isolation, LatchKind, Lock, LockManagerKind};
+use foxton::{Admission, Durability, Isolation, LatchKind, Lock, LockManagerKind, TableComponent};
 use foxton_lab::{
     bench::{
         commit,
@@ -37,14 +37,16 @@ fn managers() -> Vec<Locks> {
 }
 
 /// Every manager without admission control; and the default database with its own admission, and
-/// with two slots.
+/// with two slots, and with paged tables of which a fifth fits into memory.
 fn systems() -> Vec<System> {
     let usual = System::all(&[Locks::Default], &[]);
     let two: Admission = "2".parse().expect("a number of slots");
     let limited = System::with_admissions(usual.clone(), &[two]);
+    let paged = System::with_tables(usual.clone(), &[TableComponent::Paged], Some(2 << 20));
     let mut systems = System::all(&managers(), &[]);
     systems.extend(usual);
     systems.extend(limited);
+    systems.extend(paged);
     systems
 }
 

@@ -1,11 +1,12 @@
-//! In each workload one row is damaged after the clients have run: the experiment fails, and its
-//! output names the row. Tests of each workload's checks are beside the checks.
+//! In each workload one row is damaged after the clients have run, in memory and in pages: the
+//! experiment fails, and its output names the row. Tests of each workload's checks are beside the
+//! checks.
 
 use std::time::Duration;
 
-use foxton::{Database, Durability, Indexes, Isolation};
+use foxton::{Database, Durability, Indexes, Isolation, TableComponent};
 use foxton_lab::{
-    bench::{runs::Runs, workload},
+    bench::{error::BenchError, runs::Runs, workload},
     driver::Client,
     measure::{
         curve::{Curve, Point},
@@ -88,9 +89,22 @@ impl Loaded for SpoiltLoad {
     }
 }
 
+/// Both components, with memory for some thirty pages.
+const BOTH: [TableComponent; 2] = [TableComponent::Resident, TableComponent::Paged];
+const PAGE_MEMORY: usize = 256 << 10;
+
 fn run(whole: &dyn Workload, spoil: Spoil) -> Findings {
+    try_run(whole, spoil, &BOTH).expect("the settings are sound")
+}
+
+fn try_run(
+    whole: &dyn Workload,
+    spoil: Spoil,
+    components: &[TableComponent],
+) -> Result<Findings, BenchError> {
+    let systems = System::all(&[Locks::Default], &[]);
     let runs = Runs {
-        systems: System::all(&[Locks::Default], &[]),
+        systems: System::with_tables(systems, components, Some(PAGE_MEMORY)),
         mpls: vec![2],
         reps: 1,
         ramp: Duration::ZERO,
@@ -103,7 +117,7 @@ fn run(whole: &dyn Workload, spoil: Spoil) -> Findings {
         command: "foxton bench".to_owned(),
     };
     let spoilt = Spoilt { whole, spoil };
-    workload::run(&spoilt, &runs, Audience::Nobody).expect("the settings are sound")
+    workload::run(&spoilt, &runs, Audience::Nobody)
 }
 
 /// Every workload, its damage, and the words that name the row.
@@ -217,8 +231,24 @@ fn a_row_that_is_wrong_fails_the_experiment_of_every_workload_and_is_named_in_al
         let name = whole.about().name;
         assert_eq!(run(&*whole, |_| ()).failure(), None, "{name}");
         let findings = run(&*whole, spoil);
-        let failure = findings.failure().expect(name);
-        assert!(failure.contains(words), "{name}: {failure}");
+        for curve in &findings.curves {
+            let failure = curve.failure().expect(name);
+            assert!(failure.contains(words), "{name}: {failure}");
+        }
+        let mut indexes = Indexes::default();
+        whole.indexes(&mut indexes);
+        let why = "has a secondary index, and paged tables have none yet";
+        let is_skipped = terminal::text(&findings).contains(why);
+        assert_eq!(is_skipped, !indexes.is_empty(), "{name}");
+        assert_eq!(findings.curves.len() == 1, is_skipped, "{name}");
+        if is_skipped {
+            let paged = try_run(&*whole, spoil, &BOTH[1..]).map(|_| ());
+            let refused = paged.expect_err(name).to_string();
+            assert!(
+                refused.contains(why) && refused.contains("--tables"),
+                "{refused}"
+            );
+        }
         let places = [
             ("terminal", terminal::text(&findings)),
             ("page", html::page(&findings)),

@@ -81,6 +81,7 @@ mod tests {
             latch: "-".to_owned(),
             note: String::new(),
             points: vec![point],
+            settings: Vec::new(),
             facts: Vec::new(),
         }]
     }
