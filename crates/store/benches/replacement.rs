@@ -11,9 +11,9 @@
 //!   misses of the Zipf part are counted. LRU and CLOCK know nothing of scans;
 //! * *moving Zipf*: as Zipf, and the popular pages are others after each tenth of the trace.
 //!
-//! `cargo bench -p foxton-store --bench replacement` fails if a target is missed: Zipf misses at most
-//! 0.95 of LRU's, and with a scan at most 1.05 of without. In a test run it is small, and only shows
-//! that it runs.
+//! `cargo bench -p foxton-store --bench replacement` fails if a target is missed: Zipf misses at
+//! most 0.95 of LRU's, and with a scan at most 1.05 of without. In a test run it is small, and only
+//! shows that it runs.
 
 use foxton_log::Lsn;
 use foxton_store::paged::PageId;

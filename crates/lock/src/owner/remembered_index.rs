@@ -45,7 +45,7 @@ const MAX_KEPT: usize = 4096;
 // Small under the model checker, whose stacks are small.
 const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
 const NO_SAVEPOINT: u32 = u32::MAX;
-/// The first stamp. Neither 0 nor 1, one of which is what follows the greatest, means a transaction.
+/// The first stamp. Neither 0 nor 1, one of which follows the greatest, means a transaction.
 const FIRST_STAMP: u8 = 3;
 /// Gate that is closed to every manager: no manager has this address.
 const CLOSED: usize = 1;
@@ -152,8 +152,8 @@ impl RememberedIndex {
         std::mem::replace(seen, self.stamp) | 1 != self.stamp
     }
 
-    /// Marks the hash of a key that is about to be acquired with its anchor, which was free. Returns
-    /// true if the key is certainly not held (I4).
+    /// Marks the hash of a key that is about to be acquired with its anchor, which was free.
+    /// Returns true if the key is certainly not held (I4).
     #[inline(always)]
     pub(crate) fn insert_anchored(&mut self, hash: u32) -> bool {
         let seen = &mut self.seen[hash as usize % SEEN];
