@@ -47,7 +47,6 @@ pub mod checksum;
 pub mod huge_pages;
 
 /// Memory in cache lines: reserved at once, given back in parts.
-pub mod line_memory;
 
 /// Memory that the allocator keeps.
 pub mod memory;
@@ -80,6 +79,7 @@ pub mod park;
 pub mod epoch;
 
 /// Worker: everything that belongs to one thread, passed explicitly.
+pub mod word_memory;
 pub mod worker;
 
 /// Counters per worker, summed when read.

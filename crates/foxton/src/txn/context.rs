@@ -10,6 +10,7 @@
 //!   but the session's.
 //! * I2  While the owner has a request in a queue, nothing else is requested.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
 use foxton_store::memory::RecordHint;
+use foxton_store::paged::page::LeafRows;
+use foxton_store::paged::pool::PageHint;
 use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
@@ -65,6 +68,8 @@ pub(crate) struct WorkerContext {
     pub(super) page_wait: Option<PageWait>,
     /// The value of a row of a paged table, copied out of its page.
     pub(super) page_value: Vec<u8>,
+    /// Rows of a paged table that a scan has copied.
+    pub(super) page_rows: LeafRows,
     /// The row that was read last to be written, which the write need not search for again.
     pub(super) hint: RecordHint,
     /// The memory region that new records come from.
@@ -102,6 +107,8 @@ pub(crate) struct CachedTable {
     pub(crate) table: Arc<OpenTable>,
     /// Place of the table's indexes among the cached ones.
     pub(super) indexes: Option<usize>,
+    /// Of a paged table: the leaf where this worker has been last.
+    pub(super) leaf: Cell<Option<PageHint>>,
 }
 
 /// Index of a table that is not among the cached tables, because it does not exist.
@@ -184,6 +191,7 @@ impl WorkerContext {
             paged_ghosts: VecDeque::new(),
             page_wait: None,
             page_value: Vec::new(),
+            page_rows: LeafRows::default(),
             hint: RecordHint::default(),
             region: RegionTracker::default(),
             timer: Timer::default(),
@@ -256,6 +264,7 @@ impl WorkerContext {
                 value_type,
                 table,
                 indexes: None,
+                leaf: Cell::default(),
             })
         }))
     }
@@ -277,6 +286,7 @@ impl WorkerContext {
                 value_type: 0,
                 table: entries,
                 indexes: None,
+                leaf: Cell::default(),
             })
         })
     }
@@ -331,6 +341,7 @@ impl WorkerContext {
         self.key.shrink_to(KEPT_BYTES);
         self.value.shrink_to(KEPT_BYTES);
         self.page_value.shrink_to(KEPT_BYTES);
+        self.page_rows.shrink_to(KEPT_BYTES);
         if self.tables.len() > KEPT_TABLES {
             self.tables.clear();
             self.ghosts.clear();

@@ -1,5 +1,6 @@
 //! Access to one tree in one attempt, and the waits between attempts.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -7,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use foxton_store::paged::btree::{
     DetachedVisit, PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit,
 };
+use foxton_store::paged::pool::PageHint;
 use foxton_sync::worker::Worker;
 
 use crate::catalog::table_store::TableStore;
@@ -14,7 +16,7 @@ use crate::engine::page_store::{OpenPages, tree_number};
 use crate::error::{Result, Storage};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
-use crate::txn::context::WorkerContext;
+use crate::txn::context::{CachedTable, WorkerContext};
 use crate::txn::page_wait::PageWait;
 
 /// Why a paged table has a tree.
@@ -28,6 +30,8 @@ pub(super) struct PageAccess<'a> {
     tree: &'a Arc<PagedTree>,
     worker: &'a Worker,
     wait: &'a mut Option<PageWait>,
+    /// The leaf where this worker has been.
+    leaf: &'a Cell<Option<PageHint>>,
     visit: Option<TreeVisit<'a>>,
 }
 
@@ -37,7 +41,7 @@ impl<'a> PageAccess<'a> {
         pages: &'a OpenPages,
         tree: &'a Arc<PagedTree>,
         worker: &'a Worker,
-        wait: &'a mut Option<PageWait>,
+        (wait, leaf): (&'a mut Option<PageWait>, &'a Cell<Option<PageHint>>),
     ) -> PageAccess<'a> {
         let visit = match wait.take() {
             Some(PageWait::Done(visit)) if visit.is_of(tree) => Some(visit.attach(tree, worker)),
@@ -48,22 +52,25 @@ impl<'a> PageAccess<'a> {
             tree,
             worker,
             wait,
+            leaf,
             visit,
         }
     }
 
     /// Begins to use the tree of a table, which was opened.
-    pub(super) fn of_store(
+    #[inline]
+    pub(super) fn of_table(
         pages: Option<&'a OpenPages>,
-        store: &'a TableStore,
+        cached: &'a CachedTable,
         worker: &'a Worker,
         wait: &'a mut Option<PageWait>,
     ) -> PageAccess<'a> {
-        let tree = match store {
+        let tree = match &cached.table.store {
             TableStore::Paged(rows) => rows.tree.get(),
             TableStore::Resident(_) => None,
         };
-        PageAccess::new(pages.expect(MADE), tree.expect(OPENED), worker, wait)
+        let (pages, tree) = (pages.expect(MADE), tree.expect(OPENED));
+        PageAccess::new(pages, tree, worker, (wait, &cached.leaf))
     }
 
     /// Makes an attempt of a visit. If it lacks something, so does the caller's attempt.
@@ -71,19 +78,31 @@ impl<'a> PageAccess<'a> {
         &mut self,
         attempt: impl FnOnce(&mut TreeVisit<'a>) -> Result<TreeAttempt<T>, TreeError>,
     ) -> Result<AttemptResult<T>> {
-        let (tree, worker) = (self.tree, self.worker);
-        let mut visit = self.visit.take().unwrap_or_else(|| tree.visit(worker));
-        match attempt(&mut visit) {
+        let visit = self.visit.get_or_insert_with(|| {
+            let visit = self.tree.visit(self.worker);
+            visit.beginning_at(self.leaf.get())
+        });
+        match attempt(visit) {
             Ok(TreeAttempt::Done(result)) => {
-                self.visit = Some(visit);
+                self.leaf.set(visit.leaf());
                 Ok(AttemptResult::Done(result))
             }
             Ok(TreeAttempt::Wait) => {
-                *self.wait = Some(PageWait::Needed(Box::new(visit.detach(tree))));
+                self.detach();
                 Ok(AttemptResult::Wait)
             }
-            Err(error) => Err(self.pages.failed(&error)),
+            Err(error) => {
+                self.visit = None;
+                Err(self.pages.failed(&error))
+            }
         }
+    }
+
+    /// Keeps the visit for a wait.
+    #[cold]
+    fn detach(&mut self) {
+        let visit = self.visit.take().map(|visit| visit.detach(self.tree));
+        *self.wait = visit.map(|visit| PageWait::Needed(Box::new(visit)));
     }
 
     /// Returns the leaves that the last attempt has read.
@@ -125,7 +144,8 @@ impl BoundTxn {
             return Ok(AttemptResult::Done(()));
         };
         let (directory, number) = (&pages.directory, tree_number(table));
-        let mut access = PageAccess::new(pages, directory.tree(), worker, page_wait);
+        let leaf = Cell::default();
+        let mut access = PageAccess::new(pages, directory.tree(), worker, (page_wait, &leaf));
         let found = done!(access.attempt(|visit| directory.attempt_open(visit, number)));
         let tree = match found {
             Some(tree) => tree,

@@ -147,10 +147,11 @@ impl BoundTxn {
                 },
             ..
         } = self;
-        let table = &*tables[index].table;
+        let cached = &tables[index];
+        let table = &*cached.table;
         let faults = engine.faults();
         let duration = injected_fault::read_duration(faults, isolation.hold(options), options.lock);
-        let access = PageAccess::of_store(engine.pages(), &table.store, worker, page_wait);
+        let access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
         let locks = TableLocks::new(engine, worker, owner, table, options.wait);
         let reader = PagedReader {
             access,

@@ -10,7 +10,7 @@
 //! come between it and the row before. If it is not, the scan reads again from the last row that it
 //! has taken; it keeps its locks. So nothing of a leaf is used that was copied before a wait.
 //!
-//! The first row of the next leaf is read together with the end of this one, as one step whose
+//! The first rows of the next leaf are read together with the end of this one, as one step whose
 //! token has both leaves. Otherwise a key could come at the end of this leaf unseen.
 //!
 //! A range that the lock manager locks [as a whole](crate::txn::scan_locked_range) is read without
@@ -20,8 +20,8 @@ use std::ops::ControlFlow;
 
 use foxton_lock::mode::Mode;
 use foxton_lock::name::{KeyHasher, Name};
-use foxton_store::paged::btree::{ScanDirection, ScanToken};
-use foxton_store::paged::page::{OwnedRow, RowFlags};
+use foxton_store::paged::btree::{ScanDirection, ScanRange, ScanToken};
+use foxton_store::paged::page::{LeafRows, RowFlags};
 use foxton_sync::worker::Worker;
 
 use super::access::PageAccess;
@@ -55,14 +55,6 @@ struct PagedScan<'a> {
     ghosts: Vec<Box<[u8]>>,
 }
 
-/// Rows that were copied together.
-struct RowBatch {
-    /// In the direction of the scan, from its position on.
-    rows: Vec<OwnedRow>,
-    /// The leaves from the position to the last of the rows, or to the end of the table.
-    token: ScanToken,
-}
-
 /// Continuation of a scan after some rows.
 enum RowStep {
     /// The next row.
@@ -90,6 +82,7 @@ impl BoundTxn {
                     tables,
                     budget,
                     page_wait,
+                    page_rows,
                     paged_ghosts,
                     ..
                 },
@@ -98,13 +91,14 @@ impl BoundTxn {
             },
             ..
         } = self;
-        let table = &*tables[index].table;
+        let cached = &tables[index];
+        let table = &*cached.table;
         let options = scan.lock;
         let duration = isolation.hold(options);
         scan.duration = injected_fault::read_duration(engine.faults(), duration, options.lock);
         let locks = TableLocks::new(engine, worker, owner, table, options.wait);
         let mut attempt = PagedScan {
-            access: PageAccess::of_store(engine.pages(), &table.store, worker, page_wait),
+            access: PageAccess::of_table(engine.pages(), cached, worker, page_wait),
             locks: locks.with_duration(scan.duration),
             scan,
             table,
@@ -115,7 +109,7 @@ impl BoundTxn {
             ghosts: Vec::new(),
         };
         let walked = loop {
-            match attempt.walk_batch(take) {
+            match attempt.walk_batch(page_rows, take) {
                 Ok(AttemptResult::Done((RowStep::End, _))) => break Ok(AttemptResult::Done(())),
                 Ok(AttemptResult::Done((_, rows))) => budget.charge(1 + rows),
                 Ok(AttemptResult::Wait | AttemptResult::Pause) => break Ok(AttemptResult::Wait),
@@ -163,9 +157,10 @@ impl PagedScan<'_> {
         RowStep::End
     }
 
-    /// Reads some rows from the position on, and takes them. Returns their number.
+    /// Copies some rows from the position on to `rows`, and takes them. Returns their number.
     fn walk_batch(
         &mut self,
+        rows: &mut LeafRows,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<(RowStep, usize)>> {
         if self.scan.remaining.get() == 0 || self.scan.is_finished() {
@@ -175,28 +170,29 @@ impl PagedScan<'_> {
             true => done!(self.lock_beginning()),
             false => false,
         };
-        let batch = done!(self.read_batch());
+        let token = done!(self.read_batch(rows));
         let last_inside = self.name(self.scan.last());
-        for (count, row) in batch.rows.iter().enumerate() {
+        for count in 0..rows.len() {
             self.worker.failpoints().pass(&failpoint::SCAN_FOUND);
-            let name = self.name(&row.key);
-            let beyond = self.scan.beyond(&row.key, &name, &last_inside);
+            let (key, flags) = (rows.key(count), rows.flags(count));
+            let name = self.name(key);
+            let beyond = self.scan.beyond(key, &name, &last_inside);
             if beyond.is_gt() {
-                let step = done!(self.close_end(Some(name), &batch.token));
+                let step = done!(self.close_end(Some(name), &token));
                 return Ok(AttemptResult::Done((step, count)));
             }
             let is_last = beyond.is_eq();
-            if is_covered && row.key.len() != self.scan.low.len() {
+            if is_covered && key.len() != self.scan.low.len() {
                 // The lock on the range does not cover it.
                 self.scan.covered = Some(false);
                 return Ok(AttemptResult::Done((RowStep::Again, count)));
             }
-            let is_ghost = row.flags.has(RowFlags::GHOST);
+            let is_ghost = flags.has(RowFlags::GHOST);
             if self.locks.is_on() && !is_covered {
-                match done!(self.lock_row(name, (is_last, is_ghost), &batch.token)) {
+                match done!(self.lock_row(name, (is_last, is_ghost), &token)) {
                     RowLock::Held => {}
                     RowLock::Skipped => {
-                        self.scan.record_key(&row.key);
+                        self.scan.record_key(key);
                         continue;
                     }
                     RowLock::Changed => {
@@ -204,14 +200,15 @@ impl PagedScan<'_> {
                     }
                 }
             }
-            let step = self.take_row(row, name, is_last, take);
+            let value = (!is_ghost).then(|| rows.value(count));
+            let step = self.take_row((key, value), name, is_last, take);
             if !matches!(step, RowStep::Next) {
                 return Ok(AttemptResult::Done((step, count)));
             }
         }
-        match batch.rows.len() {
+        match rows.len() {
             0 => {
-                let step = done!(self.close_end(None, &batch.token));
+                let step = done!(self.close_end(None, &token));
                 Ok(AttemptResult::Done((step, 0)))
             }
             count => Ok(AttemptResult::Done((RowStep::Next, count))),
@@ -240,58 +237,49 @@ impl PagedScan<'_> {
         Ok(AttemptResult::Done(false))
     }
 
-    /// Reads rows from the position on, at least one unless there is none.
-    fn read_batch(&mut self) -> Result<AttemptResult<RowBatch>> {
-        match self.scan.reversed {
-            false => self.read_forward(),
-            true => self.read_backward(),
-        }
-    }
-
-    fn read_forward(&mut self) -> Result<AttemptResult<RowBatch>> {
+    /// Copies rows from the position on, at least one unless there is none. Returns the leaves from
+    /// the position to the last of them, or to the end of the table.
+    fn read_batch(&mut self, rows: &mut LeafRows) -> Result<AttemptResult<ScanToken>> {
         let scan = &*self.scan;
-        let (from, is_excluded) = match (scan.progress, scan.low_end) {
-            (Progress::Start, RangeEnd::Open) => (None, false),
-            (Progress::Start, end) => (Some(&scan.low[..]), end == RangeEnd::Excluded),
-            _ => (Some(&scan.position[..]), true),
-        };
-        let (access, direction) = (&mut self.access, ScanDirection::Forward);
-        let leaf = done!(access.attempt(|visit| visit.scan_leaf(direction, from)));
-        let mut rows = leaf.rows;
-        if is_excluded && rows.first().map(|row| &row.key[..]) == from {
-            rows.drain(..rows.len().min(1));
-        }
-        if rows.is_empty() {
-            let from = from.unwrap_or_default();
-            let next = done!(access.attempt(|visit| visit.successor(from, !is_excluded)));
-            rows.extend(next);
-        }
-        let token = access.token();
-        Ok(AttemptResult::Done(RowBatch { rows, token }))
-    }
-
-    fn read_backward(&mut self) -> Result<AttemptResult<RowBatch>> {
-        let scan = &*self.scan;
+        let most = usize::try_from(scan.remaining.get()).unwrap_or(usize::MAX);
         let above_high;
-        let below = match (scan.progress, scan.high_end) {
-            (Progress::Start, RangeEnd::Open) => None,
-            (Progress::Start, RangeEnd::Excluded) => Some(&scan.high[..]),
-            (Progress::Start, RangeEnd::Included) => {
-                // No key is between a key and itself with a zero behind.
-                above_high = [&scan.high[..], &[0]].concat();
-                Some(&above_high[..])
+        let range = match scan.reversed {
+            false => {
+                let (from, is_excluded) = match (scan.progress, scan.low_end) {
+                    (Progress::Start, RangeEnd::Open) => (None, false),
+                    (Progress::Start, end) => (Some(&scan.low[..]), end == RangeEnd::Excluded),
+                    _ => (Some(&scan.position[..]), true),
+                };
+                ScanRange {
+                    direction: ScanDirection::Forward,
+                    from,
+                    is_excluded,
+                    end: (scan.high_end != RangeEnd::Open).then_some(&scan.high),
+                    most,
+                }
             }
-            _ => Some(&scan.position[..]),
+            true => {
+                let from = match (scan.progress, scan.high_end) {
+                    (Progress::Start, RangeEnd::Open) => None,
+                    (Progress::Start, RangeEnd::Excluded) => Some(&scan.high[..]),
+                    (Progress::Start, RangeEnd::Included) => {
+                        // No key is between a key and itself with a zero behind.
+                        above_high = [&scan.high[..], &[0]].concat();
+                        Some(&above_high[..])
+                    }
+                    _ => Some(&scan.position[..]),
+                };
+                ScanRange {
+                    direction: ScanDirection::Backward,
+                    from,
+                    is_excluded: false,
+                    end: (scan.low_end != RangeEnd::Open).then_some(&scan.low),
+                    most,
+                }
+            }
         };
-        let (access, direction) = (&mut self.access, ScanDirection::Backward);
-        let leaf = done!(access.attempt(|visit| visit.scan_leaf(direction, below)));
-        let mut rows = leaf.rows;
-        if rows.is_empty() {
-            let previous = done!(access.attempt(|visit| visit.predecessor(below)));
-            rows.extend(previous);
-        }
-        let token = access.token();
-        Ok(AttemptResult::Done(RowBatch { rows, token }))
+        done!(self.access.attempt(|visit| visit.scan(range, rows)));
+        Ok(AttemptResult::Done(self.access.token()))
     }
 
     /// Locks a row that was copied with `token`.
@@ -341,26 +329,21 @@ impl PagedScan<'_> {
         Ok(AttemptResult::Done(RowLock::Held))
     }
 
-    /// Takes a row that is locked, or need not be.
+    /// Takes a row that is locked, or need not be. A ghost has no value.
     fn take_row(
         &mut self,
-        row: &OwnedRow,
+        (key, value): (&[u8], Option<&[u8]>),
         name: Name,
         is_last: bool,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> RowStep {
-        self.scan.record_key(&row.key);
+        self.scan.record_key(key);
         let stamps = &self.access.pages.stamps;
         self.scan.reads.record_paged(stamps, &name);
-        let flow = match row.flags.has(RowFlags::GHOST) {
-            true => {
-                if self.ghosts.len() < NOTED_GHOSTS {
-                    self.ghosts.push(row.key[..].into());
-                }
-                None
-            }
-            false => Some(take(&row.key, &row.value)),
-        };
+        if value.is_none() && self.ghosts.len() < NOTED_GHOSTS {
+            self.ghosts.push(key.into());
+        }
+        let flow = value.map(|value| take(key, value));
         self.locks.release_short(&self.scan.short_lock);
         if flow.is_some() {
             self.scan.remaining.update(|remaining| remaining - 1);
@@ -396,7 +379,6 @@ impl PagedScan<'_> {
     /// is there.
     fn close_above(&mut self) -> Result<AttemptResult<()>> {
         let (end, high) = (self.scan.high_end, self.scan.high.clone());
-        let mut value = Vec::new();
         loop {
             if end == RangeEnd::Open {
                 // No key follows the end, so its gap needs no check.
@@ -404,12 +386,12 @@ impl PagedScan<'_> {
                 return self.locks.lock(last, GAP);
             }
             if end == RangeEnd::Included {
-                let found = done!(self.access.attempt(|visit| visit.get(&high, &mut value)));
+                let found = done!(self.access.attempt(|visit| visit.flags(&high)));
                 if found.is_some() {
                     let name = self.name(&high);
                     done!(self.locks.lock(name, self.key_mode));
                     // From now on a row that is there stays.
-                    let found = done!(self.access.attempt(|visit| visit.get(&high, &mut value)));
+                    let found = done!(self.access.attempt(|visit| visit.flags(&high)));
                     if found.is_some() {
                         return Ok(AttemptResult::Done(()));
                     }
@@ -423,7 +405,7 @@ impl PagedScan<'_> {
             );
             let token = self.access.token();
             let name = match &next {
-                Some(row) => self.name(&row.key),
+                Some(key) => self.name(key),
                 None => Name::end(self.table.record.id),
             };
             done!(self.locks.lock(name, GAP));

@@ -45,8 +45,8 @@ impl BoundTxn {
             page_wait,
             ..
         } = &mut self.ctx;
-        let store = &tables[undo.table].table.store;
-        let mut access = PageAccess::of_store(engine.pages(), store, worker, page_wait);
+        let table = &tables[undo.table];
+        let mut access = PageAccess::of_table(engine.pages(), table, worker, page_wait);
         let key = changes.key(undo);
         let (flags, old) = match &changes.paged[undo.paged as usize - 1] {
             PagedUndo::Insert => (Some(RowFlags::GHOST), None),

@@ -51,7 +51,6 @@ impl BoundTxn {
                     key,
                     value: new,
                     page_wait,
-                    page_value,
                     ..
                 },
             txn:
@@ -63,16 +62,17 @@ impl BoundTxn {
                 },
             ..
         } = self;
-        let table = &*tables[index].table;
+        let cached = &tables[index];
+        let table = &*cached.table;
         let (id, redo) = (table.record.id, engine.redo_form);
-        let mut access = PageAccess::of_store(engine.pages(), &table.store, worker, page_wait);
+        let mut access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
         access.pages.begin_changes()?;
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         let name = Name::key(id, key, &engine.hasher);
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
         loop {
-            let found = done!(access.attempt(|visit| visit.get(key, page_value)));
+            let found = done!(access.attempt(|visit| visit.flags(key)));
             // The result says whether the key had a value, so this is a read.
             reads.record_paged(&access.pages.stamps, &name);
             let is_there = found.is_some_and(|flags| !flags.has(RowFlags::GHOST));
@@ -101,7 +101,6 @@ impl BoundTxn {
                 (_, None) => {}
             }
             let next = done!(access.attempt(|visit| visit.successor(key, false)));
-            let next = next.map(|row| row.key);
             if locks.is_on() {
                 let gap = match &next {
                     Some(next) => Name::key(id, next, &engine.hasher),

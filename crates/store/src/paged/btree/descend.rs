@@ -2,7 +2,7 @@
 
 use super::error::TreeError;
 use super::visit::{Step, TreeVisit};
-use crate::paged::page::{KeyBytes, PageKind, PageWords, SlottedPage};
+use crate::paged::page::{PageKind, PageWords, SlottedPage};
 use crate::paged::pool::{PageAbsence, PageRequest, PageUse, PageView};
 
 /// The keys that are looked for.
@@ -44,9 +44,8 @@ impl TreeTarget<'_> {
 #[derive(Debug)]
 pub(super) struct FoundChild<'t> {
     view: PageView<'t>,
-    level: u8,
-    low: KeyBytes,
-    high: Option<KeyBytes>,
+    /// Its slot in the parent.
+    slot: usize,
 }
 
 #[cfg(test)]
@@ -72,6 +71,9 @@ impl<'t> TreeVisit<'t> {
         loop {
             let found = view.read().level();
             if found == level {
+                if level == 0 {
+                    self.leaf = Some(view.hint());
+                }
                 return Ok(view);
             }
             if found < level {
@@ -86,20 +88,25 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Returns the lowest page that the visit keeps and that leads to the target, or the root.
+    /// Returns the leaf that was found last, if it is the target's, or else the lowest page that the
+    /// visit keeps and that leads to the target, or the root.
     fn start(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
+        let hinted = self.leaf.filter(|_| level == 0);
+        if let Some(view) = hinted.and_then(|hint| self.tree.pool.hinted(hint))
+            && self.leads(&view, target, 0) == Some(0)
+        {
+            if !self.is_scan {
+                view.record_use();
+            }
+            return Ok(view);
+        }
         let mut lowest: Option<(u8, PageView<'t>)> = None;
         for fixed in self.reserved() {
             let Some(view) = fixed.view() else { continue };
-            let page = view.read();
-            let found = page.level();
-            let leads = page.table() == self.tree.table
-                && page.kind() == Some(kind_of(found))
-                && found >= level
-                && target.is_in(&page);
-            let is_lower = lowest.as_ref().is_none_or(|(lowest, _)| found < *lowest);
-            // I1: such a page is the one, whichever way leads to it.
-            if leads && is_lower && view.is_valid() {
+            let Some(found) = self.leads(&view, target, level) else {
+                continue;
+            };
+            if lowest.as_ref().is_none_or(|(lowest, _)| found < *lowest) {
                 lowest = Some((found, view));
             }
         }
@@ -107,6 +114,18 @@ impl<'t> TreeVisit<'t> {
             Some((_, view)) => Ok(view),
             None => self.root(),
         }
+    }
+
+    /// Returns the level of a page, if it leads to the target's page of level `level`.
+    fn leads(&self, view: &PageView<'t>, target: TreeTarget<'_>, level: u8) -> Option<u8> {
+        let page = view.read();
+        let found = page.level();
+        let leads = page.table() == self.tree.table
+            && page.kind() == Some(kind_of(found))
+            && found >= level
+            && target.is_in(&page);
+        // I1: such a page is the one, whichever way leads to it.
+        (leads && view.is_valid()).then_some(found)
     }
 
     /// Returns the root.
@@ -135,11 +154,7 @@ impl<'t> TreeVisit<'t> {
     ) -> Step<FoundChild<'t>> {
         let page = parent.read();
         let slot = target.child_slot(&page);
-        let (child, low, level) = (page.child(slot), page.key(slot), page.level());
-        let high = match slot + 1 < page.slot_count() {
-            true => Some(page.key(slot + 1)),
-            false => page.high_fence(),
-        };
+        let (child, level) = (page.child(slot), page.level());
         if !parent.is_valid() {
             return self.busy(parent.page());
         }
@@ -159,12 +174,7 @@ impl<'t> TreeVisit<'t> {
         if !is_read_once {
             view.record_use();
         }
-        Ok(FoundChild {
-            view,
-            level: level.saturating_sub(1),
-            low,
-            high,
-        })
+        Ok(FoundChild { view, slot })
     }
 
     /// Returns a child that was coupled with its parent, and checked (I1, I2).
@@ -173,34 +183,55 @@ impl<'t> TreeVisit<'t> {
         parent: &PageView<'t>,
         child: FoundChild<'t>,
     ) -> Step<PageView<'t>> {
-        let FoundChild {
-            view,
-            level,
-            low,
-            high,
-        } = child;
+        let FoundChild { view, slot } = child;
+        let is_right = self.wrong_field(parent, &view, slot).is_none();
         // I2: the version of the child was read, and only now the parent is validated.
+        match (parent.is_valid(), is_right) {
+            (true, true) => Ok(view),
+            (true, false) => self.wrong_child(parent, &view, slot),
+            (false, _) => self.busy(parent.page()),
+        }
+    }
+
+    /// Returns the field of a child that is not as its parent says.
+    #[inline]
+    fn wrong_field(
+        &self,
+        parent: &PageView<'t>,
+        child: &PageView<'t>,
+        slot: usize,
+    ) -> Option<&'static str> {
+        let (above, content) = (parent.read(), child.read());
+        let level = above.level().saturating_sub(1);
+        match () {
+            () if content.table() != self.tree.table => Some("table"),
+            () if content.level() != level => Some("level"),
+            () if content.kind() != Some(kind_of(level)) => Some("kind"),
+            () if !content.has_low_fence_of(&above, slot) => Some("low fence"),
+            () if !content.has_high_fence_of(&above, slot + 1) => Some("high fence"),
+            () => None,
+        }
+    }
+
+    /// Fails because of a child that is not as its parent says, unless it or its parent changes.
+    #[cold]
+    fn wrong_child(
+        &mut self,
+        parent: &PageView<'t>,
+        child: &PageView<'t>,
+        slot: usize,
+    ) -> Step<PageView<'t>> {
+        let field = self.wrong_field(parent, child, slot);
         if !parent.is_valid() {
             return self.busy(parent.page());
         }
-        let content = view.read();
-        let fault = [
-            ("table", content.table() == self.tree.table),
-            ("level", content.level() == level),
-            ("kind", content.kind() == Some(kind_of(content.level()))),
-            ("low fence", content.has_low_fence(&low)),
-            ("high fence", content.has_high_fence(high.as_deref())),
-        ];
-        if let Some((field, _)) = fault.iter().find(|(_, is_right)| !is_right) {
-            // At the moment when the parent was validated, the child had this version.
-            return match view.is_valid() {
-                true => {
-                    let parent = parent.page().number();
-                    Err(TreeError::field(view.page(), field, parent).into())
-                }
-                false => self.busy(view.page()),
-            };
+        // At the moment when the parent was validated, the child had this version.
+        match field.filter(|_| child.is_valid()) {
+            Some(field) => {
+                let parent = parent.page().number();
+                Err(TreeError::field(child.page(), field, parent).into())
+            }
+            None => self.busy(child.page()),
         }
-        Ok(view)
     }
 }

@@ -24,7 +24,7 @@ pub struct DetachedVisit {
     /// Free pages that the operation has claimed.
     allocations: SmallVec<[PageId; 2]>,
     need: Need,
-    pending_split: Option<PendingSplit>,
+    pending_split: Option<Box<PendingSplit>>,
 }
 
 impl TreeVisit<'_> {
@@ -61,7 +61,10 @@ impl DetachedVisit {
         assert!(self.is_of(tree), "a visit of another tree");
         let pool = &*tree.pool;
         let mut visit = tree.visit(worker);
-        visit.reservation = self.reservation.take().map(|kept| kept.attach(pool));
+        visit.reservation = self
+            .reservation
+            .take()
+            .map(|kept| Box::new(kept.attach(pool)));
         let allocations = mem::take(&mut self.allocations);
         visit.allocations = allocations
             .into_iter()

@@ -80,7 +80,7 @@ mod tests;
 pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
-pub use read::{ScanDirection, ScannedLeaf};
+pub use read::{ScanDirection, ScanRange};
 pub use token::ScanToken;
 pub use verify::TreeSummary;
 pub use visit::{TreeAttempt, TreeVisit};

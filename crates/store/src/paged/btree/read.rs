@@ -1,9 +1,9 @@
-//! Reads: one row, the next and the previous one, and leaves of a scan.
+//! Reads: one row, the next key, and rows of a scan.
 
 use super::descend::TreeTarget;
 use super::error::TreeError;
 use super::visit::{Step, TreeAttempt, TreeVisit};
-use crate::paged::page::{KeyBytes, OwnedRow, RowFlags};
+use crate::paged::page::{KeyBytes, LeafRows, RowFlags};
 use crate::paged::pool::PageView;
 
 /// Direction of a walk.
@@ -15,14 +15,19 @@ pub enum ScanDirection {
     Backward,
 }
 
-/// The rows of a leaf that a scan reads at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScannedLeaf {
-    /// Rows, ghosts among them, in the direction of the scan.
-    pub rows: Vec<OwnedRow>,
-    /// The fence behind them: where a forward scan goes on, inclusive, or a backward one,
-    /// exclusive. `None`: there is no leaf behind.
-    pub fence: Option<KeyBytes>,
+/// The rows that a scan reads at once.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanRange<'k> {
+    /// Their order.
+    pub direction: ScanDirection,
+    /// Forward: their smallest key. Backward: they are below it. `None`: the front, or the end.
+    pub from: Option<&'k [u8]>,
+    /// Forward: `from` itself is not one of them.
+    pub is_excluded: bool,
+    /// A row beyond this key ends them. It is the last. The key is not before `from`.
+    pub end: Option<&'k [u8]>,
+    /// Their largest number, at least 1.
+    pub most: usize,
 }
 
 impl<'t> TreeVisit<'t> {
@@ -53,8 +58,26 @@ impl<'t> TreeVisit<'t> {
         })
     }
 
-    /// Attempts to read the first row whose key is above `key`, or equal if `inclusive`.
-    /// [`token`](Self::token) has the leaves from `key` to that row.
+    /// Attempts to read the flags of `key`. `None`: there is no such row.
+    ///
+    /// # Errors
+    ///
+    /// If a page is damaged.
+    pub fn flags(&mut self, key: &[u8]) -> Result<TreeAttempt<Option<RowFlags>>, TreeError> {
+        self.is_scan = false;
+        self.attempt(|visit| {
+            let leaf = visit.descend(TreeTarget::At(key), 0)?;
+            let page = leaf.read();
+            let slot = page.search(key).ok();
+            let flags = slot.and_then(|slot| page.row(slot)).map(|row| row.flags);
+            visit.token.clear();
+            visit.read_of(&leaf)?;
+            Ok(flags)
+        })
+    }
+
+    /// Attempts to find the first key that is above `key`, or equal if `inclusive`, of a row or a
+    /// ghost. [`token`](Self::token) has the leaves from `key` to that row.
     ///
     /// # Errors
     ///
@@ -63,109 +86,115 @@ impl<'t> TreeVisit<'t> {
         &mut self,
         key: &[u8],
         inclusive: bool,
-    ) -> Result<TreeAttempt<Option<OwnedRow>>, TreeError> {
-        self.is_scan = false;
-        self.attempt(|visit| visit.walk_forward(key, inclusive))
-    }
-
-    /// Attempts to read the last row whose key is below `key`; `None` means the last row of all.
-    /// [`token`](Self::token) has the leaves from that row to `key`.
-    ///
-    /// # Errors
-    ///
-    /// If a page is damaged.
-    pub fn predecessor(
-        &mut self,
-        key: Option<&[u8]>,
-    ) -> Result<TreeAttempt<Option<OwnedRow>>, TreeError> {
+    ) -> Result<TreeAttempt<Option<KeyBytes>>, TreeError> {
         self.is_scan = false;
         self.attempt(|visit| {
-            let mut bound = key.map(KeyBytes::from_slice);
             visit.token.clear();
-            loop {
-                if bound.as_ref().is_some_and(|bound| bound.is_empty()) {
-                    return Ok(None);
-                }
-                let leaf = visit.descend(TreeTarget::Below(bound.as_deref()), 0)?;
-                let page = leaf.read();
-                let below = match &bound {
-                    Some(bound) => page.search(bound).unwrap_or_else(|slot| slot),
-                    None => page.slot_count(),
-                };
-                let row = below.checked_sub(1).and_then(|slot| page.owned_row(slot));
-                let low = page.low_fence();
-                visit.read_of(&leaf)?;
-                if row.is_some() {
-                    return Ok(row);
-                }
-                visit.want(leaf.page());
-                bound = Some(low);
-            }
+            visit.walk_on(KeyBytes::from_slice(key), inclusive)
         })
     }
 
-    /// Attempts to read the rows of one leaf. A forward scan reads those from `key` on, a backward
-    /// one those below `key`; `None` is the front or the end. Such leaves are not expected to be
-    /// read again soon.
+    /// Attempts to replace `rows` by some of `range`, ghosts among them: at least one, unless there
+    /// is none, and all from one leaf. [`token`](Self::token) has the leaves from the begin of the
+    /// range to the last of the rows; without rows, to the end of the table. Such leaves are not
+    /// expected to be read again soon.
     ///
     /// # Errors
     ///
     /// If a page is damaged.
-    pub fn scan_leaf(
+    pub fn scan(
         &mut self,
-        direction: ScanDirection,
-        key: Option<&[u8]>,
-    ) -> Result<TreeAttempt<ScannedLeaf>, TreeError> {
+        range: ScanRange<'_>,
+        rows: &mut LeafRows,
+    ) -> Result<TreeAttempt<()>, TreeError> {
         self.is_scan = true;
         self.attempt(|visit| {
-            let target = match direction {
-                ScanDirection::Forward => TreeTarget::At(key.unwrap_or(b"")),
-                ScanDirection::Backward => TreeTarget::Below(key),
-            };
-            if direction == ScanDirection::Backward && key == Some(b"") {
-                // No key is below the empty one.
-                return Ok(ScannedLeaf {
-                    rows: Vec::new(),
-                    fence: None,
-                });
-            }
-            let leaf = visit.descend(target, 0)?;
-            let page = leaf.read();
-            let from = key.map(|key| page.search(key).unwrap_or_else(|slot| slot));
-            let count = page.slot_count();
-            let slots = match direction {
-                ScanDirection::Forward => from.unwrap_or(0)..count,
-                ScanDirection::Backward => 0..from.unwrap_or(count),
-            };
-            let rows = slots.filter_map(|slot| page.owned_row(slot));
-            let scanned = match direction {
-                ScanDirection::Forward => ScannedLeaf {
-                    rows: rows.collect(),
-                    fence: page.high_fence(),
-                },
-                ScanDirection::Backward => ScannedLeaf {
-                    rows: rows.rev().collect(),
-                    fence: Some(page.low_fence()).filter(|low| !low.is_empty()),
-                },
-            };
             visit.token.clear();
-            visit.read_of(&leaf)?;
-            Ok(scanned)
+            match range.direction {
+                ScanDirection::Forward => visit.scan_forward(range, rows),
+                ScanDirection::Backward => visit.scan_backward(range, rows),
+            }
         })
     }
 
-    /// Returns the first row above `key`, or at it, and records the leaves in the token.
-    fn walk_forward(&mut self, key: &[u8], inclusive: bool) -> Step<Option<OwnedRow>> {
-        self.token.clear();
-        self.walk_on(KeyBytes::from_slice(key), inclusive)
+    fn scan_forward(&mut self, range: ScanRange<'_>, rows: &mut LeafRows) -> Step<()> {
+        let (mut fence, mut is_excluded) = (None, range.is_excluded);
+        loop {
+            let from = fence.as_deref().or(range.from).unwrap_or(b"");
+            let leaf = self.descend(TreeTarget::At(from), 0)?;
+            let page = leaf.read();
+            let begin = match page.search(from) {
+                Ok(slot) if is_excluded => slot + 1,
+                Ok(slot) | Err(slot) => slot,
+            };
+            // Keys that another leaf has cannot be searched here.
+            let beyond = match range.end.filter(|end| page.covers(end)) {
+                Some(end) => page.search(end).unwrap_or_else(|slot| slot) + 1,
+                None => page.slot_count(),
+            };
+            // The walk may have come behind the end.
+            let is_behind = fence
+                .as_deref()
+                .zip(range.end)
+                .is_some_and(|(fence, end)| end < fence);
+            let most = if is_behind { 1 } else { range.most };
+            let last = beyond.min(begin.saturating_add(most));
+            rows.clear();
+            (begin..last.max(begin + 1)).for_each(|slot| page.copy_row(slot, rows));
+            let high = match rows.is_empty() {
+                true => page.high_fence(),
+                false => None,
+            };
+            self.read_of(&leaf)?;
+            if high.is_none() {
+                return Ok(());
+            }
+            self.want(leaf.page());
+            (fence, is_excluded) = (high, false);
+        }
     }
 
-    /// As [`walk_forward`](Self::walk_forward), and keeps the leaves that the token has.
+    fn scan_backward(&mut self, range: ScanRange<'_>, rows: &mut LeafRows) -> Step<()> {
+        let mut fence: Option<KeyBytes> = None;
+        loop {
+            rows.clear();
+            let bound = fence.as_deref().or(range.from);
+            if bound == Some(b"") {
+                // No key is below the empty one.
+                return Ok(());
+            }
+            let leaf = self.descend(TreeTarget::Below(bound), 0)?;
+            let page = leaf.read();
+            let slot_of = |key| page.search(key).unwrap_or_else(|slot| slot);
+            let end = bound.map_or_else(|| page.slot_count(), slot_of);
+            // Also the row below the range, if it is here.
+            let low = range.end.filter(|low| page.covers(low));
+            let first = low.map_or(0, |low| slot_of(low).saturating_sub(1));
+            let is_behind = bound
+                .zip(range.end)
+                .is_some_and(|(bound, low)| low >= bound);
+            let most = if is_behind { 1 } else { range.most };
+            let first = first.max(end.saturating_sub(most));
+            let first = first.min(end.saturating_sub(1));
+            (first..end)
+                .rev()
+                .for_each(|slot| page.copy_row(slot, rows));
+            let low_fence = page.low_fence();
+            self.read_of(&leaf)?;
+            if !rows.is_empty() {
+                return Ok(());
+            }
+            self.want(leaf.page());
+            fence = Some(low_fence);
+        }
+    }
+
+    /// Finds the first key above `from`, or at it, and adds the leaves to the token.
     pub(super) fn walk_on(
         &mut self,
         mut from: KeyBytes,
         mut inclusive: bool,
-    ) -> Step<Option<OwnedRow>> {
+    ) -> Step<Option<KeyBytes>> {
         loop {
             let leaf = self.descend(TreeTarget::At(&from), 0)?;
             let page = leaf.read();
@@ -173,16 +202,17 @@ impl<'t> TreeVisit<'t> {
                 Ok(slot) if !inclusive => slot + 1,
                 Ok(slot) | Err(slot) => slot,
             };
-            let (row, high) = (page.owned_row(slot), page.high_fence());
+            let found = (slot < page.slot_count()).then(|| page.key(slot));
+            let high = match found {
+                Some(_) => None,
+                None => page.high_fence(),
+            };
             self.read_of(&leaf)?;
-            match (row, high) {
-                (None, Some(high)) => {
-                    self.want(leaf.page());
-                    from = high;
-                    inclusive = true;
-                }
-                (row, _) => return Ok(row),
-            }
+            let Some(high) = high else {
+                return Ok(found);
+            };
+            self.want(leaf.page());
+            (from, inclusive) = (high, true);
         }
     }
 

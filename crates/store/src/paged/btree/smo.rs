@@ -63,18 +63,18 @@ pub(super) fn child_row(key: &[u8], page: PageId) -> OwnedRow {
 impl<'t> TreeVisit<'t> {
     /// Splits the page of level `level` for `key`, or one above it if that is too full.
     pub(super) fn split(&mut self, key: &[u8], level: u8) -> Step<()> {
-        self.pending_split = Some(PendingSplit {
+        self.pending_split = Some(Box::new(PendingSplit {
             key: KeyBytes::from_slice(key),
             level,
             seen: None,
-        });
+        }));
         self.continue_split()
     }
 
     /// Goes on with a split that waited. An attempt begins with it, because the pages of the split
     /// are all that the visit keeps: a descent to the leaf would give them up again.
     pub(super) fn continue_split(&mut self) -> Step<()> {
-        let Some(PendingSplit { key, level, seen }) = self.pending_split.clone() else {
+        let Some(PendingSplit { key, level, seen }) = self.pending_split.as_deref().cloned() else {
             return Ok(());
         };
         self.want_nothing();
@@ -88,11 +88,11 @@ impl<'t> TreeVisit<'t> {
             self.pending_split = None;
             return Ok(());
         }
-        self.pending_split = Some(PendingSplit {
+        self.pending_split = Some(Box::new(PendingSplit {
             key: key.clone(),
             level,
             seen: Some(now),
-        });
+        }));
         if node.page() == self.tree.root {
             return self.grow_root(&node, &key);
         }

@@ -11,9 +11,12 @@ use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::{LogError, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
+use super::descend::TreeTarget;
 use super::*;
 use crate::paged::PageId;
-use crate::paged::page::{OwnedRow, PageOperation, RowFlags, SlottedPage, SpaceMap, seal};
+use crate::paged::page::{
+    KeyBytes, LeafRows, OwnedRow, PageOperation, RowFlags, SlottedPage, SpaceMap, seal,
+};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord};
 use crate::paged::pool::{PageRequest, PoolError, PoolThreads};
 use crate::paged::space::{PageFile, format_file};
@@ -200,7 +203,7 @@ impl Bench {
         for (page, image) in &images {
             let requests = [PageRequest::read(*page)];
             let reservation = self.pool.reserve(&worker, &requests).expect("whole");
-            let view = reservation.pages()[0].view().expect("no writer");
+            let view = reservation.pages()[0].view_now(&worker);
             let content = view.read();
             for index in 1..128 {
                 use crate::paged::page::PageWords;
@@ -304,32 +307,114 @@ fn random_value(random: &mut Lcg, key: &[u8]) -> Vec<u8> {
     vec![random.below(256) as u8; bytes]
 }
 
-fn model_row(
-    (key, (value, flags)): (&Vec<u8>, &(Vec<u8>, RowFlags)),
-) -> (Vec<u8>, Vec<u8>, RowFlags) {
+fn model_row((key, (value, flags)): (&Vec<u8>, &(Vec<u8>, RowFlags))) -> TestRow {
     (key.clone(), value.clone(), *flags)
 }
 
-fn tree_row(row: OwnedRow) -> (Vec<u8>, Vec<u8>, RowFlags) {
-    (row.key.to_vec(), row.value, row.flags)
+type TestRow = (Vec<u8>, Vec<u8>, RowFlags);
+
+/// Reads some rows of a range.
+fn scan(visit: &mut TreeVisit<'_>, range: ScanRange<'_>) -> Vec<TestRow> {
+    let mut rows = LeafRows::default();
+    visit
+        .run(|visit| visit.scan(range, &mut rows))
+        .expect("whole");
+    let row = |index| {
+        let (key, value) = (rows.key(index).to_vec(), rows.value(index).to_vec());
+        (key, value, rows.flags(index))
+    };
+    (0..rows.len()).map(row).collect()
 }
 
-fn scan_all(
-    visit: &mut TreeVisit<'_>,
-    direction: ScanDirection,
-) -> Vec<(Vec<u8>, Vec<u8>, RowFlags)> {
-    let mut rows = Vec::new();
-    let mut at: Option<Vec<u8>> = None;
+fn predecessor(visit: &mut TreeVisit<'_>, bound: Option<&[u8]>) -> Option<TestRow> {
+    let range = ScanRange {
+        direction: ScanDirection::Backward,
+        from: bound,
+        is_excluded: false,
+        end: None,
+        most: 1,
+    };
+    scan(visit, range).pop()
+}
+
+fn scan_all(visit: &mut TreeVisit<'_>, direction: ScanDirection) -> Vec<TestRow> {
+    let mut rows: Vec<TestRow> = Vec::new();
     loop {
-        let leaf = visit
-            .run(|visit| visit.scan_leaf(direction, at.as_deref()))
-            .expect("whole");
-        rows.extend(leaf.rows.into_iter().map(tree_row));
-        match leaf.fence {
-            Some(fence) => at = Some(fence.to_vec()),
-            None => return rows,
+        let range = ScanRange {
+            direction,
+            from: rows.last().map(|row| &row.0[..]),
+            is_excluded: !rows.is_empty(),
+            end: None,
+            most: usize::MAX,
+        };
+        match scan(visit, range) {
+            more if more.is_empty() => return rows,
+            more => rows.extend(more),
         }
     }
+}
+
+/// Rows of a leaf and its fences.
+struct ReadLeaf {
+    rows: Vec<OwnedRow>,
+    low: Vec<u8>,
+    high: Vec<u8>,
+}
+
+/// Reads the leaf of a key, or of the keys below it. No thread changes it.
+fn read_leaf(visit: &mut TreeVisit<'_>, target: TreeTarget<'_>) -> ReadLeaf {
+    let leaf = visit.run(|visit| {
+        visit.attempt(|visit| {
+            let leaf = visit.descend(target, 0)?;
+            let page = leaf.read();
+            Ok(ReadLeaf {
+                rows: page.owned_rows(),
+                low: page.low_fence().to_vec(),
+                high: page.high_fence().expect("not the last leaf").to_vec(),
+            })
+        })
+    });
+    leaf.expect("whole")
+}
+
+/// Compares a scan with the rows of a model, from a random position on.
+fn compare_scan(visit: &mut TreeVisit<'_>, model: &Model, random: &mut Lcg, spread: u64) {
+    let (mut from, mut end) = (random_key(random, spread), random_key(random, spread));
+    let (is_open, has_end) = (random.below(10) == 0, random.below(2) == 0);
+    let (is_excluded, most) = (random.below(2) == 0, 1 + random.below(20) as usize);
+    let direction = [ScanDirection::Forward, ScanDirection::Backward][random.below(2) as usize];
+    if !is_open && (from > end) == (direction == ScanDirection::Forward) {
+        std::mem::swap(&mut from, &mut end);
+    }
+    let found = scan(
+        visit,
+        ScanRange {
+            direction,
+            from: (!is_open).then_some(&from[..]),
+            is_excluded: is_excluded && !is_open,
+            end: has_end.then_some(&end[..]),
+            most,
+        },
+    );
+    let all: Vec<TestRow> = match direction {
+        ScanDirection::Forward => (model.iter())
+            .filter(|row| is_open || *row.0 > from || (*row.0 == from && !is_excluded))
+            .map(model_row)
+            .collect(),
+        ScanDirection::Backward => (model.iter().rev())
+            .filter(|row| is_open || *row.0 < from)
+            .map(model_row)
+            .collect(),
+    };
+    assert_eq!(found.is_empty(), all.is_empty());
+    assert!(found.len() <= most);
+    assert_eq!(found[..], all[..found.len()], "without a hole");
+    let is_beyond = |row: &TestRow| match direction {
+        ScanDirection::Forward => row.0 > end,
+        ScanDirection::Backward => row.0 < end,
+    };
+    let beyond = found.iter().filter(|row| has_end && is_beyond(row)).count();
+    assert!(beyond <= 1, "{beyond} rows behind the end");
 }
 
 /// One random operation on both.
@@ -402,6 +487,8 @@ fn step(visit: &mut TreeVisit<'_>, model: &mut Model, random: &mut Lcg, spread: 
                 .expect("whole");
             let known = model.get(&key);
             assert_eq!(flags, known.map(|row| row.1));
+            let found = visit.run(|visit| visit.flags(&key));
+            assert_eq!(found.expect("whole"), flags);
             assert_eq!(buffer, known.map_or(Vec::new(), |row| row.0.clone()));
         }
         13 => {
@@ -410,17 +497,10 @@ fn step(visit: &mut TreeVisit<'_>, model: &mut Model, random: &mut Lcg, spread: 
             let known = model
                 .range(key.clone()..)
                 .find(|row| inclusive || *row.0 != key);
-            assert_eq!(found.expect("whole").map(tree_row), known.map(model_row));
+            let found = found.expect("whole").map(|key| key.to_vec());
+            assert_eq!(found, known.map(|row| row.0.clone()));
         }
-        14 => {
-            let bound = (random.below(10) > 0).then_some(&key[..]);
-            let found = visit.run(|visit| visit.predecessor(bound));
-            let known = match bound {
-                Some(_) => model.range(..key.clone()).next_back(),
-                None => model.iter().next_back(),
-            };
-            assert_eq!(found.expect("whole").map(tree_row), known.map(model_row));
-        }
+        14 => compare_scan(visit, model, random, spread),
         _ => visit.release(),
     }
 }
@@ -843,7 +923,7 @@ fn scan_and_insert(progress: &TestProgress) {
         drop(visit);
         let locks = GapLocks::default();
         let (end, gaps, inserted) = (b"\xff".to_vec(), AtomicU64::new(0), AtomicU64::new(0));
-        let next_of = |row: Option<OwnedRow>| row.map_or(end.clone(), |row| row.key.to_vec());
+        let next_of = |key: Option<KeyBytes>| key.map_or(end.clone(), |key| key.to_vec());
         let scan = |visit: &mut TreeVisit<'_>, key: &[u8]| {
             let next = next_of(
                 visit
@@ -946,13 +1026,9 @@ impl TwoTables {
     /// Returns a fence between two leaves, the last key before it, and the first behind.
     fn fence(&self, worker: &Worker) -> [Vec<u8>; 3] {
         let mut visit = self.tree.visit(worker);
-        let mut scan = |at: &[u8]| {
-            let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Forward, Some(at)));
-            leaf.expect("whole")
-        };
-        let left = scan(&number_key(700));
-        let fence = left.fence.expect("not the last leaf").to_vec();
-        let right = scan(&fence);
+        let left = read_leaf(&mut visit, TreeTarget::At(&number_key(700)));
+        let fence = left.high;
+        let right = read_leaf(&mut visit, TreeTarget::At(&fence));
         let last = left.rows.last().expect("a row").key.to_vec();
         assert!(last < fence && fence < right.rows[0].key.to_vec());
         [last, fence, right.rows[0].key.to_vec()]
@@ -970,10 +1046,7 @@ fn a_token_notices_a_change_in_each_of_its_leaves_and_no_eviction() {
             let between = [&last[..], b"+"].concat();
             let mut visit = tables.tree.visit(&worker);
             let found = visit.run(|visit| visit.successor(&between, false));
-            assert_eq!(
-                found.expect("whole").map(|row| row.key.to_vec()),
-                Some(next)
-            );
+            assert_eq!(found.expect("whole").map(|key| key.to_vec()), Some(next));
             let token = visit.token().clone();
             assert_eq!(token.leaf_count(), 2);
             assert!(tables.tree.is_unchanged(&token));
@@ -1048,7 +1121,16 @@ fn an_operation_needs_no_page_but_those_that_it_keeps() {
     let mut operations: Vec<Operation<'_>> = vec![
         Box::new(|visit| done(visit.get(&last, &mut Vec::new()))),
         Box::new(|visit| done(visit.successor(&last, false))),
-        Box::new(|visit| done(visit.predecessor(Some(&next)))),
+        Box::new(|visit| {
+            let range = ScanRange {
+                direction: ScanDirection::Backward,
+                from: Some(&next),
+                is_excluded: false,
+                end: None,
+                most: 9,
+            };
+            done(visit.scan(range, &mut LeafRows::default()))
+        }),
         Box::new(|visit| done(visit.insert(&between, b"", 0, NextKey::Key(&next)))),
         Box::new(|visit| done(visit.update(&last, b"new"))),
         Box::new(|visit| done(visit.set_flags(&between, RowFlags::GHOST))),
@@ -1174,11 +1256,19 @@ fn a_split_notices_that_its_page_has_space_again() {
             // Between reading the full leaf and latching it, another thread purges two of its rows.
             bench.log.before_latch.set(SPLIT_BYTES, move || {
                 let mut visit = purges.visit(&other);
-                let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Backward, Some(&at)));
-                for row in &leaf.expect("whole").rows[..2] {
-                    let marked = visit.run(|visit| visit.set_flags(&row.key, RowFlags::GHOST));
+                let range = ScanRange {
+                    direction: ScanDirection::Backward,
+                    from: Some(&at),
+                    is_excluded: false,
+                    end: None,
+                    most: 2,
+                };
+                let rows = scan(&mut visit, range);
+                assert_eq!(rows.len(), 2);
+                for (key, ..) in &rows {
+                    let marked = visit.run(|visit| visit.set_flags(key, RowFlags::GHOST));
                     assert_eq!(marked.expect("whole"), Some(RowFlags::NONE));
-                    let purged = visit.run(|visit| visit.purge(&row.key));
+                    let purged = visit.run(|visit| visit.purge(key));
                     assert_eq!(purged.expect("whole"), PurgeReply::Removed);
                 }
                 was_split.store(true, Ordering::Relaxed);
@@ -1195,8 +1285,6 @@ fn a_split_notices_that_its_page_has_space_again() {
 
 #[test]
 fn a_split_notices_that_its_parent_was_split() {
-    use super::descend::TreeTarget;
-
     let bench = Bench::new(400);
     let worker = bench.workers.worker();
     let tree = Arc::new(bench.directory().create(&worker, TABLE).expect("space"));
@@ -1211,13 +1299,8 @@ fn a_split_notices_that_its_parent_was_split() {
         // leaves to the left, until the full one has another parent.
         bench.log.before_latch.set(SPLIT_BYTES, move || {
             let mut visit = splits.visit(&other);
-            let leaf = visit.run(|visit| visit.scan_leaf(ScanDirection::Backward, Some(&at)));
-            let fence = leaf
-                .expect("whole")
-                .fence
-                .expect("it is not the first leaf");
-            let last = visit.run(|visit| visit.predecessor(Some(&fence)));
-            let last = last.expect("whole").expect("a row").key;
+            let leaf = read_leaf(&mut visit, TreeTarget::Below(Some(&at)));
+            let (last, ..) = predecessor(&mut visit, Some(&leaf.low)).expect("a row");
             let mut parent = || {
                 let parent = visit.descend(TreeTarget::At(&at), 1).expect("resident");
                 parent.page()

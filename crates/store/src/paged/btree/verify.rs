@@ -55,7 +55,7 @@ impl PagedTree {
             let page = expected.page;
             let fault = |field| TreeError::field(page, field, self.table);
             let reservation = self.pool.reserve(worker, &[PageRequest::read(page)])?;
-            let view = reservation.pages()[0].view().expect("no thread changes it");
+            let view = reservation.pages()[0].view_now(worker);
             let content = view.read();
             let checked = content.verify();
             checked.map_err(|fault| {

@@ -14,7 +14,7 @@ use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, PageEntry, PageRecord};
 use crate::paged::pool::{
-    FixedPage, PageAbsence, PageRequest, PageReservation, PageView, PageWriter,
+    FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView, PageWriter,
 };
 use crate::paged::reserve::MAX_RESERVED;
 use crate::paged::space::PageAllocation;
@@ -58,7 +58,7 @@ pub(super) enum Need {
     #[default]
     Nothing,
     /// Pages in frames.
-    Pages(PageList),
+    Pages(Box<PageList>),
     /// A latch that other threads had, again and again.
     Latch(PageId),
     /// A free page of the file.
@@ -84,17 +84,20 @@ pub(super) struct PendingSplit {
 pub struct TreeVisit<'t> {
     pub(super) tree: &'t PagedTree,
     pub(super) worker: &'t Worker,
-    pub(super) reservation: Option<PageReservation<'t>>,
+    /// Boxed, as all that an operation on resident pages does without: visits are moved.
+    pub(super) reservation: Option<Box<PageReservation<'t>>>,
     /// Pages that the attempt uses and that must stay (I6).
-    wanted: PageList,
+    wanted: SmallVec<[PageId; 2]>,
     /// Free pages that the operation has claimed.
     pub(super) allocations: SmallVec<[PageAllocation<'t>; 2]>,
     pub(super) need: Need,
-    pub(super) pending_split: Option<PendingSplit>,
+    pub(super) pending_split: Option<Box<PendingSplit>>,
     /// The page of which the last [`TreeStop::Again`] was.
     busy: PageId,
     pub(super) token: ScanToken,
     pub(super) is_scan: bool,
+    /// The leaf that was found last.
+    pub(super) leaf: Option<PageHint>,
 }
 
 impl fmt::Debug for TreeVisit<'_> {
@@ -114,13 +117,14 @@ impl PagedTree {
             tree: self,
             worker,
             reservation: None,
-            wanted: PageList::new(),
+            wanted: SmallVec::new(),
             allocations: SmallVec::new(),
             need: Need::Nothing,
             pending_split: None,
             busy: self.root,
             token: ScanToken::default(),
             is_scan: false,
+            leaf: None,
         }
     }
 }
@@ -138,11 +142,13 @@ impl<'t> TreeVisit<'t> {
         self.release();
         match std::mem::take(&mut self.need) {
             Need::Nothing => {}
-            Need::Pages(pages) => self.reservation = Some(pool.reserve(worker, &pages)?),
+            Need::Pages(pages) => {
+                self.reservation = Some(Box::new(pool.reserve(worker, &pages)?));
+            }
             Need::Latch(page) => {
                 let reservation = pool.reserve(worker, &[PageRequest::read(page)])?;
                 reservation.pages()[0].await_latch(worker);
-                self.reservation = Some(reservation);
+                self.reservation = Some(Box::new(reservation));
             }
             Need::FreePage => pool.grow_file(worker)?,
             Need::LogSpace(bytes) => {
@@ -173,6 +179,18 @@ impl<'t> TreeVisit<'t> {
                 TreeAttempt::Wait => self.wait()?,
             }
         }
+    }
+
+    /// Returns the leaf that was found last. The next operation on the tree may be there too.
+    pub fn leaf(&self) -> Option<PageHint> {
+        self.leaf
+    }
+
+    /// Looks in `leaf` first. It may be any page.
+    #[must_use]
+    pub fn beginning_at(mut self, leaf: Option<PageHint>) -> Self {
+        self.leaf = leaf;
+        self
     }
 
     /// Returns the leaves that the last finished read went through.
@@ -214,18 +232,17 @@ impl<'t> TreeVisit<'t> {
 
     /// Ends a part of an attempt because it needs `request`, beside the pages that it wants.
     pub(super) fn missing<T>(&mut self, request: PageRequest) -> Step<T> {
-        let mut pages = self.wanted.clone();
-        pages.push(request);
-        self.need = Need::Pages(pages);
+        let wanted = self.wanted.iter().map(|page| PageRequest::read(*page));
+        let pages: PageList = wanted.chain([request]).collect();
+        self.need = Need::Pages(Box::new(pages));
         Err(TreeStop::Wait)
     }
 
     /// Wants `page` to stay in its frame until the attempt ends, should it have to wait (I6). More
     /// than five pages are not kept.
     pub(super) fn want(&mut self, page: PageId) {
-        let is_new = self.wanted.iter().all(|wanted| wanted.page != page);
-        if is_new && self.wanted.len() + 1 < MAX_RESERVED {
-            self.wanted.push(PageRequest::read(page));
+        if !self.wanted.contains(&page) && self.wanted.len() + 1 < MAX_RESERVED {
+            self.wanted.push(page);
         }
     }
 
@@ -264,7 +281,7 @@ impl<'t> TreeVisit<'t> {
         match pages.iter().all(is_kept) {
             true => Ok(()),
             false => {
-                self.need = Need::Pages(pages);
+                self.need = Need::Pages(Box::new(pages));
                 Err(TreeStop::Wait)
             }
         }

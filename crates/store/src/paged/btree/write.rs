@@ -258,8 +258,8 @@ impl<'t> TreeVisit<'t> {
         self.token.clear();
         self.read_of(leaf)?;
         self.want(leaf.page());
-        let row = self.walk_on(high, true)?;
-        match row.as_ref().map(|row| &row.key[..]) == expected {
+        let found = self.walk_on(high, true)?;
+        match found.as_deref() == expected {
             true => Ok(FoundNext::Behind),
             false => Ok(FoundNext::Other),
         }

@@ -48,9 +48,9 @@
 use std::fmt;
 
 use foxton_log::Lsn;
-use foxton_sync::line_memory::{self, LINE_WORDS, LineChunk};
 use foxton_sync::shim::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::word_memory::{self, WordChunk};
 
 use super::PageId;
 use super::page::{PageWords, PageWordsMut, SlottedPage};
@@ -115,7 +115,7 @@ pub struct Frame {
     recovery_lsn: AtomicU64,
     state: AtomicU32,
     uses: AtomicU8,
-    lines: LineChunk,
+    words: WordChunk,
 }
 
 impl fmt::Debug for Frame {
@@ -132,30 +132,30 @@ impl fmt::Debug for Frame {
 
 /// Life.
 impl Frame {
-    /// Returns a free frame whose words are `lines`.
-    pub fn new(lines: LineChunk) -> Frame {
+    /// Returns a free frame whose words are `words`.
+    pub fn new(words: WordChunk) -> Frame {
         Frame {
             latch: PageLatch::default(),
             page: AtomicU64::new(NO_PAGE),
             recovery_lsn: AtomicU64::new(CLEAN),
             state: AtomicU32::new(FramePhase::Free.word(0)),
             uses: AtomicU8::new(0),
-            lines,
+            words,
         }
     }
 
     /// Returns a free frame of `words` words, at least 1 and rounded up to 8: models have few.
     #[doc(hidden)]
     pub fn with_words(words: usize) -> Frame {
-        let lines = line_memory::reserve(words.div_ceil(LINE_WORDS), 1);
-        Frame::new(lines.into_iter().next().expect("one chunk"))
+        let chunks = word_memory::reserve(words.next_multiple_of(8), 1);
+        Frame::new(chunks.into_iter().next().expect("one chunk"))
     }
 
     /// Gives the memory of the words back to the system; they are zero then. For the thread that
     /// alone has this free frame. An optimistic reader of an earlier page may overlap: it discards
     /// what it reads, because emptying the frame raised the version.
     pub fn release_memory(&self) {
-        self.lines.release();
+        self.words.release();
     }
 
     /// Returns the latch over the words.
@@ -368,20 +368,20 @@ impl Frame {
     /// Returns the page, to read. Its content is certain under the latch, or after validation.
     #[inline]
     pub fn read(&self) -> SlottedPage<FrameWords<'_>> {
-        SlottedPage::new(FrameWords(self))
+        SlottedPage::new(FrameWords(&self.words))
     }
 
     /// Returns the page, to change. The caller holds the latch alone.
     #[inline]
     pub fn write(&self) -> SlottedPage<FrameWordsMut<'_>> {
-        SlottedPage::new(FrameWordsMut(self))
+        SlottedPage::new(FrameWordsMut(&self.words))
     }
 
     /// Copies the image of a page into the frame. The caller holds the latch alone.
     pub fn copy_from(&self, image: &[u8]) {
         let (words, _) = image.as_chunks::<8>();
         for (index, word) in words.iter().enumerate() {
-            self.set(index, u64::from_le_bytes(*word));
+            set(&self.words, index, u64::from_le_bytes(*word));
         }
     }
 
@@ -390,61 +390,63 @@ impl Frame {
     pub fn copy_to(&self, image: &mut [u8]) {
         let (words, _) = image.as_chunks_mut::<8>();
         for (index, word) in words.iter_mut().enumerate() {
-            *word = self.get(index).to_le_bytes();
+            *word = get(&self.words, index).to_le_bytes();
         }
     }
+}
 
-    #[inline]
-    fn get(&self, index: usize) -> u64 {
-        let line = self.lines.get(index / LINE_WORDS);
-        // Relaxed: see the first page.
-        line.map_or(0, |line| line.0[index % LINE_WORDS].load(Ordering::Relaxed))
-    }
+/// Returns word `index`, or 0 beyond the last.
+#[inline]
+fn get(words: &[AtomicU64], index: usize) -> u64 {
+    // Relaxed: see the first page.
+    words
+        .get(index)
+        .map_or(0, |word| word.load(Ordering::Relaxed))
+}
 
-    #[inline]
-    fn set(&self, index: usize, word: u64) {
-        if let Some(line) = self.lines.get(index / LINE_WORDS) {
-            // Relaxed: the latch orders it.
-            line.0[index % LINE_WORDS].store(word, Ordering::Relaxed);
-        }
+#[inline]
+fn set(words: &[AtomicU64], index: usize, value: u64) {
+    if let Some(word) = words.get(index) {
+        // Relaxed: the latch orders it.
+        word.store(value, Ordering::Relaxed);
     }
 }
 
 /// Words of a frame that are read.
 #[derive(Debug, Clone, Copy)]
-pub struct FrameWords<'f>(&'f Frame);
+pub struct FrameWords<'f>(&'f [AtomicU64]);
 
 /// Words of a frame that are changed.
 #[derive(Debug)]
-pub struct FrameWordsMut<'f>(&'f Frame);
+pub struct FrameWordsMut<'f>(&'f [AtomicU64]);
 
 impl PageWords for FrameWords<'_> {
     #[inline]
     fn word_count(&self) -> usize {
-        self.0.lines.len() * LINE_WORDS
+        self.0.len()
     }
 
     #[inline]
     fn word(&self, index: usize) -> u64 {
-        self.0.get(index)
+        get(self.0, index)
     }
 }
 
 impl PageWords for FrameWordsMut<'_> {
     #[inline]
     fn word_count(&self) -> usize {
-        self.0.lines.len() * LINE_WORDS
+        self.0.len()
     }
 
     #[inline]
     fn word(&self, index: usize) -> u64 {
-        self.0.get(index)
+        get(self.0, index)
     }
 }
 
 impl PageWordsMut for FrameWordsMut<'_> {
     #[inline]
     fn set_word(&mut self, index: usize, word: u64) {
-        self.0.set(index, word);
+        set(self.0, index, word);
     }
 }

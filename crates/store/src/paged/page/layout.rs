@@ -8,7 +8,7 @@ use std::fmt;
 use foxton_log::Lsn;
 
 use super::PageKind;
-use super::words::{self, KeyBytes, PageWords};
+use super::words::{self, ByteBuffer, KeyBytes, PageWords};
 use crate::paged::PageId;
 
 /// Bytes of the header.
@@ -336,6 +336,45 @@ impl<W: PageWords> SlottedPage<W> {
         }
     }
 
+    /// True if the low fence is the key of slot `index` of `parent`.
+    #[inline]
+    pub fn has_low_fence_of(&self, parent: &SlottedPage<impl PageWords>, index: usize) -> bool {
+        self.is_key_of((HEADER_BYTES, self.fence(0)), parent, index)
+    }
+
+    /// True if the high fence is the key of slot `index` of `parent`, or if that has no such slot,
+    /// its high fence.
+    #[inline]
+    pub fn has_high_fence_of(&self, parent: &SlottedPage<impl PageWords>, index: usize) -> bool {
+        let place = (HEADER_BYTES + self.fence(0), self.fence(1));
+        if index < parent.slot_count() {
+            return !self.is_unbounded() && self.is_key_of(place, parent, index);
+        }
+        match (self.is_unbounded(), parent.is_unbounded()) {
+            (true, true) => true,
+            (false, false) => {
+                let above = (&parent.0, HEADER_BYTES + parent.fence(0));
+                place.1 == parent.fence(1) && words::are_equal(&self.0, place.0, above, place.1)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if the `bytes` bytes from `begin` on are the key of slot `index` of `parent`.
+    #[inline]
+    fn is_key_of(
+        &self,
+        (begin, bytes): (usize, usize),
+        parent: &SlottedPage<impl PageWords>,
+        index: usize,
+    ) -> bool {
+        let (prefix, slot) = (parent.prefix_bytes(), parent.slot(index));
+        let (shared, stored) = ((&parent.0, HEADER_BYTES), (&parent.0, slot.offset()));
+        bytes == prefix + slot.key_bytes()
+            && words::are_equal(&self.0, begin + prefix, stored, slot.key_bytes())
+            && words::are_equal(&self.0, begin, shared, prefix)
+    }
+
     /// True if the fences admit `key`.
     #[inline]
     pub fn covers(&self, key: &[u8]) -> bool {
@@ -360,12 +399,27 @@ impl<W: PageWords> SlottedPage<W> {
             return Err(self.outside(key));
         };
         let (head, begin) = (head_of(stored), self.slots_begin() / 8);
-        let (mut low, mut high) = (0, count);
+        let slot_head = |slot: usize| (self.0.word(begin + 2 * slot) >> 32) as u32;
+        // First by the heads alone, without a branch that the processor could mispredict.
+        let (mut first, mut left) = (0, count);
+        while left > 0 {
+            let half = left / 2;
+            let is_less = slot_head(first + half) < head;
+            first = if is_less { first + half + 1 } else { first };
+            left = if is_less { left - half - 1 } else { half };
+        }
+        // Then among those with this head. Most often there is one at most.
+        let mut low = first;
+        let mut high = match low < count && slot_head(low) == head {
+            false => return Err(low),
+            true if low + 1 == count || slot_head(low + 1) != head => low + 1,
+            true => count,
+        };
         while low < high {
             let middle = low.midpoint(high);
-            let first = self.0.word(begin + 2 * middle);
-            let order = ((first >> 32) as u32).cmp(&head).then_with(|| {
-                let (offset, bytes) = (part(first, 0) as usize, part(first, 1) as usize);
+            let word = self.0.word(begin + 2 * middle);
+            let order = ((word >> 32) as u32).cmp(&head).then_with(|| {
+                let (offset, bytes) = (part(word, 0) as usize, part(word, 1) as usize);
                 words::compare(&self.0, offset, bytes, stored)
             });
             match order {
@@ -433,7 +487,7 @@ impl<W: PageWords> SlottedPage<W> {
     }
 
     /// Appends the value of slot `index` to `value`; nothing if there is no such slot.
-    pub fn append_value(&self, index: usize, value: &mut impl Extend<u8>) {
+    pub fn append_value(&self, index: usize, value: &mut impl ByteBuffer) {
         if index < self.slot_count() {
             let slot = self.slot(index);
             let begin = slot.offset() + slot.key_bytes();
@@ -456,8 +510,7 @@ impl<W: PageWords> SlottedPage<W> {
         if slot.value_bytes() != 8 {
             return None;
         }
-        let mut number = smallvec::SmallVec::<[u8; 8]>::new();
-        words::append_to(&self.0, slot.offset() + slot.key_bytes(), 8, &mut number);
-        Some(PageId(u64::from_le_bytes(number[..].try_into().ok()?)))
+        let number = slot.offset() + slot.key_bytes();
+        Some(PageId(words::load(&self.0, number)))
     }
 }

@@ -66,6 +66,7 @@ mod space_map;
 mod verify;
 
 mod operation;
+mod rows;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -74,9 +75,10 @@ pub use change::PageFull;
 pub use image::{FileIdentity, PageError, PageFault, seal, unseal};
 pub use layout::{RowFlags, RowRef, SlottedPage};
 pub use operation::{OperationError, PageOperation};
+pub use rows::LeafRows;
 pub use space_map::{EXTENT_PAGES, MapPosition, SpaceMap};
 pub use split::OwnedRow;
-pub use words::{KeyBytes, PageWords, PageWordsMut};
+pub use words::{ByteBuffer, KeyBytes, PageWords, PageWordsMut};
 
 /// Size of the pages of a database: a power of two from 1 KiB to 64 KiB.
 ///

@@ -8,7 +8,7 @@
 
 use std::cmp::Ordering;
 
-use smallvec::SmallVec;
+use smallvec::{Array, SmallVec};
 
 /// A key or a fence, copied from a page.
 pub type KeyBytes = SmallVec<[u8; 64]>;
@@ -85,7 +85,7 @@ impl PageWordsMut for [u8] {
 
 /// Returns the eight bytes from `offset` on, the first as the least significant byte.
 #[inline]
-fn load(words: &impl PageWords, offset: usize) -> u64 {
+pub(super) fn load(words: &impl PageWords, offset: usize) -> u64 {
     let (index, shift) = (offset / 8, offset % 8 * 8);
     let low = words.word(index) >> shift;
     match shift {
@@ -94,30 +94,74 @@ fn load(words: &impl PageWords, offset: usize) -> u64 {
     }
 }
 
+/// A growing byte string, into which parts of pages are copied.
+pub trait ByteBuffer {
+    /// Appends `count` zeros, and returns them.
+    fn append_zeros(&mut self, count: usize) -> &mut [u8];
+}
+
+impl ByteBuffer for Vec<u8> {
+    #[inline]
+    fn append_zeros(&mut self, count: usize) -> &mut [u8] {
+        let begin = self.len();
+        self.resize(begin + count, 0);
+        &mut self[begin..]
+    }
+}
+
+impl<A: Array<Item = u8>> ByteBuffer for SmallVec<A> {
+    #[inline]
+    fn append_zeros(&mut self, count: usize) -> &mut [u8] {
+        const ZEROS: [u8; 64] = [0; 64];
+        let (begin, end) = (self.len(), self.len() + count);
+        while self.len() < end {
+            let part = (end - self.len()).min(ZEROS.len());
+            // It appends bytes one by one when it is resized.
+            self.extend_from_slice(&ZEROS[..part]);
+        }
+        &mut self[begin..]
+    }
+}
+
+/// Returns how many of the `count` bytes from `offset` on are in the page.
+#[inline]
+fn clip(words: &impl PageWords, offset: usize, count: usize) -> usize {
+    count.min((words.word_count() * 8).saturating_sub(offset))
+}
+
 /// Appends the `count` bytes from `offset` on to `bytes`; fewer if the page ends before.
 pub(super) fn append_to(
     words: &impl PageWords,
     offset: usize,
     count: usize,
-    bytes: &mut impl Extend<u8>,
+    bytes: &mut impl ByteBuffer,
 ) {
-    let count = count.min((words.word_count() * 8).saturating_sub(offset));
-    let mut at = 0;
-    while at < count {
-        let part = (count - at).min(8);
-        bytes.extend(
-            load(words, offset + at)
-                .to_le_bytes()
-                .into_iter()
-                .take(part),
-        );
-        at += part;
+    let place = bytes.append_zeros(clip(words, offset, count));
+    let (mut index, shift) = (offset / 8, offset % 8 * 8);
+    let (chunks, rest) = place.as_chunks_mut::<8>();
+    if shift == 0 {
+        for chunk in chunks {
+            *chunk = words.word(index).to_le_bytes();
+            index += 1;
+        }
+    } else {
+        // Each word is read once: its upper part ends one chunk, its lower part begins the next.
+        let mut low = words.word(index) >> shift;
+        for chunk in chunks {
+            index += 1;
+            let next = words.word(index);
+            *chunk = (low | next << (64 - shift)).to_le_bytes();
+            low = next >> shift;
+        }
     }
+    let last = load(words, index * 8 + shift / 8).to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
 }
 
 /// Compares the `count` bytes from `offset` on with `key`, as byte strings.
+#[inline]
 pub(super) fn compare(words: &impl PageWords, offset: usize, count: usize, key: &[u8]) -> Ordering {
-    let count = count.min((words.word_count() * 8).saturating_sub(offset));
+    let count = clip(words, offset, count);
     let (chunks, rest) = key[..key.len().min(count)].as_chunks::<8>();
     for (index, chunk) in chunks.iter().enumerate() {
         let ours = load(words, offset + index * 8).swap_bytes();
@@ -126,10 +170,44 @@ pub(super) fn compare(words: &impl PageWords, offset: usize, count: usize, key: 
             unequal => return unequal,
         }
     }
-    let ours = load(words, offset + chunks.len() * 8).to_le_bytes();
-    ours[..rest.len()]
-        .cmp(rest)
-        .then_with(|| count.cmp(&key.len()))
+    if !rest.is_empty() {
+        let mut theirs = [0; 8];
+        theirs[..rest.len()].copy_from_slice(rest);
+        let ours = load(words, offset + chunks.len() * 8) & low_bytes(rest.len());
+        match ours.swap_bytes().cmp(&u64::from_be_bytes(theirs)) {
+            Ordering::Equal => {}
+            unequal => return unequal,
+        }
+    }
+    count.cmp(&key.len())
+}
+
+/// Returns a word of which the first `count` bytes are ones, fewer than eight.
+#[inline]
+fn low_bytes(count: usize) -> u64 {
+    (1 << (8 * count)) - 1
+}
+
+/// True if the `count` bytes from `offset` on are those of `other` from `other_offset` on. Bytes
+/// beyond an end are zero.
+#[inline]
+pub(super) fn are_equal(
+    words: &impl PageWords,
+    offset: usize,
+    (other, other_offset): (&impl PageWords, usize),
+    count: usize,
+) -> bool {
+    // No page has more bytes; a count of half a change may say so.
+    let count = count.min(words.word_count() * 8);
+    let differs = |at: usize| load(words, offset + at) ^ load(other, other_offset + at);
+    let mut at = 0;
+    while at + 8 <= count {
+        if differs(at) != 0 {
+            return false;
+        }
+        at += 8;
+    }
+    at == count || differs(at) & low_bytes(count - at) == 0
 }
 
 /// Writes `bytes` at `offset`; those beyond the page are not written.
@@ -165,6 +243,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_of_two_pages_are_compared_at_every_offset() {
+        let ours: Vec<u8> = (0..40).map(|at| (at * 37) as u8).collect();
+        for shift in 0..8 {
+            let theirs = [&vec![1; shift][..], &ours, &[2; 8][..]].concat();
+            for from in 0..40 {
+                for count in 0..40 - from {
+                    let place = (&&theirs[..], from + shift);
+                    assert!(are_equal(&&ours[..], from, place, count));
+                    for wrong in from..from + count {
+                        let mut other = theirs.clone();
+                        other[wrong + shift] ^= 0x80;
+                        assert!(!are_equal(
+                            &&ours[..],
+                            from,
+                            (&&other[..], from + shift),
+                            count
+                        ));
+                    }
+                }
+            }
+        }
+        let (one, other) = ([0; 16], [0; 8]);
+        assert!(are_equal(&&one[..], 1 << 40, (&&other[..], 3), 1 << 40));
     }
 
     #[test]

@@ -40,6 +40,13 @@ pub struct SeenPage {
     version: PageVersion,
 }
 
+/// A page, and the frame that it was in: it is probably found there again.
+#[derive(Debug, Clone, Copy)]
+pub struct PageHint {
+    page: PageId,
+    index: usize,
+}
+
 impl SeenPage {
     /// Returns the name of the page.
     pub fn page(&self) -> PageId {
@@ -61,6 +68,15 @@ impl<'p> PageView<'p> {
     /// Returns the index of the frame.
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Returns what finds the page again.
+    #[inline]
+    pub fn hint(&self) -> PageHint {
+        PageHint {
+            page: self.page,
+            index: self.index,
+        }
     }
 
     /// Counts a use of the page.
@@ -128,6 +144,12 @@ impl BufferPool {
             .lookup(page, |index| self.frames[index].has(page));
         let index = found.ok_or(PageAbsence::Missing)?;
         self.view(index, page).ok_or(PageAbsence::Busy)
+    }
+
+    /// Returns a view of the page of a hint, if it is in the same frame and no thread changes it.
+    #[inline]
+    pub fn hinted(&self, hint: PageHint) -> Option<PageView<'_>> {
+        self.view(hint.index, hint.page)
     }
 
     /// Returns a view of `page`, the child in slot `slot` of `branch`. The frame is found by the

@@ -50,8 +50,8 @@ impl BufferPool {
     /// ```
     /// use foxton_store::paged::{page::PageSize, pool::BufferPool};
     ///
-    /// let frames = BufferPool::frames_within(64 << 20, 100_000, PageSize::default());
-    /// assert!((6_000..8_192).contains(&frames));
+    /// let frames = BufferPool::frames_within(64 << 20, 10_000, PageSize::default());
+    /// assert!((7_000..8_192).contains(&frames));
     /// ```
     pub fn frames_within(bytes: usize, maximum: usize, size: PageSize) -> usize {
         let fixed = bytes_of_buffers(size) + maximum * bytes_of_header(size);

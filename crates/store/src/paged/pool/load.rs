@@ -108,6 +108,16 @@ impl<'p> FixedPage<'p> {
         self.pool.view(self.index, self.page)
     }
 
+    /// Returns a view of the page, and waits while other threads have its latch.
+    pub fn view_now(&self, worker: &Worker) -> PageView<'p> {
+        loop {
+            match self.view() {
+                Some(view) => return view,
+                None => self.await_latch(worker),
+            }
+        }
+    }
+
     /// Waits until no thread changes the page, at some moment.
     pub fn await_latch(&self, worker: &Worker) {
         worker.account().passed(&PAGE_LATCH);

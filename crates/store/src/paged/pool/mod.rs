@@ -37,9 +37,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_log::Lsn;
-use foxton_sync::line_memory;
 use foxton_sync::shim::{self, AtomicUsize, Mutex, Ordering, unmodelled};
 use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::word_memory;
 use foxton_sync::worker::Worker;
 
 use super::frame::{Frame, LatchWaiters, PAGE_FRAME};
@@ -71,7 +71,7 @@ mod service;
 
 mod tests;
 
-pub use access::{PageAbsence, PageView, PageWriter, SeenPage};
+pub use access::{PageAbsence, PageHint, PageView, PageWriter, SeenPage};
 pub use clean::CLEAN_BATCH;
 pub use error::PoolError;
 pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
@@ -237,8 +237,7 @@ impl BufferPool {
             "a pool has at least {MIN_FRAMES} frames, and at most its maximum"
         );
         let size = file.size();
-        let lines = size.words() / line_memory::LINE_WORDS;
-        let memory = line_memory::reserve(lines, maximum);
+        let memory = word_memory::reserve(size.words(), maximum);
         let mut replacement = Replacement::new(maximum);
         replacement.set_limit(frames);
         Ok(BufferPool {
