@@ -46,7 +46,8 @@ pub mod checksum;
 /// Large pages for memory that has filled up.
 pub mod huge_pages;
 
-/// Memory in cache lines: reserved at once, given back in parts.
+/// Memory of words: reserved at once, given back in parts.
+pub mod word_memory;
 
 /// Memory that the allocator keeps.
 pub mod memory;
@@ -79,7 +80,6 @@ pub mod park;
 pub mod epoch;
 
 /// Worker: everything that belongs to one thread, passed explicitly.
-pub mod word_memory;
 pub mod worker;
 
 /// Counters per worker, summed when read.

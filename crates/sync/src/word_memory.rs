@@ -7,7 +7,7 @@
 //! # Why it is right
 //!
 //! Words are atomics, and zero is a valid value of each. Memory that the system has taken back
-//! reads as zero again. To readers that overlap, [`release`](WordChunk::release) is another thread
+//! reads as zero again. To readers that overlap, `WordChunk::release` is another thread
 //! that stores zeros, each with a relaxed store. It writes nothing else, and no address changes.
 
 use std::fmt;

@@ -155,7 +155,7 @@ pub struct Options {
     pub checkpoint_rate: Option<u64>,
     /// Component in which a table is made that the program does not declare
     /// [`paged`](crate::Table::paged) or [`resident`](crate::Table::resident). Default
-    /// [`TableTableComponent::Resident`]. Existing tables stay what they are.
+    /// [`TableComponent::Resident`]. Existing tables stay what they are.
     pub component: TableComponent,
     /// Bytes of memory for the pages of paged tables, with what belongs to each page in memory.
     /// Default 64 MiB; at least 16 pages, which take about 140,000 bytes if pages have the usual

@@ -7,38 +7,38 @@
 /// Page names.
 mod page_id;
 
-/// Pages: layout, changes, checksums.
+// Pages: layout, changes, checksums.
 pub mod page;
 
-/// Log of page changes: the part that the engine keeps.
+// Log of page changes: the part that the engine keeps.
 #[cfg(not(loom))]
 pub mod page_log;
 
-/// Frames: memory for one page each.
+// Frames: memory for one page each.
 pub mod frame;
 
-/// Replacement: which page gives up its frame.
+// Replacement: which page gives up its frame.
 pub mod replace;
 
-/// Free-frame reserve.
+// Free-frame reserve.
 pub mod reserve;
 
-/// Space of the page file.
+// Space of the page file.
 #[cfg(not(loom))]
 pub mod space;
 
 #[cfg(not(loom))]
 mod stall;
 
-/// Buffer pool.
+// Buffer pool.
 #[cfg(not(loom))]
 pub mod pool;
 
-/// Trees: the rows of a table in the order of their keys.
+// Trees: the rows of a table in the order of their keys.
 #[cfg(not(loom))]
 pub mod btree;
 
-/// Restart for pages that are larger than memory.
+// Restart for pages that are larger than memory.
 #[cfg(not(loom))]
 pub mod recovery;
 

@@ -8,8 +8,8 @@
 //!
 //! Tables in memory need none of this: nothing of them is written before it is committed, and
 //! restart only redoes committed changes. This is for pages, and there are none in this crate yet.
-//! The owner of the pages keeps the contract [`Pages`](crate::paged::recovery::Pages), and
-//! `foxton-sim` has an owner for crash tests.
+//! The owner of the pages keeps the contract [`Pages`], and `foxton-sim` has an owner for crash
+//! tests.
 //!
 //! # Why here
 //!
@@ -19,13 +19,11 @@
 //!
 //! # How it is used
 //!
-//! 1. [`Analysis::begin`](crate::paged::recovery::Analysis::begin) reads the last checkpoint.
-//! 2. Opening the log from [`Analysis::start`](crate::paged::recovery::Analysis::start) shows each
-//!    record to [`Analysis::take`](crate::paged::recovery::Analysis::take), which skips records of
-//!    other kinds: one log may have changes of pages and of memory-resident tables.
-//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and returns a
-//!    [`Recovery`](crate::paged::recovery::Recovery) for transactions and a
-//!    [`PageCheckpointer`](crate::paged::recovery::PageCheckpointer).
+//! 1. [`Analysis::begin`] reads the last checkpoint.
+//! 2. Opening the log from [`Analysis::start`] shows each record to [`Analysis::take`], which skips
+//!    records of other kinds: one log may have changes of pages and of memory-resident tables.
+//! 3. [`restart`](restart::restart) does the rest and returns a [`Recovery`] for transactions and a
+//!    [`PageCheckpointer`].
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 

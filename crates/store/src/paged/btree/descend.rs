@@ -88,8 +88,8 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Returns the leaf that was found last, if it is the target's, or else the lowest page that the
-    /// visit keeps and that leads to the target, or the root.
+    /// Returns the leaf that was found last, if it is the target's. Otherwise it returns the lowest
+    /// page that the visit keeps and that leads to the target, or the root.
     fn start(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
         let hinted = self.leaf.filter(|_| level == 0);
         if let Some(view) = hinted.and_then(|hint| self.tree.pool.hinted(hint))

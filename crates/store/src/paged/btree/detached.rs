@@ -16,7 +16,7 @@ use super::visit::{Need, PendingSplit, TreeVisit};
 use crate::paged::PageId;
 use crate::paged::pool::DetachedReservation;
 
-/// A visit without its borrows. See the [module](self).
+/// A visit without its borrows.
 #[derive(Debug)]
 pub struct DetachedVisit {
     tree: Arc<PagedTree>,

@@ -52,7 +52,7 @@ const LEAST_PAGES: u64 = 128;
 /// Bytes by which a file grows at most.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Free pages of a page file. See the [module](self).
+/// Free pages of a page file.
 pub struct PageAllocator {
     size: PageSize,
     state: Mutex<FreePageMap>,
