@@ -37,6 +37,7 @@ pub(super) struct PageAccess<'a> {
 
 impl<'a> PageAccess<'a> {
     /// Begins to use `tree`, with the pages for which the last attempt has waited.
+    #[inline(always)]
     pub(super) fn new(
         pages: &'a OpenPages,
         tree: &'a Arc<PagedTree>,
@@ -58,7 +59,7 @@ impl<'a> PageAccess<'a> {
     }
 
     /// Begins to use the tree of a table, which was opened.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_table(
         pages: Option<&'a OpenPages>,
         cached: &'a CachedTable,

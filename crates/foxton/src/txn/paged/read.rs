@@ -125,6 +125,7 @@ impl BoundTxn {
     }
 
     /// Returns a reader, and the encoded key.
+    #[inline(always)]
     fn paged_reader(&mut self, index: usize, options: LockOptions) -> (PagedReader<'_>, &[u8]) {
         let BoundTxn {
             ctx:

@@ -140,7 +140,7 @@ impl<'t> TreeVisit<'t> {
             let most = if is_behind { 1 } else { range.most };
             let last = beyond.min(begin.saturating_add(most));
             rows.clear();
-            (begin..last.max(begin + 1)).for_each(|slot| page.copy_row(slot, rows));
+            page.copy_rows(begin..last.max(begin + 1), rows);
             let high = match rows.is_empty() {
                 true => page.high_fence(),
                 false => None,
@@ -176,9 +176,7 @@ impl<'t> TreeVisit<'t> {
             let most = if is_behind { 1 } else { range.most };
             let first = first.max(end.saturating_sub(most));
             let first = first.min(end.saturating_sub(1));
-            (first..end)
-                .rev()
-                .for_each(|slot| page.copy_row(slot, rows));
+            page.copy_rows((first..end).rev(), rows);
             let low_fence = page.low_fence();
             self.read_of(&leaf)?;
             if !rows.is_empty() {

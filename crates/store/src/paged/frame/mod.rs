@@ -430,6 +430,15 @@ impl PageWords for FrameWords<'_> {
     fn word(&self, index: usize) -> u64 {
         get(self.0, index)
     }
+
+    #[inline]
+    fn append_words(&self, first: usize, count: usize, copies: &mut Vec<[u8; 8]>) {
+        let end = copies.len() + count;
+        let words = self.0.get(first..).unwrap_or(&[]).iter().take(count);
+        // Relaxed: see the first page.
+        copies.extend(words.map(|word| word.load(Ordering::Relaxed).to_le_bytes()));
+        copies.resize(end, [0; 8]);
+    }
 }
 
 impl PageWords for FrameWordsMut<'_> {

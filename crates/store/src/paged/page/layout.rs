@@ -140,10 +140,13 @@ impl SlotWords {
 /// Returns the head of a key behind the prefix.
 #[inline]
 pub(super) fn head_of(stored: &[u8]) -> u32 {
-    let mut head = [0; 4];
-    let count = stored.len().min(4);
-    head[..count].copy_from_slice(&stored[..count]);
-    u32::from_be_bytes(head)
+    match *stored {
+        [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),
+        [a, b, c] => u32::from_be_bytes([a, b, c, 0]),
+        [a, b] => u32::from_be_bytes([a, b, 0, 0]),
+        [a] => u32::from_be_bytes([a, 0, 0, 0]),
+        [] => 0,
+    }
 }
 
 /// Sizes and flags of a row; its bytes are copied by [`SlottedPage::key`] and
@@ -420,7 +423,11 @@ impl<W: PageWords> SlottedPage<W> {
             let word = self.0.word(begin + 2 * middle);
             let order = ((word >> 32) as u32).cmp(&head).then_with(|| {
                 let (offset, bytes) = (part(word, 0) as usize, part(word, 1) as usize);
-                words::compare(&self.0, offset, bytes, stored)
+                match bytes.max(stored.len()) <= 4 {
+                    // The heads, which are equal, have all of both.
+                    true => bytes.cmp(&stored.len()),
+                    false => words::compare(&self.0, offset, bytes, stored),
+                }
             });
             match order {
                 Ordering::Less => low = middle + 1,

@@ -1,9 +1,9 @@
 //! Copies of rows, for scans: many in two buffers, which are used again.
 //!
-//! A value is copied as the whole words that have it, and lies somewhere in its first word. That
-//! takes a third of the time of moving each byte to its place.
+//! Key and value of a row are copied as the whole words that have them, and begin somewhere in the
+//! first word. That takes less than moving all bytes to a place of their own.
 
-use super::layout::{RowFlags, SlottedPage};
+use super::layout::{HEADER_BYTES, RowFlags, SlottedPage};
 use super::words::{self, PageWords};
 
 /// Copies of rows of a leaf, in the order of a scan.
@@ -23,6 +23,8 @@ use super::words::{self, PageWords};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct LeafRows {
+    /// Bytes that the keys of the leaf share.
+    prefix: Vec<u8>,
     keys: Vec<u8>,
     words: Vec<[u8; 8]>,
     rows: Vec<CopiedRow>,
@@ -100,29 +102,41 @@ impl LeafRows {
 impl<W: PageWords> SlottedPage<W> {
     /// Appends a copy of slot `index` to `rows`; nothing if there is no such slot.
     pub fn copy_row(&self, index: usize, rows: &mut LeafRows) {
-        if index >= self.slot_count() {
-            return;
+        self.copy_rows(index..index + 1, rows);
+    }
+
+    /// Appends copies of the slots of `range` to `rows`, as far as there are such slots.
+    pub(in crate::paged) fn copy_rows(
+        &self,
+        slots: impl IntoIterator<Item = usize>,
+        rows: &mut LeafRows,
+    ) {
+        let (count, bytes) = (self.slot_count(), self.bytes());
+        rows.prefix.clear();
+        let prefix = self.prefix_bytes();
+        words::append_to(&self.0, HEADER_BYTES, prefix, &mut rows.prefix);
+        for index in slots {
+            if index >= count {
+                continue;
+            }
+            // The entry of a row has its key and then its value.
+            let slot = self.slot(index);
+            let begin = slot.offset().min(bytes);
+            let key_bytes = slot.key_bytes().min(bytes - begin);
+            let value_bytes = slot.value_bytes().min(bytes - begin - key_bytes);
+            let (first, end) = (begin / 8, (begin + key_bytes + value_bytes).div_ceil(8));
+            let entry = rows.words.len() * 8 + begin % 8;
+            self.0.append_words(first, end - first, &mut rows.words);
+            let value = entry + key_bytes;
+            rows.keys.extend_from_slice(&rows.prefix);
+            let copied = rows.words.as_flattened();
+            rows.keys.extend_from_slice(&copied[entry..value]);
+            rows.rows.push(CopiedRow {
+                key_end: rows.keys.len(),
+                value,
+                value_bytes,
+                flags: slot.flags(),
+            });
         }
-        let slot = self.slot(index);
-        words::append_to(
-            &self.0,
-            super::layout::HEADER_BYTES,
-            self.prefix_bytes(),
-            &mut rows.keys,
-        );
-        words::append_to(&self.0, slot.offset(), slot.key_bytes(), &mut rows.keys);
-        let begin = slot.offset() + slot.key_bytes();
-        let value_bytes = slot.value_bytes().min(self.bytes().saturating_sub(begin));
-        let covering = begin / 8..(begin + value_bytes).div_ceil(8);
-        rows.rows.push(CopiedRow {
-            key_end: rows.keys.len(),
-            value: rows.words.len() * 8 + begin % 8,
-            value_bytes,
-            flags: slot.flags(),
-        });
-        // Also without a value, so that its place is within the buffer.
-        let covering = covering.start..covering.end.max(covering.start + 1);
-        let copies = covering.map(|word| self.0.word(word).to_le_bytes());
-        rows.words.extend(copies);
     }
 }

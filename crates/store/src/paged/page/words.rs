@@ -20,6 +20,12 @@ pub trait PageWords {
 
     /// Returns word `index`, or 0 beyond the last word.
     fn word(&self, index: usize) -> u64;
+
+    /// Appends `count` words from word `first` on to `copies`; those beyond the last are zero.
+    #[inline]
+    fn append_words(&self, first: usize, count: usize, copies: &mut Vec<[u8; 8]>) {
+        copies.extend((first..first + count).map(|index| self.word(index).to_le_bytes()));
+    }
 }
 
 /// Words that can be changed.
@@ -38,6 +44,11 @@ impl<W: PageWords + ?Sized> PageWords for &W {
     fn word(&self, index: usize) -> u64 {
         W::word(self, index)
     }
+
+    #[inline]
+    fn append_words(&self, first: usize, count: usize, copies: &mut Vec<[u8; 8]>) {
+        W::append_words(self, first, count, copies);
+    }
 }
 
 impl<W: PageWords + ?Sized> PageWords for &mut W {
@@ -49,6 +60,11 @@ impl<W: PageWords + ?Sized> PageWords for &mut W {
     #[inline]
     fn word(&self, index: usize) -> u64 {
         W::word(self, index)
+    }
+
+    #[inline]
+    fn append_words(&self, first: usize, count: usize, copies: &mut Vec<[u8; 8]>) {
+        W::append_words(self, first, count, copies);
     }
 }
 
@@ -190,37 +206,57 @@ fn low_bytes(count: usize) -> u64 {
 
 /// True if the `count` bytes from `offset` on are those of `other` from `other_offset` on. Bytes
 /// beyond an end are zero.
-#[inline]
+#[inline(always)]
 pub(super) fn are_equal(
     words: &impl PageWords,
     offset: usize,
     (other, other_offset): (&impl PageWords, usize),
     count: usize,
 ) -> bool {
+    match count {
+        0 => true,
+        // Most keys and prefixes are so short.
+        1..8 => (load(words, offset) ^ load(other, other_offset)) & low_bytes(count) == 0,
+        _ => are_long_equal(words, offset, (other, other_offset), count),
+    }
+}
+
+#[inline(never)]
+fn are_long_equal(
+    words: &impl PageWords,
+    offset: usize,
+    (other, other_offset): (&impl PageWords, usize),
+    count: usize,
+) -> bool {
+    let differs = |at: usize| load(words, offset + at) ^ load(other, other_offset + at);
     // No page has more bytes; a count of half a change may say so.
     let count = count.min(words.word_count() * 8);
-    let differs = |at: usize| load(words, offset + at) ^ load(other, other_offset + at);
-    let mut at = 0;
-    while at + 8 <= count {
-        if differs(at) != 0 {
-            return false;
-        }
-        at += 8;
-    }
-    at == count || differs(at) & low_bytes(count - at) == 0
+    let whole = count / 8 * 8;
+    (0..whole).step_by(8).all(|at| differs(at) == 0)
+        && (whole == count || differs(whole) & low_bytes(count % 8) == 0)
 }
 
 /// Writes `bytes` at `offset`; those beyond the page are not written.
 pub(super) fn write(words: &mut impl PageWordsMut, offset: usize, bytes: &[u8]) {
-    let mut at = 0;
-    while at < bytes.len() {
-        let place = offset + at;
-        let (index, first) = (place / 8, place % 8);
-        let part = (8 - first).min(bytes.len() - at);
+    let until_whole = offset.next_multiple_of(8) - offset;
+    let (first, rest) = bytes.split_at(until_whole.min(bytes.len()));
+    write_part(words, offset, first);
+    let (chunks, last) = rest.as_chunks::<8>();
+    let begin = (offset + first.len()) / 8;
+    for (index, chunk) in chunks.iter().enumerate() {
+        words.set_word(begin + index, u64::from_le_bytes(*chunk));
+    }
+    write_part(words, offset + bytes.len() - last.len(), last);
+}
+
+/// Writes bytes of one word.
+#[inline]
+fn write_part(words: &mut impl PageWordsMut, offset: usize, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        let (index, first) = (offset / 8, offset % 8);
         let mut word = words.word(index).to_le_bytes();
-        word[first..first + part].copy_from_slice(&bytes[at..at + part]);
+        word[first..first + bytes.len()].copy_from_slice(bytes);
         words.set_word(index, u64::from_le_bytes(word));
-        at += part;
     }
 }
 
