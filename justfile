@@ -101,7 +101,7 @@ kill cycles="1000":
 calls most="40":
     cargo run --release -p foxton-sim --example calls -- --most {{most}}
 
-# A fuzzer of what reads bytes: log, checkpoint, restart, backup or picture. Needs nightly and cargo-fuzz.
+# A fuzzer of what reads bytes: log, checkpoint, restart, backup, page_record or picture. Needs nightly and cargo-fuzz.
 fuzz target="restart" seconds="60":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=4096
 

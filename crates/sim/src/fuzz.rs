@@ -19,9 +19,10 @@ use foxton_log::format::segment;
 use foxton_log::read::audit::audit;
 use foxton_log::read::reader;
 use foxton_log::{
-    Lsn, Start,
+    Lsn, RecordView, Start,
     device::{Device, memory::MemoryDevice},
 };
+use foxton_store::paged::recovery::record::RecoveryRecord;
 use std::{convert::Infallible, sync::Arc};
 
 /// Whole databases and backups, to be garbled.
@@ -300,4 +301,31 @@ pub fn mending_changes(files: &Files) -> Result<(), Vec<String>> {
     } else {
         Err(changed)
     }
+}
+
+/// Decodes a record of page recovery: its kind, its LSN in eight bytes, and its payload.
+///
+/// # Panics
+///
+/// If the decoded record does not encode to the same bytes, or points forwards.
+pub fn page_record(bytes: &[u8]) {
+    let Some((&[kind, ref lsn @ ..], payload)) = bytes.split_first_chunk::<9>() else {
+        return;
+    };
+    let lsn = Lsn::new(u64::from_le_bytes(*lsn));
+    let view = RecordView {
+        lsn,
+        end: lsn.plus(8),
+        kind,
+        payload,
+    };
+    let Ok(Some(record)) = RecoveryRecord::decode(&view) else {
+        return;
+    };
+    let (head, [first, second]) = record.encode();
+    assert_eq!([head.as_ref(), first, second].concat(), payload);
+    assert_eq!(record.kind(), kind);
+    assert!(record.link().is_none_or(|link| link.prev < lsn));
+    let mut changes = record.changes().iter();
+    assert!(changes.all(|change| change.previous <= lsn));
 }

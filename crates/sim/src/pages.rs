@@ -2,11 +2,11 @@
 //!
 //! It tests the promises of recovery ([`foxton_store::paged::recovery`]) with an owner of pages
 //! that does everything it may. A pool of few frames writes pages of uncommitted transactions and
-//! syncs them at any time. Pages are torn. Things move from page to page within nested top actions,
-//! and are undone where they have moved to. Transactions are interleaved, roll back, wholly and to
-//! savepoints, and commit. Checkpoints are made and the log is cut. All of it is recorded, cut
-//! after every change to the device, damaged, restarted, and compared with what was committed. The
-//! restart is cut too, and the restart of that.
+//! syncs them at any time. Pages are torn. Things move from page to page by structure
+//! modifications, and are undone where they have moved to. Transactions are interleaved, roll back,
+//! wholly and to savepoints, and commit. Checkpoints are made and the log is cut. All of it is
+//! recorded, cut after every change to the device, damaged, restarted, and compared with what was
+//! committed. The restart is cut too, and the restart of that.
 //!
 //! [`Fault`](crate::pages::Fault) lists faults that can be injected: each must be found.
 

@@ -20,7 +20,7 @@ pub struct Counted {
 #[derive(Debug, Default)]
 struct Chain {
     /// Changes that can be undone and were not, by `prev`, which no two records share.
-    standing: BTreeSet<Lsn>,
+    standing: BTreeSet<Option<Lsn>>,
     committed: bool,
 }
 
@@ -33,20 +33,21 @@ pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
     let mut counted = Counted::default();
     let mut chains: BTreeMap<Lsn, Chain> = BTreeMap::new();
     let mut take = |record: &RecoveryRecord<'_>, lsn: Lsn| {
-        let Some(link) = record.link() else {
+        let Some(transaction) = record.transaction(lsn) else {
             return true;
         };
-        let chain = chains.entry(link.transaction).or_default();
+        let chain = chains.entry(transaction).or_default();
         match record {
             RecoveryRecord::Update(update) if update.reserve > 0 => {
                 counted.updates += 1;
-                chain.standing.insert(link.prev) && lsn > link.prev
+                let prev = update.link.map(|link| link.prev);
+                chain.standing.insert(prev) && Some(lsn) > prev
             }
             RecoveryRecord::Compensation(compensation) => {
                 counted.compensations += 1;
                 !chain.committed && chain.standing.remove(&compensation.undo_next)
             }
-            RecoveryRecord::Commit(_) => {
+            RecoveryRecord::Commit(..) => {
                 chain.committed = true;
                 true
             }

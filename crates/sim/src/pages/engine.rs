@@ -8,7 +8,7 @@ use foxton_log::device::{Device, fault::FaultDevice};
 use foxton_log::format::segment;
 use foxton_log::{Log, LogOptions, Lsn};
 use foxton_store::paged::recovery::{
-    Analysis, PageId, PageTransaction, RecordPosition, RecoveryError, RestartCallback,
+    Analysis, PageId, PageTransaction, RecordPosition, Recovery, RecoveryError, RestartCallback,
     RestartOptions, RestartResult, UndoData, restart::restart,
 };
 use foxton_sync::worker::{Worker, Workers};
@@ -160,7 +160,8 @@ pub fn open_with(
     let worker = Workers::new().worker();
     let limit = options.limit;
     let directory = Arc::new(device.clone());
-    let recovered = restart(directory, IDENTITY, log, &worker, analysis, &pool, options)?;
+    let recovery = Recovery::new(directory, IDENTITY, log, &worker, &analysis, options);
+    let recovered = restart(Arc::new(recovery), &worker, analysis, &pool, options)?;
     Ok(Engine {
         pool,
         recovered,
@@ -185,10 +186,10 @@ impl Engine {
         let back = back.encode();
         let undo = UndoData::new(&back).with_more(self.pool.image_bytes());
         let recovery = &self.recovered.recovery;
-        self.pool.change(page, change, |redo| {
+        self.pool.change(page, change, |change| {
             let undo = Some(undo);
-            let change = foxton_store::paged::recovery::PageChange { redo, undo };
-            Ok(recovery.update(&self.worker, transaction, page, change)?)
+            let change = foxton_store::paged::recovery::PageChange { change, undo };
+            Ok(recovery.update(&self.worker, transaction, change)?)
         })
     }
 
@@ -227,27 +228,23 @@ impl Engine {
             self.change(&mut transaction, page, &put, &Back::Here(back))?;
         }
         let recovery = &self.recovered.recovery;
-        let end = recovery.commit(&self.worker, &mut transaction)?;
+        let end = recovery.commit(&self.worker, &mut transaction, None)?;
         Ok(end.expect("the transaction has changed something"))
     }
 
-    /// Moves `thing` to another page, in a nested top action.
-    pub(super) fn move_thing(
-        &self,
-        transaction: &mut PageTransaction,
-        thing: Thing,
-        to: PageId,
-    ) -> Result<(), PoolError> {
+    /// Moves `thing` to another page, as a structure modification.
+    pub(super) fn move_thing(&self, thing: Thing, to: PageId) -> Result<(), PoolError> {
         let (from, value) = (self.pool.home(thing)?, self.pool.value(thing)?);
         if from == to {
             return Ok(());
         }
         let recovery = &self.recovered.recovery;
-        let action = recovery.begin_action(&self.worker, transaction)?;
         let (put, remove) = (Change::Put(thing, value), Change::Remove(thing));
-        self.change(transaction, from, &remove, &Back::Here(put.clone()))?;
-        self.change(transaction, to, &put, &Back::Here(remove))?;
-        Ok(recovery.end_action(&self.worker, transaction, action)?)
+        let changes = [(from, &remove), (to, &put)];
+        self.pool.change_all(&changes, |changes| {
+            Ok(recovery.change_structure(&self.worker, changes.to_vec())?)
+        })?;
+        Ok(())
     }
 
     /// Rolls back.
@@ -267,7 +264,7 @@ impl Engine {
     /// If the log fails.
     pub fn commit(&self, transaction: &mut PageTransaction) -> Result<Option<Lsn>, Trouble> {
         let recovery = &self.recovered.recovery;
-        Ok(recovery.commit(&self.worker, transaction)?)
+        Ok(recovery.commit(&self.worker, transaction, None)?)
     }
 
     /// Waits until a commit is durable.

@@ -165,7 +165,7 @@ impl Change {
 /// How a change is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Back {
-    /// On the page that was changed: for a nested top action that did not end.
+    /// On the page that was changed: for a thing that is new, and so has not moved.
     Here(Change),
     /// On whichever page has the thing by then.
     There(Change),

@@ -16,7 +16,9 @@ use super::page::{Back, Change, Found, Page, Thing};
 use crate::ledger::mix;
 use foxton_log::device::{Device, DeviceFile, disk::SECTOR_BYTES};
 use foxton_log::{Log, LogError, Lsn};
-use foxton_store::paged::recovery::{CompensationLog, PageId, Pages, RecordPosition, WriteError};
+use foxton_store::paged::recovery::{
+    ChainedChange, CompensationLog, PageId, Pages, RecordPosition, WriteError,
+};
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -214,7 +216,7 @@ impl Pool {
         Ok(self.whole(state, home)?.things[&thing])
     }
 
-    /// Changes a page, once `log` has logged the redo that it gets.
+    /// Changes a page, once `log` has logged the change that it gets.
     ///
     /// # Errors
     ///
@@ -223,9 +225,26 @@ impl Pool {
         &self,
         id: PageId,
         change: &Change,
-        log: impl FnOnce(&[u8]) -> Result<RecordPosition, PoolError>,
+        log: impl FnOnce(ChainedChange<'_>) -> Result<RecordPosition, PoolError>,
     ) -> Result<RecordPosition, PoolError> {
-        self.change_in(&mut self.state(), id, change, log)
+        self.change_in(
+            &mut self.state(),
+            &[(id, change)],
+            |changes| log(changes[0]),
+        )
+    }
+
+    /// Changes several pages, once `log` has logged the changes that it gets, as one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`change`](Self::change).
+    pub fn change_all(
+        &self,
+        changes: &[(PageId, &Change)],
+        log: impl FnOnce(&[ChainedChange<'_>]) -> Result<RecordPosition, PoolError>,
+    ) -> Result<RecordPosition, PoolError> {
+        self.change_in(&mut self.state(), changes, log)
     }
 
     /// Makes written pages durable.
@@ -268,29 +287,47 @@ impl Pool {
     fn change_in(
         &self,
         state: &mut State,
-        id: PageId,
-        change: &Change,
-        log: impl FnOnce(&[u8]) -> Result<RecordPosition, PoolError>,
+        changes: &[(PageId, &Change)],
+        log: impl FnOnce(&[ChainedChange<'_>]) -> Result<RecordPosition, PoolError>,
     ) -> Result<RecordPosition, PoolError> {
-        let mut page = self.whole(state, id)?.clone();
-        if !page.make(change) {
-            return Err(PoolError::Wrong(id, "this change cannot be made"));
+        let mut pages = Vec::new();
+        for (id, change) in changes {
+            let before = self.whole(state, *id)?;
+            let (previous, mut page) = (before.lsn, before.clone());
+            if !page.make(change) {
+                return Err(PoolError::Wrong(*id, "this change cannot be made"));
+            }
+            pages.push((*id, previous, page));
         }
-        let status = state.pages.entry(id).or_default();
-        let redo = if self.images && !status.has_image {
-            Change::Image(page.things.clone()).encode()
-        } else {
-            change.encode()
-        };
-        let place = log(&redo)?;
-        status.unwritten.get_or_insert(place.begin);
-        status.has_image = true;
-        page.lsn = place.end;
-        if let Some(homes) = &mut state.homes {
-            homes.retain(|thing, home| *home != id || page.things.contains_key(thing));
-            homes.extend(page.things.keys().map(|thing| (*thing, id)));
+        // Reading a page may have written another one, so images are decided upon at last.
+        let redo = pages
+            .iter()
+            .zip(changes)
+            .map(|((id, _, page), (_, change))| {
+                match self.images && !state.pages.entry(*id).or_default().has_image {
+                    true => Change::Image(page.things.clone()).encode(),
+                    false => change.encode(),
+                }
+            });
+        let redo: Vec<_> = redo.collect();
+        let logged = pages.iter().zip(&redo);
+        let logged = logged.map(|((page, previous, _), redo)| ChainedChange {
+            page: *page,
+            previous: *previous,
+            redo,
+        });
+        let place = log(&logged.collect::<Vec<_>>())?;
+        for (id, _, mut page) in pages {
+            let status = state.pages.entry(id).or_default();
+            status.unwritten.get_or_insert(place.begin);
+            status.has_image = true;
+            page.lsn = place.end;
+            if let Some(homes) = &mut state.homes {
+                homes.retain(|thing, home| *home != id || page.things.contains_key(thing));
+                homes.extend(page.things.keys().map(|thing| (*thing, id)));
+            }
+            state.frames.insert(id, page);
         }
-        state.frames.insert(id, page);
         Ok(place)
     }
 
@@ -382,10 +419,10 @@ impl Pages for Pool {
         }
     }
 
-    fn redo(&self, id: PageId, place: RecordPosition, redo: &[u8]) -> Result<(), PoolError> {
+    fn redo(&self, place: RecordPosition, change: ChainedChange<'_>) -> Result<(), PoolError> {
         let state = &mut *self.state();
-        let images = self.images;
-        let change = Change::decode(redo).ok_or(PoolError::Wrong(id, "a change is none"))?;
+        let (images, id) = (self.images, change.page);
+        let change = Change::decode(change.redo).ok_or(PoolError::Wrong(id, "a change is none"))?;
         let (page, status) = self.frame(state, id)?;
         let is_image = matches!(change, Change::Image(_));
         if images && page.lsn == Lsn::ZERO && !is_image {
@@ -430,8 +467,8 @@ impl Pages for Pool {
             },
         };
         let mut refused = false;
-        let changed = self.change_in(state, id, &change, |redo| {
-            let place = log.log(id, redo);
+        let changed = self.change_in(state, &[(id, &change)], |changes| {
+            let place = log.log(changes[0]);
             refused = place.is_none();
             place.ok_or(PoolError::NoRoom)
         });

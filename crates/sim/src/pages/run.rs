@@ -1,8 +1,8 @@
 //! Random transactions, recorded.
 //!
 //! Clients take turns, step by step, as a seed draws. They add to shared things, and set things
-//! that they have for themselves until they end. They move things from page to page in nested top
-//! actions, set savepoints and roll back to them, commit and roll back. In between, pages are
+//! that they have for themselves until they end. They set savepoints and roll back to them, commit
+//! and roll back. In between, structure modifications move things from page to page, pages are
 //! synced, checkpoints are made and the log is cut. If the log has a limit, changes are refused for
 //! lack of space; then the client rolls back, and that must never be refused.
 //!
@@ -153,7 +153,7 @@ impl Recorder<'_> {
                 return self.engine.checkpoint(self.device, cuts);
             }
             7..60 => self.change(client),
-            60..68 if !self.setting.own_rollback() => self.move_thing(client),
+            60..68 if !self.setting.own_rollback() => self.move_thing(),
             68..76 => self.set_savepoint(client),
             76..81 => return self.go_back(client),
             81..93 => return self.commit(client),
@@ -188,11 +188,10 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    fn move_thing(&mut self, client: usize) -> Result<(), PoolError> {
+    fn move_thing(&mut self) -> Result<(), PoolError> {
         let thing = self.random.below(REGISTERS.end.into()) as Thing;
         let to = PageId(self.random.below(PAGES));
-        let transaction = &mut self.clients[client].transaction;
-        self.engine.move_thing(transaction, thing, to)
+        self.engine.move_thing(thing, to)
     }
 
     fn set_savepoint(&mut self, client: usize) -> Result<(), PoolError> {

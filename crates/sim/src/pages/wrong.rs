@@ -20,27 +20,24 @@ pub(super) fn wrong_rollback(
     let Some((_, first, _)) = trace.first() else {
         return Ok(());
     };
-    // Clients take turns, so BEGIN lies right before the first change.
-    let begin = Lsn::new(first.begin.bytes() - RecoveryRecord::Begin.log_bytes());
     let (log, worker) = (engine.recovered.recovery.log(), &engine.worker);
     let mut link = Link {
-        transaction: begin,
+        transaction: first.begin,
         prev: trace.last().expect("there is one").1.begin,
     };
     for (page, place, back) in trace.iter().rev() {
         let Back::There(change) = back else {
             continue;
         };
-        let lsn = engine.pool.change(*page, change, |redo| {
+        let lsn = engine.pool.change(*page, change, |change| {
             if fault == Some(Fault::NoCompensation) {
                 return Ok(*place);
             }
             let compensation = RecoveryRecord::Compensation(Compensation {
                 link,
                 undo_space: 0,
-                undo_next: place.begin,
-                page: *page,
-                redo,
+                undo_next: Some(place.begin),
+                change,
             });
             Ok(compensation.insert(log, worker)?)
         })?;
@@ -59,16 +56,13 @@ pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
     let start = Start::default();
     let read = reader::read(device, &IDENTITY, start, &mut |view| {
         match RecoveryRecord::decode(&view)? {
-            Some(RecoveryRecord::Begin) => {
-                last.insert(view.lsn, (view.lsn, false));
-            }
-            Some(RecoveryRecord::End(link)) => {
+            Some(RecoveryRecord::End(link) | RecoveryRecord::Commit(link, _)) => {
                 last.remove(&link.transaction);
             }
             Some(record) => {
                 let open = matches!(record, RecoveryRecord::Update(_));
-                if let Some(link) = record.link() {
-                    last.insert(link.transaction, (view.lsn, open));
+                if let Some(transaction) = record.transaction(view.lsn) {
+                    last.insert(transaction, (view.lsn, open));
                 }
             }
             None => {}
@@ -79,7 +73,7 @@ pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
     let worker = Workers::new().worker();
     let under_way = last.iter().rev().find(|(_, (_, open))| *open);
     if let (Ok(_), Some((&transaction, &(prev, _)))) = (read, under_way) {
-        let commit = RecoveryRecord::Commit(Link { transaction, prev });
+        let commit = RecoveryRecord::Commit(Link { transaction, prev }, None);
         commit.insert(&log, &worker)?;
     }
     log.close(&worker)?;

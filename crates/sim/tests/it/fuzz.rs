@@ -2,7 +2,7 @@
 //! and with random bytes, for about a second each. `FOXTON_FUZZ=60` runs 60 times as many.
 
 use foxton_sim::{
-    fuzz::{Whole, log, mending_changes, picture},
+    fuzz::{Whole, log, mending_changes, page_record, picture},
     ledger::mix,
 };
 use std::{
@@ -88,6 +88,11 @@ fn a_database_of_any_bytes_is_opened_or_refused() {
 fn a_backup_of_any_bytes_is_restored_or_refused() {
     let whole = Whole::new();
     feed("backup", 700, |bytes| whole.backup(bytes));
+}
+
+#[test]
+fn a_page_record_of_any_bytes_is_decoded_or_refused() {
+    feed("page_record", 200_000, page_record);
 }
 
 #[test]

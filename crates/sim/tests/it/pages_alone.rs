@@ -146,10 +146,10 @@ fn apply(
         Done::Add(thing, more) => (Change::Add(thing, more), Change::Add(thing, -more), thing),
     };
     let (page, back): (PageId, _) = (pool.home(thing)?, Back::There(back).encode());
-    pool.change(page, &change, |redo| {
+    pool.change(page, &change, |change| {
         let undo = Some(UndoData::new(&back).with_more(pool.image_bytes()));
-        let change = recovery::PageChange { redo, undo };
-        Ok(recovery.update(worker, transaction, page, change)?)
+        let change = recovery::PageChange { change, undo };
+        Ok(recovery.update(worker, transaction, change)?)
     })?;
     Ok(())
 }
@@ -173,7 +173,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
             checkpointer,
             ..
         } = recovered;
-        let (pool, recovery) = (&*pool, &*recovery);
+        let (pool, recovery) = (&*pool, &**recovery);
         thread::scope(|scope| {
             for c in 0..CLIENTS {
                 let (device, told) = (&device, &told);
@@ -202,7 +202,7 @@ fn threads_that_run_into_each_other_leave_what_they_committed() {
                         }
                         let begun = device.recorded();
                         let end = recovery
-                            .commit(&worker, &mut transaction)
+                            .commit(&worker, &mut transaction, None)
                             .expect("a commit");
                         let end = end.expect("the transaction has changed something");
                         recovery.log().wait_durable(&worker, end).expect("durable");

@@ -7,9 +7,8 @@
 //! is logged as well.
 //!
 //! Tables in memory need none of this: nothing of them is written before it is committed, and
-//! restart only redoes committed changes. This is for pages, and there are none in this crate yet.
-//! The owner of the pages keeps the contract [`Pages`], and `foxton-sim` has an owner for crash
-//! tests.
+//! restart only redoes committed changes. This is for pages. Their owner keeps the contract
+//! [`Pages`]; `foxton-sim` has a small owner for crash tests.
 //!
 //! # Why here
 //!
@@ -22,8 +21,10 @@
 //! 1. [`Analysis::begin`] reads the last checkpoint.
 //! 2. Opening the log from [`Analysis::start`] shows each record to [`Analysis::take`], which skips
 //!    records of other kinds: one log may have changes of pages and of memory-resident tables.
-//! 3. [`restart`](restart::restart) does the rest and returns a [`Recovery`] for transactions and a
-//!    [`PageCheckpointer`].
+//! 3. [`Recovery`] is made for the open log. The owner of the pages needs it to keep the log before
+//!    the pages.
+//! 4. [`restart`](restart::restart) does the rest. Then transactions use the recovery, and a
+//!    [`PageCheckpointer`] is there.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
@@ -78,9 +79,7 @@ pub use checkpoint::{CheckpointSummary, PageCheckpointer};
 pub use error::{RecoveryError, WriteError};
 pub use pages::{CompensationLog, Pages};
 pub use progress::{RestartCallback, RestartPhase, RestartProgress};
-pub use record::RecordPosition;
+pub use record::{ChainedChange, CommitTail, RecordPosition};
 pub use restart::{RestartOptions, RestartResult, RestartSummary};
 pub use space::{NoLogSpace, UndoSpace};
-pub use transaction::{
-    NestedAction, PageChange, PageSavepoint, PageTransaction, Recovery, UndoData,
-};
+pub use transaction::{PageChange, PageSavepoint, PageTransaction, Recovery, UndoData};

@@ -11,8 +11,8 @@ use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Log, LogOptions, Lsn, RecordView};
 use foxton_store::paged::recovery::PageId;
 use foxton_store::paged::recovery::record::{
-    Compensation, FIRST_KIND, LAST_KIND, Link, Malformed, Nested, RecoveryRecord, Update,
-    compensation_bytes,
+    ChainedChange, CommitTail, Compensation, FIRST_KIND, LAST_KIND, Link, Malformed,
+    RecoveryRecord, Update, compensation_bytes,
 };
 use foxton_store::paged::recovery::tables::{Tables, TransactionEntry, TransactionState};
 use foxton_sync::worker::Workers;
@@ -26,7 +26,7 @@ const LINK: Link = Link {
 fn tables() -> Tables {
     let entry = |last, state| TransactionEntry {
         last: Lsn::new(last),
-        undo_next: Lsn::new(last - 8),
+        undo_next: Some(Lsn::new(last - 8)).filter(|_| state == TransactionState::Active),
         undo_space: 7,
         state,
     };
@@ -34,7 +34,7 @@ fn tables() -> Tables {
         transactions: [
             (Lsn::new(0), entry(48, TransactionState::Active)),
             (Lsn::new(64), entry(128, TransactionState::Aborting)),
-            (Lsn::new(200), entry(8000, TransactionState::Committed)),
+            (Lsn::new(200), entry(8000, TransactionState::Active)),
         ]
         .into(),
         pages: [
@@ -46,16 +46,29 @@ fn tables() -> Tables {
     }
 }
 
+fn change(page: u64, redo: &[u8]) -> ChainedChange<'_> {
+    ChainedChange {
+        page: PageId(page),
+        previous: Lsn::new(4711),
+        redo,
+    }
+}
+
+fn structure(pages: u64) -> RecoveryRecord<'static> {
+    let redo = |page: u64| &b"redo of a page"[..page as usize % 12];
+    let change = |page| change(page, redo(page));
+    RecoveryRecord::Structure((0..pages).map(change).collect())
+}
+
 fn records() -> Vec<RecoveryRecord<'static>> {
     let update = Update {
-        link: LINK,
+        link: Some(LINK),
         undo_space: 1000,
-        page: PageId(77),
         reserve: compensation_bytes(5) as u32,
         undo: b"undo!",
-        redo: b"and redo",
+        change: change(77, b"and redo"),
     };
-    let for_good = Update {
+    let without_undo = Update {
         reserve: 0,
         undo: b"",
         ..update
@@ -63,26 +76,43 @@ fn records() -> Vec<RecoveryRecord<'static>> {
     let compensation = Compensation {
         link: LINK,
         undo_space: u64::MAX,
-        undo_next: Lsn::new(1000),
-        page: PageId(u64::MAX),
-        redo: b"back",
+        undo_next: Some(Lsn::new(1000)),
+        change: change(u64::MAX, b"back"),
     };
-    let nested = Nested {
-        link: LINK,
-        undo_space: 0,
-        undo_next: Lsn::new(5000),
+    let last = Compensation {
+        undo_next: None,
+        ..compensation
+    };
+    let tail = |changes| {
+        let first_part = Lsn::new(3000);
+        Some(CommitTail {
+            first_part,
+            changes,
+        })
     };
     vec![
-        RecoveryRecord::Begin,
         RecoveryRecord::Update(update),
         RecoveryRecord::Update(Update {
-            redo: b"",
+            change: change(77, b""),
             ..update
         }),
-        RecoveryRecord::Update(for_good),
+        RecoveryRecord::Update(without_undo),
+        RecoveryRecord::Update(Update {
+            link: None,
+            ..update
+        }),
+        RecoveryRecord::Update(Update {
+            link: None,
+            ..without_undo
+        }),
         RecoveryRecord::Compensation(compensation),
-        RecoveryRecord::Nested(nested),
-        RecoveryRecord::Commit(LINK),
+        RecoveryRecord::Compensation(last),
+        structure(1),
+        structure(3),
+        structure(6),
+        RecoveryRecord::Commit(LINK, None),
+        RecoveryRecord::Commit(LINK, tail(b"")),
+        RecoveryRecord::Commit(LINK, tail(b"changes of rows in memory")),
         RecoveryRecord::Abort(LINK),
         RecoveryRecord::End(LINK),
         RecoveryRecord::CheckpointBegin,
@@ -116,6 +146,19 @@ fn is_faithful(lsn: Lsn, kind: u8, payload: &[u8]) {
     if let Some(link) = record.link() {
         assert!(link.transaction <= link.prev && link.prev < lsn);
     }
+    for change in record.changes() {
+        assert!(change.previous <= lsn);
+    }
+}
+
+/// True if the last field of the record extends to its end.
+fn has_open_end(record: &RecoveryRecord<'_>) -> bool {
+    matches!(
+        record,
+        RecoveryRecord::Update(_)
+            | RecoveryRecord::Compensation(_)
+            | RecoveryRecord::Commit(_, Some(_))
+    )
 }
 
 #[test]
@@ -126,25 +169,23 @@ fn every_record_reads_back_and_no_shorter_or_longer_one_does() {
         for cut in 0..bytes.len() {
             match decode(AT, kind, &bytes[..cut]) {
                 Err(_) => {}
-                // Redo extends to the end of the record, so a shorter one may be another record,
-                // and not this one.
+                // Redo, a tail, and the pages of a structure modification extend to the end of the
+                // record, so a shorter one may be another record, and not this one.
                 Ok(other) => {
                     assert_ne!(other, Some(record.clone()));
                     is_faithful(AT, kind, &bytes[..cut]);
-                    let has_redo = matches!(
-                        record,
-                        RecoveryRecord::Update(_) | RecoveryRecord::Compensation(_)
+                    let is_open = has_open_end(&record);
+                    let is_structure = matches!(record, RecoveryRecord::Structure(_));
+                    assert!(
+                        is_structure || is_open && bytes.len() - cut <= 33,
+                        "{record:?}"
                     );
-                    assert!(has_redo && cut >= bytes.len() - 8, "{record:?}");
                 }
             }
         }
         let longer = [&bytes[..], &[0]].concat();
-        let has_redo = matches!(
-            record,
-            RecoveryRecord::Update(_) | RecoveryRecord::Compensation(_)
-        );
-        assert_eq!(decode(AT, kind, &longer).is_err(), !has_redo);
+        let is_other = has_open_end(&record);
+        assert_eq!(decode(AT, kind, &longer).is_err(), !is_other, "{record:?}");
     }
 }
 
@@ -185,7 +226,7 @@ fn random_bytes_are_refused_or_are_a_record() {
             }
         }
         bytes.truncate(random() % (bytes.len() + 1) + bytes.len() / 2);
-        let kind = FIRST_KIND + (random() % 10) as u8;
+        let kind = FIRST_KIND + (random() % 9) as u8;
         is_faithful(Lsn::new((random() % 20_000) as u64), kind, &bytes);
     }
 }
@@ -193,12 +234,11 @@ fn random_bytes_are_refused_or_are_a_record() {
 #[test]
 fn a_record_that_points_forwards_or_reserves_too_little_is_refused() {
     let update = Update {
-        link: LINK,
+        link: Some(LINK),
         undo_space: 1000,
-        page: PageId(1),
         reserve: compensation_bytes(4) as u32,
         undo: b"back",
-        redo: b"",
+        change: change(1, b""),
     };
     let refused = |record: &RecoveryRecord<'_>| {
         let bytes = bytes_of(record);
@@ -209,7 +249,7 @@ fn a_record_that_points_forwards_or_reserves_too_little_is_refused() {
         transaction: Lsn::new(transaction),
         prev: Lsn::new(prev),
     };
-    refused(&RecoveryRecord::Commit(link(1000, 10_000)));
+    refused(&RecoveryRecord::Commit(link(1000, 10_000), None));
     refused(&RecoveryRecord::End(link(1001, 1000)));
     let reserve = update.reserve - 8;
     refused(&RecoveryRecord::Update(Update { reserve, ..update }));
@@ -221,17 +261,47 @@ fn a_record_that_points_forwards_or_reserves_too_little_is_refused() {
         undo_space: 1,
         ..update
     }));
+    let late = ChainedChange {
+        previous: AT.plus(1),
+        ..change(1, b"")
+    };
+    refused(&RecoveryRecord::Update(Update {
+        change: late,
+        ..update
+    }));
+    refused(&RecoveryRecord::Structure([late].into_iter().collect()));
     for undo_next in [999, 5001] {
-        refused(&RecoveryRecord::Nested(Nested {
+        refused(&RecoveryRecord::Compensation(Compensation {
             link: LINK,
             undo_space: 0,
-            undo_next: Lsn::new(undo_next),
+            undo_next: Some(Lsn::new(undo_next)),
+            change: change(1, b""),
         }));
     }
+    let late = CommitTail {
+        first_part: AT.plus(1),
+        changes: b"",
+    };
+    refused(&RecoveryRecord::Commit(LINK, Some(late)));
     refused(&RecoveryRecord::CheckpointEnd(AT, Tables::default()));
     let mut late = tables();
     late.pages.insert(PageId(3), Lsn::new(9000));
     refused(&RecoveryRecord::CheckpointEnd(Lsn::new(9000), late));
+}
+
+#[test]
+fn a_structure_modification_has_one_to_six_different_pages() {
+    let decoded = |record: &RecoveryRecord<'_>| {
+        let bytes = bytes_of(record);
+        decode(AT, record.kind(), &bytes).is_ok()
+    };
+    for pages in 0..9 {
+        assert_eq!(decoded(&structure(pages)), (1..=6).contains(&pages));
+    }
+    let twice = [change(5, b"a"), change(6, b"b"), change(5, b"c")];
+    assert!(!decoded(&RecoveryRecord::Structure(
+        twice.into_iter().collect()
+    )));
 }
 
 #[test]

@@ -11,8 +11,6 @@
 //! * I2  The records of a transaction follow each other without gaps, as their `prev` says. One
 //!   that does not follow is an error: a record in between is missing.
 
-use std::collections::hash_map;
-
 use foxton_log::device::Device;
 use foxton_log::format::segment;
 use foxton_log::read::record_reader::RecordReader;
@@ -21,10 +19,10 @@ use foxton_log::{Lsn, RecordView, Start};
 use super::anchor::Anchor;
 use super::error::RecoveryError;
 use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
-use super::record::{Link, MARK_BYTES, Malformed, RecoveryRecord};
+use super::record::{Link, MARK_BYTES, Malformed, RecoveryRecord, Update};
 use super::tables::{Tables, TransactionEntry, TransactionState};
 
-/// Bytes that a transaction reserves when it begins, for its end.
+/// Bytes that a transaction reserves when it begins, for its end: ABORT and END, or COMMIT.
 pub(super) const ENDING_BYTES: u64 = 2 * MARK_BYTES;
 
 /// The first of three passes: finds the transactions that were active when the log ended.
@@ -34,7 +32,7 @@ pub struct Analysis {
     pub(super) anchor: Option<Anchor>,
     /// End of the last record that it was shown.
     pub(super) at: Lsn,
-    /// Number of records of transactions that it was shown.
+    /// Number of records of changes and transactions that it was shown.
     pub(super) records: u64,
     meter: PhaseMeter,
 }
@@ -82,7 +80,8 @@ impl Analysis {
     pub fn take(&mut self, view: RecordView<'_>) -> Result<(), Malformed> {
         let record = RecoveryRecord::decode(&view)?;
         if let Some(record) = &record {
-            self.records += u64::from(record.link().is_some());
+            let is_counted = record.transaction(view.lsn).is_some() || !record.changes().is_empty();
+            self.records += u64::from(is_counted);
             take(&mut self.tables, view.lsn, record)?;
         }
         self.at = view.end; // I1
@@ -118,74 +117,64 @@ pub(super) fn take(
     lsn: Lsn,
     record: &RecoveryRecord<'_>,
 ) -> Result<(), Malformed> {
-    let Some(link) = record.link() else {
-        if matches!(record, RecoveryRecord::Begin) {
-            tables.transactions.insert(lsn, began(lsn));
-        }
-        return Ok(());
-    };
-    if is_end(record) {
-        entry(tables, lsn, link)?;
-        tables.transactions.remove(&link.transaction);
-        return Ok(());
+    take_link(tables, lsn, record)?;
+    for change in record.changes() {
+        tables.pages.entry(change.page).or_insert(lsn);
     }
+    Ok(())
+}
+
+/// Adds one record to the table of transactions.
+fn take_link(tables: &mut Tables, lsn: Lsn, record: &RecoveryRecord<'_>) -> Result<(), Malformed> {
     let expected = "what the transaction's records before it let expect";
     let malformed = Malformed { lsn, expected };
+    if let RecoveryRecord::Update(update @ Update { link: None, .. }) = record {
+        let began = began(lsn, update);
+        tables.transactions.insert(lsn, began.ok_or(malformed)?);
+        return Ok(());
+    }
+    let Some(link) = record.link() else {
+        return Ok(());
+    };
     let entry = entry(tables, lsn, link)?;
     entry.last = lsn;
-    let mut page = None;
+    let is_active = entry.state == TransactionState::Active;
     let sound = match record {
         RecoveryRecord::Update(update) => {
             let before = entry.undo_space.checked_add(u64::from(update.reserve));
-            entry.undo_next = lsn;
-            let sound =
-                before == Some(update.undo_space) && entry.state == TransactionState::Active;
-            (entry.undo_space, page) = (update.undo_space, Some(update.page));
-            sound
+            entry.undo_next = Some(lsn);
+            entry.undo_space = update.undo_space;
+            before == Some(update.undo_space) && is_active
         }
         RecoveryRecord::Compensation(compensation) => {
-            let shrinks = compensation.undo_space <= entry.undo_space
-                && entry.state != TransactionState::Committed;
+            let shrinks = compensation.undo_space <= entry.undo_space;
             (entry.undo_space, entry.undo_next) = (compensation.undo_space, compensation.undo_next);
-            page = Some(compensation.page);
             shrinks
         }
-        RecoveryRecord::Nested(nested) => {
-            let shrinks =
-                nested.undo_space <= entry.undo_space && entry.state == TransactionState::Active;
-            (entry.undo_space, entry.undo_next) = (nested.undo_space, nested.undo_next);
-            shrinks
+        RecoveryRecord::Abort(_) => {
+            entry.undo_space = entry.undo_space.saturating_sub(MARK_BYTES);
+            entry.state = TransactionState::Aborting;
+            is_active
         }
-        RecoveryRecord::Commit(_) => marked(entry, TransactionState::Committed),
-        _ => marked(entry, TransactionState::Aborting),
+        RecoveryRecord::Commit(..) => is_active,
+        // END. Of one that a restart undid there is no ABORT before it.
+        _ => true,
     };
-    if let Some(page) = page
-        && let hash_map::Entry::Vacant(clean) = tables.pages.entry(page)
-    {
-        clean.insert(lsn);
+    if matches!(record, RecoveryRecord::Commit(..) | RecoveryRecord::End(_)) {
+        tables.transactions.remove(&link.transaction);
     }
     sound.then_some(()).ok_or(malformed)
 }
 
-fn began(lsn: Lsn) -> TransactionEntry {
-    TransactionEntry {
+/// Returns the transaction that begins with `update`, if a transaction can.
+fn began(lsn: Lsn, update: &Update<'_>) -> Option<TransactionEntry> {
+    let is_sound = update.undo_space == ENDING_BYTES + u64::from(update.reserve);
+    is_sound.then_some(TransactionEntry {
         last: lsn,
-        undo_next: lsn,
-        undo_space: ENDING_BYTES,
+        undo_next: Some(lsn),
+        undo_space: update.undo_space,
         state: TransactionState::Active,
-    }
-}
-
-fn is_end(record: &RecoveryRecord<'_>) -> bool {
-    matches!(record, RecoveryRecord::End(_))
-}
-
-/// COMMIT or ABORT: returns whether it is allowed.
-fn marked(entry: &mut TransactionEntry, state: TransactionState) -> bool {
-    let sound = entry.state == TransactionState::Active;
-    entry.undo_space = entry.undo_space.saturating_sub(MARK_BYTES);
-    entry.state = state;
-    sound
+    })
 }
 
 /// Returns the transaction that the record at `lsn` continues (I2).

@@ -67,7 +67,7 @@ impl PageCheckpointer {
         worker: &Worker,
         pages: &P,
     ) -> Result<CheckpointSummary, RecoveryError<P::Error>> {
-        let mark = insert(recovery, worker, &RecoveryRecord::CheckpointBegin)?;
+        let mark = recovery.insert_alone(worker, &RecoveryRecord::CheckpointBegin)?;
         recovery.log.wait_durable(worker, mark.end)?;
         self.read_to(recovery, mark)?;
         let dirty = self.tables.pages.keys().copied().collect::<Vec<_>>();
@@ -82,7 +82,7 @@ impl PageCheckpointer {
             };
         }
         let end = RecoveryRecord::CheckpointEnd(mark.begin, self.tables.clone());
-        let end = insert(recovery, worker, &end)?;
+        let end = recovery.insert_alone(worker, &end)?;
         recovery.log.wait_durable(worker, end.end)?;
         let anchor = Anchor {
             begin: mark.begin,
@@ -114,18 +114,4 @@ impl PageCheckpointer {
         }
         Ok(())
     }
-}
-
-/// Inserts a record of a checkpoint into the log, if there is space.
-fn insert<E>(
-    recovery: &Recovery,
-    worker: &Worker,
-    record: &RecoveryRecord<'_>,
-) -> Result<RecordPosition, RecoveryError<E>> {
-    let bytes = recovery.space.reserve_exactly(record.log_bytes());
-    let bytes = bytes.map_err(RecoveryError::NoLogSpace)?;
-    record.insert(&recovery.log, worker).map_err(|error| {
-        recovery.space.release(bytes);
-        error.into()
-    })
 }

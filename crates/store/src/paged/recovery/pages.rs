@@ -38,7 +38,7 @@ use std::fmt;
 
 use foxton_log::Lsn;
 
-use super::record::RecordPosition;
+use super::record::{ChainedChange, RecordPosition};
 use crate::paged::PageId;
 
 /// Owner of pages. See the [module](self) for the contract.
@@ -58,7 +58,7 @@ pub trait Pages: Sync {
     /// # Errors
     ///
     /// If it cannot be made: the page cannot be read, or the bytes are malformed.
-    fn redo(&self, page: PageId, place: RecordPosition, redo: &[u8]) -> Result<(), Self::Error>;
+    fn redo(&self, place: RecordPosition, change: ChainedChange<'_>) -> Result<(), Self::Error>;
 
     /// Undoes the change of `page` that left `undo`, and logs that (P6).
     ///
@@ -82,18 +82,18 @@ pub trait Pages: Sync {
 
 /// Logs a compensation.
 pub struct CompensationLog<'a> {
-    pub(super) log: &'a mut dyn FnMut(PageId, &[u8]) -> Option<RecordPosition>,
+    pub(super) log: &'a mut dyn FnMut(ChainedChange<'_>) -> Option<RecordPosition>,
 }
 
 impl CompensationLog<'_> {
-    /// Logs that `redo` is done to `page`, which may be another page than the changed one. The page
-    /// is then changed and stamped with the end of the position.
+    /// Logs a change that undoes, which may be of another page than the undone one. The page is
+    /// then changed and stamped with the end of the position.
     ///
     /// `None`: it could not be logged. Then the page stays as it is, and `undo` returns `Ok`; the
     /// reason is kept.
     #[must_use]
-    pub fn log(&mut self, page: PageId, redo: &[u8]) -> Option<RecordPosition> {
-        (self.log)(page, redo)
+    pub fn log(&mut self, change: ChainedChange<'_>) -> Option<RecordPosition> {
+        (self.log)(change)
     }
 }
 

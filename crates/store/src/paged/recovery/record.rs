@@ -2,37 +2,48 @@
 //!
 //! ```text
 //! record            kind  payload
-//! BEGIN             32    nothing
-//! UPDATE            33    transaction · prev · undo space · page · reserve u32 · undo bytes u32 ·
-//!                         undo · redo
-//! COMPENSATION      34    transaction · prev · undo space · undo next · page · redo
-//! NESTED            35    transaction · prev · undo space · undo next
-//! COMMIT            36    transaction · prev
+//! UPDATE            33    reserve u32 · undo bytes u31, begins u1 · transaction · prev ·
+//!                         undo space · page · previous · undo · redo
+//! COMPENSATION      34    transaction · prev · undo space · undo next · page · previous · redo
+//! COMMIT            36    transaction · prev · tail: nothing, or first part · changes
 //! ABORT             37    transaction · prev
 //! END               38    transaction · prev
 //! CHECKPOINT_BEGIN  39    nothing
 //! CHECKPOINT_END    40    begin · transactions u32 · pages u32 ·
 //!                         of each transaction: transaction · last · undo next · undo space ·
 //!                         state u64; of each page: page · recovery LSN
+//! STRUCTURE         41    of each page, one to six: page · previous · redo bytes u32 · redo
 //! ```
 //!
 //! Numbers are u64 unless it says otherwise, and little-endian. The checksums are those of the
-//! log's records.
+//! log's records. Kinds 32 and 35 are free.
 //!
-//! A transaction is named by the LSN of its BEGIN. So nothing counts transactions, no two share a
-//! name, and the chain of a transaction's records ends where its name says. `prev` is the start of
-//! the transaction's record before this one; `undo next` is the record with which undo continues.
+//! A transaction is named by the LSN of its first record, an UPDATE. So nothing counts
+//! transactions, no two share a name, and the chain of a transaction's records ends where its name
+//! says. The flag `begins` marks that first record, which has neither `transaction` nor `prev`.
+//! `prev` is the start of the transaction's record before this one. `undo next` is the record with
+//! which undo continues, or 2^64 - 1 if nothing is left to undo.
+//!
+//! `previous` is the LSN that the page had before the change: the end of the record of its previous
+//! change. So the records of one page are a chain too, the *page chain*.
 //!
 //! `undo space` is the maximum number of bytes of log for undoing the remaining changes of the
 //! transaction, and ending it; `reserve` is this record's part of it. A `reserve` of 0 says that
 //! the change is not to be undone. `space` says what they are for.
+//!
+//! A STRUCTURE changes several pages at once. It belongs to no transaction, is complete or absent,
+//! and is never undone.
+//!
+//! The tail of a COMMIT has the transaction's changes of memory-resident tables. Recovery of pages
+//! skips it.
 //!
 //! # Invariants
 //!
 //! * I1  For any bytes, decoding returns a record or an error, takes time and memory in proportion
 //!   to them, and encoding the returned record gives the same bytes.
 //! * I2  In a record that decodes, positions point strictly backwards: transaction <= undo next <=
-//!   prev < the record itself. So following them comes to an end.
+//!   prev < the record itself, and previous <= the record itself. So following them comes to an
+//!   end.
 
 use std::fmt;
 
@@ -46,24 +57,28 @@ use super::tables::Tables;
 use crate::paged::PageId;
 
 /// The first kind of record that is defined here.
-pub const FIRST_KIND: u8 = BEGIN;
+pub const FIRST_KIND: u8 = UPDATE;
 /// The last kind of record that is defined here.
-pub const LAST_KIND: u8 = CHECKPOINT_END;
+pub const LAST_KIND: u8 = STRUCTURE;
 
-const BEGIN: u8 = 32;
 const UPDATE: u8 = 33;
 const COMPENSATION: u8 = 34;
-const NESTED: u8 = 35;
 const COMMIT: u8 = 36;
 const ABORT: u8 = 37;
 const END: u8 = 38;
 const CHECKPOINT_BEGIN: u8 = 39;
 const CHECKPOINT_END: u8 = 40;
+const STRUCTURE: u8 = 41;
+
+/// Maximum number of pages of a STRUCTURE.
+pub const MAX_STRUCTURE_PAGES: usize = 6;
 
 /// Bytes of a COMPENSATION before its redo.
-const COMPENSATION_HEAD: usize = 40;
-/// Bytes of log that ABORT, COMMIT or END takes.
+const COMPENSATION_HEAD: usize = 48;
+/// Bytes of log that ABORT, END, or COMMIT without a tail takes.
 pub(super) const MARK_BYTES: u64 = framed_bytes(16);
+/// In the bytes of undo of an UPDATE: it begins its transaction.
+const BEGINS: u32 = 1 << 31;
 
 /// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,21 +99,31 @@ pub struct Link {
     pub prev: Lsn,
 }
 
-/// A change of one page.
+/// A change of one page, as each record of changes has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Update<'a> {
-    /// Its transaction, and the record before.
-    pub link: Link,
-    /// Maximum bytes of log for undoing all changes of the transaction up to here.
-    pub undo_space: u64,
+pub struct ChainedChange<'a> {
     /// The page.
     pub page: PageId,
+    /// LSN of the page before: the end of the record of its previous change.
+    pub previous: Lsn,
+    /// Data that the page's owner needs to redo it.
+    pub redo: &'a [u8],
+}
+
+/// A change of one page by a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Update<'a> {
+    /// Its transaction, and the record before. `None`: the transaction begins with it, and its
+    /// position is the transaction's name.
+    pub link: Option<Link>,
+    /// Maximum bytes of log for undoing all changes of the transaction up to here.
+    pub undo_space: u64,
     /// Part of `undo_space` for this change; 0 if it is not to be undone.
     pub reserve: u32,
     /// Data that the page's owner needs to undo it.
     pub undo: &'a [u8],
-    /// Data that the page's owner needs to redo it.
-    pub redo: &'a [u8],
+    /// The change.
+    pub change: ChainedChange<'a>,
 }
 
 /// A change that undid another one. It is redone, and never undone.
@@ -108,41 +133,38 @@ pub struct Compensation<'a> {
     pub link: Link,
     /// As in [`Update`].
     pub undo_space: u64,
-    /// The next record to undo after the one that this undid.
-    pub undo_next: Lsn,
-    /// The page.
-    pub page: PageId,
-    /// Data that the page's owner needs to redo it.
-    pub redo: &'a [u8],
+    /// The next record to undo after the one that this undid; `None` if nothing is left.
+    pub undo_next: Option<Lsn>,
+    /// The change.
+    pub change: ChainedChange<'a>,
 }
 
-/// A nested top action has ended: its changes stay, however the transaction ends.
+/// The changes of memory-resident tables in a COMMIT. Recovery of pages skips them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nested {
-    /// Its transaction, and the record before.
-    pub link: Link,
-    /// As in [`Update`].
-    pub undo_space: u64,
-    /// The last record before the action.
-    pub undo_next: Lsn,
+pub struct CommitTail<'a> {
+    /// Where the record of the first part of these changes ends; zero if all of them are here.
+    pub first_part: Lsn,
+    /// The changes.
+    pub changes: &'a [u8],
 }
+
+/// The changes of one structure modification, each of another page.
+pub type StructureChanges<'a> = Vec<ChainedChange<'a>>;
 
 /// A record of the kinds that are defined here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecoveryRecord<'a> {
-    /// A transaction begins, with its first change.
-    Begin,
-    /// A page is changed.
+    /// A transaction changes a page.
     Update(Update<'a>),
     /// A change is undone.
     Compensation(Compensation<'a>),
-    /// A nested top action has ended.
-    Nested(Nested),
-    /// A transaction is committed.
-    Commit(Link),
+    /// A structure modification changes up to six pages.
+    Structure(StructureChanges<'a>),
+    /// A transaction is committed and has ended.
+    Commit(Link, Option<CommitTail<'a>>),
     /// A transaction has begun to undo all its changes.
     Abort(Link),
-    /// A transaction has ended, committed or undone.
+    /// A transaction has ended, and all its changes are undone.
     End(Link),
     /// A checkpoint is taken here.
     CheckpointBegin,
@@ -174,9 +196,9 @@ pub const fn compensation_bytes(redo: usize) -> u64 {
     framed_bytes(COMPENSATION_HEAD + redo)
 }
 
-/// The fixed part of a record. The largest, UPDATE's, has 40 bytes; tables of a checkpoint go on
-/// the heap.
-type FixedPart = SmallVec<[u8; 40]>;
+/// The part of a record that is put together for it. That of an UPDATE has at most 56 bytes; larger
+/// ones are on the heap.
+type FixedPart = SmallVec<[u8; 56]>;
 
 impl<'a> RecoveryRecord<'a> {
     /// Returns the record in `view`, or `None` if its kind is not defined here.
@@ -186,10 +208,9 @@ impl<'a> RecoveryRecord<'a> {
     /// If its content is malformed (I1, I2).
     pub fn decode(view: &RecordView<'a>) -> Result<Option<RecoveryRecord<'a>>, Malformed> {
         let expected = match view.kind {
-            BEGIN => "the beginning of a transaction",
             UPDATE => "a change of a page",
             COMPENSATION => "a compensation",
-            NESTED => "the end of a nested top action",
+            STRUCTURE => "a structure modification",
             COMMIT | ABORT | END => "the end of a transaction",
             CHECKPOINT_BEGIN => "the beginning of a checkpoint",
             CHECKPOINT_END => "the end of a checkpoint",
@@ -206,11 +227,10 @@ impl<'a> RecoveryRecord<'a> {
     /// Returns the kind of the record.
     pub fn kind(&self) -> u8 {
         match self {
-            RecoveryRecord::Begin => BEGIN,
             RecoveryRecord::Update(_) => UPDATE,
             RecoveryRecord::Compensation(_) => COMPENSATION,
-            RecoveryRecord::Nested(_) => NESTED,
-            RecoveryRecord::Commit(_) => COMMIT,
+            RecoveryRecord::Structure(_) => STRUCTURE,
+            RecoveryRecord::Commit(..) => COMMIT,
             RecoveryRecord::Abort(_) => ABORT,
             RecoveryRecord::End(_) => END,
             RecoveryRecord::CheckpointBegin => CHECKPOINT_BEGIN,
@@ -221,15 +241,35 @@ impl<'a> RecoveryRecord<'a> {
     /// Returns the link of the record, if it belongs to a transaction and is not its first.
     pub fn link(&self) -> Option<Link> {
         match self {
-            RecoveryRecord::Update(update) => Some(update.link),
+            RecoveryRecord::Update(update) => update.link,
             RecoveryRecord::Compensation(compensation) => Some(compensation.link),
-            RecoveryRecord::Nested(nested) => Some(nested.link),
-            RecoveryRecord::Commit(link)
+            RecoveryRecord::Commit(link, _)
             | RecoveryRecord::Abort(link)
             | RecoveryRecord::End(link) => Some(*link),
-            RecoveryRecord::Begin
+            RecoveryRecord::Structure(_)
             | RecoveryRecord::CheckpointBegin
             | RecoveryRecord::CheckpointEnd(..) => None,
+        }
+    }
+
+    /// Returns the name of the transaction of this record, which begins at `at`. `None`: it belongs
+    /// to none.
+    pub fn transaction(&self, at: Lsn) -> Option<Lsn> {
+        match self {
+            RecoveryRecord::Update(Update { link: None, .. }) => Some(at),
+            _ => self.link().map(|link| link.transaction),
+        }
+    }
+
+    /// Returns the changes of pages, which redo repeats.
+    pub fn changes(&self) -> &[ChainedChange<'a>] {
+        match self {
+            RecoveryRecord::Update(update) => std::slice::from_ref(&update.change),
+            RecoveryRecord::Compensation(compensation) => {
+                std::slice::from_ref(&compensation.change)
+            }
+            RecoveryRecord::Structure(changes) => changes,
+            _ => &[],
         }
     }
 
@@ -237,43 +277,55 @@ impl<'a> RecoveryRecord<'a> {
     ///
     /// # Panics
     ///
-    /// If there are more than 2^32 - 1 bytes of undo, transactions or pages; the log takes no such
-    /// record.
+    /// If there are 2^31 bytes of undo or more, or 2^32 bytes of redo, transactions or pages; the
+    /// log takes no such record.
     pub fn encode(&self) -> (impl AsRef<[u8]> + use<>, [&'a [u8]; 2]) {
-        const LIMIT: &str = "a record has at most 256 MiB";
-        let count = |count: usize| u32::try_from(count).expect(LIMIT).to_le_bytes();
         let mut head = FixedPart::new();
-        let link = self.link();
-        if let Some(link) = link {
-            put(&mut head, &[link.transaction.bytes(), link.prev.bytes()]);
-        }
         let mut tail: [&'a [u8]; 2] = [&[], &[]];
         match self {
             RecoveryRecord::Update(update) => {
-                put(&mut head, &[update.undo_space, update.page.0]);
+                let begins = if update.link.is_none() { BEGINS } else { 0 };
+                let undo_bytes = number(update.undo.len());
+                assert!(undo_bytes & BEGINS == 0, "{LIMIT}");
                 head.extend_from_slice(&update.reserve.to_le_bytes());
-                head.extend_from_slice(&count(update.undo.len()));
-                tail = [update.undo, update.redo];
+                head.extend_from_slice(&(undo_bytes | begins).to_le_bytes());
+                if let Some(link) = update.link {
+                    put_link(&mut head, link);
+                }
+                let ChainedChange { page, previous, .. } = update.change;
+                put(&mut head, &[update.undo_space, page.0, previous.bytes()]);
+                tail = [update.undo, update.change.redo];
             }
             RecoveryRecord::Compensation(compensation) => {
-                let next = compensation.undo_next.bytes();
-                put(
-                    &mut head,
-                    &[compensation.undo_space, next, compensation.page.0],
-                );
-                tail[0] = compensation.redo;
+                put_link(&mut head, compensation.link);
+                let next = compensation.undo_next.unwrap_or(Lsn::MAX).bytes();
+                let ChainedChange { page, previous, .. } = compensation.change;
+                let numbers = [compensation.undo_space, next, page.0, previous.bytes()];
+                put(&mut head, &numbers);
+                tail[0] = compensation.change.redo;
             }
-            RecoveryRecord::Nested(nested) => {
-                put(&mut head, &[nested.undo_space, nested.undo_next.bytes()])
+            RecoveryRecord::Structure(changes) => {
+                for change in changes {
+                    put(&mut head, &[change.page.0, change.previous.bytes()]);
+                    head.extend_from_slice(&number(change.redo.len()).to_le_bytes());
+                    head.extend_from_slice(change.redo);
+                }
             }
             RecoveryRecord::CheckpointEnd(begin, tables) => {
                 put(&mut head, &[begin.bytes()]);
-                head.extend_from_slice(&count(tables.transactions.len()));
-                head.extend_from_slice(&count(tables.pages.len()));
+                head.extend_from_slice(&number(tables.transactions.len()).to_le_bytes());
+                head.extend_from_slice(&number(tables.pages.len()).to_le_bytes());
                 tables.encode(&mut |number| head.extend_from_slice(&number.to_le_bytes()));
             }
-            RecoveryRecord::Begin | RecoveryRecord::CheckpointBegin => {}
-            RecoveryRecord::Commit(_) | RecoveryRecord::Abort(_) | RecoveryRecord::End(_) => {}
+            RecoveryRecord::Commit(link, part) => {
+                put_link(&mut head, *link);
+                if let Some(part) = part {
+                    put(&mut head, &[part.first_part.bytes()]);
+                    tail[0] = part.changes;
+                }
+            }
+            RecoveryRecord::Abort(link) | RecoveryRecord::End(link) => put_link(&mut head, *link),
+            RecoveryRecord::CheckpointBegin => {}
         }
         (head, tail)
     }
@@ -301,36 +353,36 @@ impl<'a> RecoveryRecord<'a> {
     }
 }
 
+const LIMIT: &str = "a record has at most 256 MiB";
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect(LIMIT)
+}
+
 fn put(head: &mut FixedPart, numbers: &[u64]) {
     for number in numbers {
         head.extend_from_slice(&number.to_le_bytes());
     }
 }
 
+fn put_link(head: &mut FixedPart, link: Link) {
+    put(head, &[link.transaction.bytes(), link.prev.bytes()]);
+}
+
 fn decode(lsn: Lsn, kind: u8, mut bytes: ByteReader<'_>) -> Option<RecoveryRecord<'_>> {
     let bytes = &mut bytes;
     let record = match kind {
-        BEGIN => RecoveryRecord::Begin,
         UPDATE => RecoveryRecord::Update(update(lsn, bytes)?),
-        COMPENSATION => {
-            let (link, undo_space, undo_next) = decode_backlink(lsn, bytes)?;
-            RecoveryRecord::Compensation(Compensation {
-                link,
-                undo_space,
-                undo_next,
-                page: PageId(bytes.u64()?),
-                redo: std::mem::take(&mut bytes.0),
-            })
+        COMPENSATION => RecoveryRecord::Compensation(compensation(lsn, bytes)?),
+        STRUCTURE => RecoveryRecord::Structure(structure(lsn, bytes)?),
+        COMMIT => {
+            let link = link(lsn, bytes)?;
+            let tail = match bytes.0.is_empty() {
+                true => None,
+                false => Some(commit_tail(lsn, bytes)?),
+            };
+            RecoveryRecord::Commit(link, tail)
         }
-        NESTED => {
-            let (link, undo_space, undo_next) = decode_backlink(lsn, bytes)?;
-            RecoveryRecord::Nested(Nested {
-                link,
-                undo_space,
-                undo_next,
-            })
-        }
-        COMMIT => RecoveryRecord::Commit(link(lsn, bytes)?),
         ABORT => RecoveryRecord::Abort(link(lsn, bytes)?),
         END => RecoveryRecord::End(link(lsn, bytes)?),
         CHECKPOINT_BEGIN => RecoveryRecord::CheckpointBegin,
@@ -346,10 +398,14 @@ fn decode(lsn: Lsn, kind: u8, mut bytes: ByteReader<'_>) -> Option<RecoveryRecor
 }
 
 fn update<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<Update<'a>> {
-    let (link, undo_space) = (link(lsn, bytes)?, bytes.u64()?);
-    let page = PageId(bytes.u64()?);
     let (reserve, undo_bytes) = (bytes.u32()?, bytes.u32()?);
-    let undo = bytes.take(usize::try_from(undo_bytes).ok()?)?;
+    let link = match undo_bytes & BEGINS {
+        0 => Some(link(lsn, bytes)?),
+        _ => None,
+    };
+    let undo_space = bytes.u64()?;
+    let (page, previous) = page(lsn, bytes)?;
+    let undo = bytes.take(usize::try_from(undo_bytes & !BEGINS).ok()?)?;
     let redo = std::mem::take(&mut bytes.0);
     let least = match reserve {
         0 => 0,
@@ -360,21 +416,65 @@ fn update<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<Update<'a>> {
     is_sound.then_some(Update {
         link,
         undo_space,
-        page,
         reserve,
         undo,
-        redo,
+        change: ChainedChange {
+            page,
+            previous,
+            redo,
+        },
     })
+}
+
+fn compensation<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<Compensation<'a>> {
+    let (link, undo_space) = (link(lsn, bytes)?, bytes.u64()?);
+    let undo_next = Some(Lsn::new(bytes.u64()?)).filter(|next| *next != Lsn::MAX);
+    let is_backwards = |next| link.transaction <= next && next <= link.prev;
+    undo_next.is_none_or(is_backwards).then_some(())?;
+    let (page, previous) = page(lsn, bytes)?;
+    Some(Compensation {
+        link,
+        undo_space,
+        undo_next,
+        change: ChainedChange {
+            page,
+            previous,
+            redo: std::mem::take(&mut bytes.0),
+        },
+    })
+}
+
+fn structure<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<StructureChanges<'a>> {
+    let mut changes = StructureChanges::new();
+    while changes.is_empty() || !bytes.0.is_empty() {
+        let (page, previous) = page(lsn, bytes)?;
+        let redo_bytes = usize::try_from(bytes.u32()?).ok()?;
+        let redo = bytes.take(redo_bytes)?;
+        let is_new = changes.iter().all(|change| change.page != page);
+        (is_new && changes.len() < MAX_STRUCTURE_PAGES).then_some(())?;
+        changes.push(ChainedChange {
+            page,
+            previous,
+            redo,
+        });
+    }
+    Some(changes)
+}
+
+fn commit_tail<'a>(lsn: Lsn, bytes: &mut ByteReader<'a>) -> Option<CommitTail<'a>> {
+    let first_part = Lsn::new(bytes.u64()?);
+    (first_part <= lsn).then_some(CommitTail {
+        first_part,
+        changes: std::mem::take(&mut bytes.0),
+    })
+}
+
+fn page(lsn: Lsn, bytes: &mut ByteReader<'_>) -> Option<(PageId, Lsn)> {
+    let (page, previous) = (PageId(bytes.u64()?), Lsn::new(bytes.u64()?));
+    (previous <= lsn).then_some((page, previous))
 }
 
 fn link(lsn: Lsn, bytes: &mut ByteReader<'_>) -> Option<Link> {
     let (transaction, prev) = (Lsn::new(bytes.u64()?), Lsn::new(bytes.u64()?));
     (transaction <= prev && prev < lsn).then_some(Link { transaction, prev })
-}
-
-fn decode_backlink(lsn: Lsn, bytes: &mut ByteReader<'_>) -> Option<(Link, u64, Lsn)> {
-    let (link, undo_space) = (link(lsn, bytes)?, bytes.u64()?);
-    let undo_next = Lsn::new(bytes.u64()?);
-    let backwards = link.transaction <= undo_next && undo_next <= link.prev;
-    backwards.then_some((link, undo_space, undo_next))
 }

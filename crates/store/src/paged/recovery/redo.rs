@@ -15,12 +15,13 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
+use foxton_log::Lsn;
 use foxton_log::read::durable_reader::DurableReader;
 
 use super::error::RecoveryError;
 use super::pages::Pages;
 use super::progress::PhaseMeter;
-use super::record::{RecordPosition, RecoveryRecord};
+use super::record::{ChainedChange, RecordPosition, RecoveryRecord};
 use super::tables::Tables;
 use crate::paged::PageId;
 
@@ -59,20 +60,18 @@ pub(super) fn redo<P: Pages>(
         let mut workers = RedoWorkers::new(scope, pages, threads);
         while let Some(view) = reader.next()? {
             meter.advance(view.end.since(view.lsn));
-            let (page, redo) = match RecoveryRecord::decode(&view)? {
-                Some(RecoveryRecord::Update(update)) => (update.page, update.redo),
-                Some(RecoveryRecord::Compensation(compensation)) => {
-                    (compensation.page, compensation.redo)
-                }
-                _ => continue,
+            let Some(record) = RecoveryRecord::decode(&view)? else {
+                continue;
             };
             let place = RecordPosition {
                 begin: view.lsn,
                 end: view.end,
             };
-            let behind = tables.pages.get(&page);
-            if behind.is_some_and(|recovery| place.begin >= *recovery) {
-                workers.apply(page, place, redo)?;
+            for change in record.changes() {
+                let behind = tables.pages.get(&change.page);
+                if behind.is_some_and(|recovery| place.begin >= *recovery) {
+                    workers.apply(place, *change)?;
+                }
             }
         }
         workers.finish()
@@ -82,17 +81,16 @@ pub(super) fn redo<P: Pages>(
 /// Makes one change, unless the page has it (I1).
 fn apply<P: Pages>(
     pages: &P,
-    page: PageId,
     place: RecordPosition,
-    redo: &[u8],
+    change: ChainedChange<'_>,
     done: &mut RedoStats,
 ) -> Result<(), P::Error> {
-    if pages.page_lsn(page)? >= place.end {
+    if pages.page_lsn(change.page)? >= place.end {
         done.present += 1;
         return Ok(());
     }
     done.applied += 1;
-    pages.redo(page, place, redo)
+    pages.redo(place, change)
 }
 
 /// The threads that make changes: this thread, or several.
@@ -115,9 +113,18 @@ struct RedoWorker<'scope, E> {
 /// Changes in the order of the log.
 #[derive(Default)]
 struct Batch {
-    /// Each with the end of its data in `bytes`.
-    changes: Vec<(PageId, RecordPosition, usize)>,
+    changes: Vec<BatchedChange>,
+    /// The redo of all changes.
     bytes: Vec<u8>,
+}
+
+/// A change without its redo.
+struct BatchedChange {
+    place: RecordPosition,
+    page: PageId,
+    previous: Lsn,
+    /// Where its redo ends in the bytes of the batch.
+    end: usize,
 }
 
 impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
@@ -134,24 +141,33 @@ impl<'scope, 'env, P: Pages> RedoWorkers<'scope, 'env, P> {
 
     fn apply(
         &mut self,
-        page: PageId,
         place: RecordPosition,
-        redo: &[u8],
+        change: ChainedChange<'_>,
     ) -> Result<(), RecoveryError<P::Error>> {
-        self.bytes += redo.len() as u64;
+        self.bytes += change.redo.len() as u64;
         if self.threads > 1 && self.workers.is_empty() && self.bytes > INLINE_BYTES {
             self.start();
         }
         if self.workers.is_empty() {
-            let applied = apply(self.pages, page, place, redo, &mut self.done);
+            let applied = apply(self.pages, place, change, &mut self.done);
             return applied.map_err(RecoveryError::Pages);
         }
+        let ChainedChange {
+            page,
+            previous,
+            redo,
+        } = change;
         let hash = crc32c::crc32c(&page.0.to_le_bytes()) as usize;
         let count = self.workers.len();
         let worker = &mut self.workers[hash % count];
         worker.batch.bytes.extend_from_slice(redo);
         let end = worker.batch.bytes.len();
-        worker.batch.changes.push((page, place, end));
+        worker.batch.changes.push(BatchedChange {
+            place,
+            page,
+            previous,
+            end,
+        });
         if end >= BATCH_BYTES && worker.send().is_err() {
             // It has ended, with an error that says more than ours.
             let workers = std::mem::take(&mut self.workers);
@@ -221,9 +237,14 @@ fn apply_all<P: Pages>(batches: &Receiver<Batch>, pages: &P) -> Result<RedoStats
     let mut done = RedoStats::default();
     for batch in batches {
         let mut begin = 0;
-        for (page, place, end) in batch.changes {
-            apply(pages, page, place, &batch.bytes[begin..end], &mut done)?;
-            begin = end;
+        for batched in batch.changes {
+            let change = ChainedChange {
+                page: batched.page,
+                previous: batched.previous,
+                redo: &batch.bytes[begin..batched.end],
+            };
+            apply(pages, batched.place, change, &mut done)?;
+            begin = batched.end;
         }
     }
     Ok(done)

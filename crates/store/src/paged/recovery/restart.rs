@@ -31,7 +31,7 @@ use super::pages::Pages;
 use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
 use super::redo::{RedoStats, redo};
 use super::space::UndoSpace;
-use super::tables::{Tables, TransactionEntry, TransactionState};
+use super::tables::{Tables, TransactionEntry};
 use super::transaction::{RecordChain, Recovery};
 
 /// Options of a restart.
@@ -60,7 +60,7 @@ impl Default for RestartOptions {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RestartSummary {
-    /// Number of records of transactions that analysis read.
+    /// Number of records of changes and transactions that analysis read.
     pub analysed: u64,
     /// Position where redo began.
     pub redo_from: Lsn,
@@ -86,7 +86,7 @@ impl fmt::Display for RestartSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} records analysed; {} changes applied again, {} chain_of applied, in {} bytes of log; {} transactions \
+            "{} records analysed; {} changes applied again, {} present, in {} bytes of log; {} transactions \
              taken back, {} changes",
             self.analysed, self.redone, self.present, self.redo_bytes, self.losers, self.undone
         )
@@ -97,23 +97,21 @@ impl fmt::Display for RestartSummary {
 #[derive(Debug)]
 pub struct RestartResult {
     /// For transactions.
-    pub recovery: Recovery,
+    pub recovery: Arc<Recovery>,
     /// For checkpoints.
     pub checkpointer: PageCheckpointer,
     /// Findings and work.
     pub summary: RestartSummary,
 }
 
-/// Brings pages to their committed state, once `analysis` has seen the log. The log is open and
-/// takes records from no other caller until this is done.
+/// Brings pages to their committed state, once `analysis` has seen the log, for which `recovery`
+/// was made. The log takes records from no other caller until this is done.
 ///
 /// # Errors
 ///
 /// If the log, the anchor or the pages fail. The restart may be begun again, from analysis.
 pub fn restart<P: Pages>(
-    device: Arc<dyn Device>,
-    identity: [u8; 16],
-    log: Arc<Log>,
+    recovery: Arc<Recovery>,
     worker: &Worker,
     analysis: Analysis,
     pages: &P,
@@ -126,15 +124,6 @@ pub fn restart<P: Pages>(
         records,
         ..
     } = analysis;
-    let credit = tables.transactions.values().map(|entry| entry.undo_space);
-    let credit = credit.fold(0, u64::saturating_add);
-    let space = UndoSpace::new(log.end(worker), credit, options.limit);
-    let recovery = Recovery {
-        device,
-        identity,
-        log,
-        space,
-    };
     let mut summary = RestartSummary {
         analysed: records,
         ..RestartSummary::default()
@@ -158,6 +147,29 @@ pub fn restart<P: Pages>(
 }
 
 impl Recovery {
+    /// Returns the recovery of the pages of the database `identity`, whose open `log` is in
+    /// `device` and was shown to `analysis`. Pages are not to be changed before [`restart`] has
+    /// returned.
+    pub fn new(
+        device: Arc<dyn Device>,
+        identity: [u8; 16],
+        log: Arc<Log>,
+        worker: &Worker,
+        analysis: &Analysis,
+        options: &RestartOptions,
+    ) -> Recovery {
+        let transactions = analysis.tables.transactions.values();
+        let credit = transactions.map(|entry| entry.undo_space);
+        let credit = credit.fold(0, u64::saturating_add);
+        let space = UndoSpace::new(log.end(worker), credit, options.limit);
+        Recovery {
+            device,
+            identity,
+            log,
+            space,
+        }
+    }
+
     /// Redo.
     fn redo_history<P: Pages>(
         &self,
@@ -183,7 +195,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Undo; and END for winners that lack it.
+    /// Undo.
     fn undo_losers<P: Pages>(
         &self,
         worker: &Worker,
@@ -194,14 +206,9 @@ impl Recovery {
         summary: &mut RestartSummary,
     ) -> Result<(), RecoveryError<P::Error>> {
         let begun = Instant::now();
-        let is_loser = |entry: &TransactionEntry| entry.state != TransactionState::Committed;
         let chain_of =
             |(begin, entry): (&Lsn, &TransactionEntry)| RecordChain::from_entry(*begin, *entry);
-        for entry in tables.transactions.iter().filter(|(_, e)| !is_loser(e)) {
-            self.end(worker, &mut chain_of(entry))?;
-        }
-        let losers = tables.transactions.iter().filter(|(_, e)| is_loser(e));
-        let mut losers: Vec<RecordChain> = losers.map(chain_of).collect();
+        let mut losers: Vec<RecordChain> = tables.transactions.iter().map(chain_of).collect();
         let undo_space = losers.iter().map(|loser| loser.undo_space);
         let undo_space = undo_space.fold(0, u64::saturating_add);
         let meter = PhaseMeter::new(options.progress.as_ref(), RestartPhase::Undo, undo_space);
@@ -213,7 +220,7 @@ impl Recovery {
             while let Some((undo_next, index)) = heap.pop() {
                 let loser = &mut losers[index];
                 let before = loser.undo_space;
-                if undo_next <= loser.begin {
+                if undo_next.is_none() {
                     self.end(worker, loser)?;
                     meter.advance(before);
                     continue;

@@ -8,14 +8,15 @@
 //!
 //! | a record | takes | reserves |
 //! |----------|-------|----------|
-//! | BEGIN | 24 | 80: for ABORT and END, or for COMMIT and END |
 //! | UPDATE with undo | itself | its `reserve`, see below |
 //! | UPDATE without undo | itself | nothing |
+//! | the first UPDATE | as above | 80 more: for ABORT and END, or for COMMIT |
 //! | COMPENSATION | itself, out of the `reserve` | nothing; the rest of the `reserve` is free |
-//! | NESTED | itself | nothing; the reserve of the action is free |
-//! | COMMIT, ABORT, END | itself, out of the 80 | nothing |
+//! | STRUCTURE | itself | nothing: it is never undone |
+//! | ABORT, END, COMMIT | itself, out of the 80 | nothing |
+//! | COMMIT with a tail | itself; the tail beyond the 80 | nothing |
 //!
-//! The `reserve` of an UPDATE is a COMPENSATION with as much redo as the UPDATE has undo: 64 bytes
+//! The `reserve` of an UPDATE is a COMPENSATION with as much redo as the UPDATE has undo: 72 bytes
 //! and the undo, rounded up to 8. The owner of the pages may request more.
 //!
 //! # Invariants

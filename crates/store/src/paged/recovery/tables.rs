@@ -19,19 +19,13 @@ pub enum TransactionState {
     Active = 0,
     /// It has begun to undo all its changes.
     Aborting = 1,
-    /// It is committed, and only its END is missing.
-    Committed = 2,
 }
 
 impl TransactionState {
     fn of(number: u64) -> Option<TransactionState> {
-        [
-            TransactionState::Active,
-            TransactionState::Aborting,
-            TransactionState::Committed,
-        ]
-        .into_iter()
-        .find(|state| *state as u64 == number)
+        [TransactionState::Active, TransactionState::Aborting]
+            .into_iter()
+            .find(|state| *state as u64 == number)
     }
 }
 
@@ -40,8 +34,8 @@ impl TransactionState {
 pub struct TransactionEntry {
     /// Start of its last record.
     pub last: Lsn,
-    /// Start of the record with which undo would continue.
-    pub undo_next: Lsn,
+    /// Start of the record with which undo would continue; `None` if nothing is left to undo.
+    pub undo_next: Option<Lsn>,
     /// Maximum bytes of log for undoing and ending it.
     pub undo_space: u64,
     /// Its state.
@@ -51,7 +45,7 @@ pub struct TransactionEntry {
 /// Active transactions and dirty pages at one position in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
-    /// The transactions, by their begin.
+    /// The transactions, by their names: the starts of their first records.
     pub transactions: BTreeMap<Lsn, TransactionEntry>,
     /// The pages, each with its *recovery LSN*: the start of the first record that may be missing
     /// from the page's durable state.
@@ -75,7 +69,7 @@ impl Tables {
         for (begin, entry) in &self.transactions {
             put(begin.bytes());
             put(entry.last.bytes());
-            put(entry.undo_next.bytes());
+            put(entry.undo_next.unwrap_or(Lsn::MAX).bytes());
             put(entry.undo_space);
             put(entry.state as u64);
         }
@@ -104,15 +98,15 @@ impl Tables {
             let begin = Lsn::new(bytes.u64()?);
             let entry = TransactionEntry {
                 last: Lsn::new(bytes.u64()?),
-                undo_next: Lsn::new(bytes.u64()?),
+                undo_next: Some(Lsn::new(bytes.u64()?)).filter(|next| *next != Lsn::MAX),
                 undo_space: bytes.u64()?,
                 state: TransactionState::of(bytes.u64()?)?,
             };
             let last_begin = tables.transactions.keys().next_back();
             let ascends = last_begin.is_none_or(|last| *last < begin);
-            let backwards =
-                begin <= entry.undo_next && entry.undo_next <= entry.last && entry.last < at;
-            (ascends && backwards).then_some(())?;
+            let is_within = |next| begin <= next && next <= entry.last;
+            let backwards = entry.undo_next.is_none_or(is_within) && entry.last < at;
+            (ascends && begin <= entry.last && backwards).then_some(())?;
             tables.transactions.insert(begin, entry);
         }
         let mut last = None;

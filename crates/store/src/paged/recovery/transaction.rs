@@ -3,6 +3,8 @@
 //! The first change of a transaction begins it: one that only reads writes nothing, and meets no
 //! other. Its name is the position of its first record, so nothing counts transactions.
 //!
+//! A transaction of one change writes two records, UPDATE and COMMIT.
+//!
 //! # Invariants
 //!
 //! * I1  The records of one transaction are a chain: `prev` of each is the start of the one before.
@@ -17,13 +19,12 @@ use foxton_sync::worker::Worker;
 
 use super::analysis::ENDING_BYTES;
 use super::error::WriteError;
-use super::record::{Link, Nested, RecordPosition, RecoveryRecord, Update, compensation_bytes};
+use super::record::{
+    ChainedChange, CommitTail, Link, RecordPosition, RecoveryRecord, StructureChanges, Update,
+    compensation_bytes,
+};
 use super::space::UndoSpace;
 use super::tables::{TransactionEntry, TransactionState};
-use crate::paged::PageId;
-
-/// Bytes of log that BEGIN takes.
-const BEGIN_BYTES: u64 = foxton_log::format::record::framed_bytes(0);
 
 /// A log in which changes to pages are made so that they can be undone.
 ///
@@ -63,8 +64,8 @@ pub(super) struct RecordChain {
     pub(super) last: Lsn,
     /// End of its last record.
     pub(super) end: Lsn,
-    /// The record with which undo continues.
-    pub(super) undo_next: Lsn,
+    /// The record with which undo continues; `None` if nothing is left to undo.
+    pub(super) undo_next: Option<Lsn>,
     pub(super) undo_space: u64,
     pub(super) credit: u64,
     pub(super) state: TransactionState,
@@ -95,8 +96,8 @@ impl RecordChain {
 /// A change of a page, as its owner will read it.
 #[derive(Debug, Clone, Copy)]
 pub struct PageChange<'a> {
-    /// Data that redoes the change.
-    pub redo: &'a [u8],
+    /// The page, its LSN before, and data that redoes the change.
+    pub change: ChainedChange<'a>,
     /// Data that undoes it; `None` if it is not to be undone.
     pub undo: Option<UndoData<'a>>,
 }
@@ -128,17 +129,8 @@ impl<'a> UndoData<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageSavepoint {
     transaction: Option<Lsn>,
-    pub(super) last: Lsn,
-}
-
-/// A nested top action that has begun: changes that stay, once it has ended, however the
-/// transaction ends.
-#[derive(Debug)]
-#[must_use = "until it has ended, its changes are taken back with the transaction"]
-pub struct NestedAction {
-    transaction: Lsn,
-    undo_next: Lsn,
-    undo_space: u64,
+    /// The last record before; `None` if there is none.
+    pub(super) last: Option<Lsn>,
 }
 
 impl PageTransaction {
@@ -156,7 +148,7 @@ impl PageTransaction {
     pub fn savepoint(&self) -> PageSavepoint {
         PageSavepoint {
             transaction: self.chain.map(|chain| chain.begin),
-            last: self.chain.map_or(Lsn::ZERO, |chain| chain.last),
+            last: self.chain.map(|chain| chain.last),
         }
     }
 
@@ -178,7 +170,7 @@ impl Recovery {
         &self.space
     }
 
-    /// Logs a change of `page`, before it is made. The caller keeps other threads from changing the
+    /// Logs a change of a page, before it is made. The caller keeps other threads from changing the
     /// page until it has made the change and stamped the page with the end of the position
     /// (`pages`, P1).
     ///
@@ -194,97 +186,86 @@ impl Recovery {
         &self,
         worker: &Worker,
         transaction: &mut PageTransaction,
-        page: PageId,
         change: PageChange<'_>,
     ) -> Result<RecordPosition, WriteError> {
-        let undo = change.undo.map_or(&[][..], |undo| undo.bytes);
-        let more = change.undo.map_or(0, |undo| undo.more as usize);
-        let reserve = match change.undo {
-            Some(_) => compensation_bytes(undo.len() + more),
+        let PageChange { change, undo } = change;
+        let reserve = match undo {
+            Some(undo) => compensation_bytes(undo.bytes.len() + undo.more as usize),
             None => 0,
         };
+        let undo = undo.map_or(&[][..], |undo| undo.bytes);
         let bytes = undo.len() + change.redo.len();
         let reserve = u32::try_from(reserve).map_err(|_| LogError::TooLarge { bytes })?;
-        let mut update = Update {
-            link: Link {
-                transaction: Lsn::ZERO,
-                prev: Lsn::ZERO,
-            },
-            undo_space: 0,
-            page,
+        let chain = transaction.chain.as_mut();
+        if let Some(chain) = &chain {
+            assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
+        }
+        let undo_space = chain
+            .as_ref()
+            .map_or(ENDING_BYTES, |chain| chain.undo_space);
+        let undo_space = undo_space + u64::from(reserve);
+        let update = RecoveryRecord::Update(Update {
+            link: chain.as_ref().map(|chain| chain.link()),
+            undo_space,
             reserve,
             undo,
-            redo: change.redo,
+            change,
+        });
+        let needed = update.log_bytes() + u64::from(reserve);
+        let place = match chain {
+            Some(chain) => {
+                self.reserve_credit(chain, needed)?;
+                let place = self.append(worker, chain, &update)?;
+                (chain.undo_space, chain.undo_next) = (undo_space, Some(place.begin));
+                place
+            }
+            None => {
+                let (place, chain) = self.begin(worker, &update, undo_space, needed)?;
+                transaction.chain = Some(chain);
+                place
+            }
         };
-        let needed = RecoveryRecord::Update(update).log_bytes() + u64::from(reserve);
-        let chain = self.chain(worker, transaction, needed)?;
-        (update.link, update.undo_space) = (chain.link(), chain.undo_space + u64::from(reserve));
-        let place = self.append(worker, chain, &RecoveryRecord::Update(update))?;
-        (chain.undo_space, chain.undo_next) = (update.undo_space, place.begin);
         Ok(place)
     }
 
-    /// Begins changes that stay however the transaction ends, such as those of a page that is
-    /// split.
+    /// Logs a structure modification, before it is made: changes of up to six pages, which the
+    /// caller keeps from other threads as for [`update`](Self::update). They stay, however the
+    /// transactions end that need them.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// If the transaction is being rolled back.
-    pub fn begin_action(
+    /// If there is no space for the record, or the log does not take it. Then nothing was done.
+    pub fn change_structure(
         &self,
         worker: &Worker,
-        transaction: &mut PageTransaction,
-    ) -> Result<NestedAction, WriteError> {
-        let chain = self.chain(worker, transaction, nested_bytes())?;
-        Ok(NestedAction {
-            transaction: chain.begin,
-            undo_next: chain.last,
-            undo_space: chain.undo_space,
+        changes: StructureChanges<'_>,
+    ) -> Result<RecordPosition, WriteError> {
+        self.insert_alone(worker, &RecoveryRecord::Structure(changes))
+    }
+
+    /// Inserts a record that belongs to no transaction, if there is space.
+    pub(super) fn insert_alone(
+        &self,
+        worker: &Worker,
+        record: &RecoveryRecord<'_>,
+    ) -> Result<RecordPosition, WriteError> {
+        let bytes = self.space.reserve_exactly(record.log_bytes())?;
+        record.insert(&self.log, worker).map_err(|error| {
+            self.space.release(bytes);
+            error.into()
         })
     }
 
-    /// Ends the action: from here on its changes stay.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update); then they are undone with the transaction.
-    ///
-    /// # Panics
-    ///
-    /// If the action is not one of this transaction.
-    pub fn end_action(
-        &self,
-        worker: &Worker,
-        transaction: &mut PageTransaction,
-        action: NestedAction,
-    ) -> Result<(), WriteError> {
-        let chain = self.chain(worker, transaction, nested_bytes())?;
-        assert_eq!(chain.begin, action.transaction, "whose action it is");
-        // Undo within the action may have gone back to before it.
-        let undo_next = action.undo_next.min(chain.undo_next);
-        let undo_space = action.undo_space.min(chain.undo_space);
-        let nested = Nested {
-            link: chain.link(),
-            undo_space,
-            undo_next,
-        };
-        self.append(worker, chain, &RecoveryRecord::Nested(nested))?;
-        (chain.undo_space, chain.undo_next) = (undo_space, undo_next);
-        Ok(())
-    }
-
-    /// Commits. The commit is durable once the log is durable up to the returned position. Locks
-    /// may be released at once, if readers of the guarded rows wait as long. `None` if nothing was
-    /// changed.
+    /// Commits, together with the changes of memory-resident tables in `tail`. The commit is
+    /// durable once the log is durable up to the returned position. Locks may be released at once,
+    /// if readers of the guarded rows wait as long. `None` if no page was changed; then the tail is
+    /// not logged.
     ///
     /// # Errors
     ///
     /// If the log does not take it: then it has failed, and restart decides how the transaction
-    /// ends. Never for lack of space.
+    /// ends. For lack of space only if there is a tail; then nothing was done, and the transaction
+    /// can still roll back.
     ///
     /// # Panics
     ///
@@ -293,18 +274,23 @@ impl Recovery {
         &self,
         worker: &Worker,
         transaction: &mut PageTransaction,
-    ) -> Result<Option<Lsn>, LogError> {
+        tail: Option<CommitTail<'_>>,
+    ) -> Result<Option<Lsn>, WriteError> {
         let Some(chain) = &mut transaction.chain else {
             return Ok(None);
         };
         assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
-        let place = self.append(worker, chain, &RecoveryRecord::Commit(chain.link()))?;
-        self.end(worker, chain)?;
+        let commit = RecoveryRecord::Commit(chain.link(), tail);
+        if tail.is_some() {
+            self.reserve_credit(chain, commit.log_bytes())?;
+        }
+        let place = self.append(worker, chain, &commit)?;
+        self.space.release(chain.credit);
         transaction.chain = None;
         Ok(Some(place.end))
     }
 
-    /// Ends a transaction that is committed or undone, and releases its reserve.
+    /// Ends a transaction that is undone, and releases its reserve.
     pub(super) fn end(&self, worker: &Worker, chain: &mut RecordChain) -> Result<(), LogError> {
         self.append(worker, chain, &RecoveryRecord::End(chain.link()))?;
         self.space.release(chain.credit);
@@ -312,46 +298,28 @@ impl Recovery {
         Ok(())
     }
 
-    /// Returns the chain of `transaction`, which is begun if need be, with credit for `bytes` more.
-    fn chain<'t>(
+    /// Begins a transaction with its first change.
+    fn begin(
         &self,
         worker: &Worker,
-        transaction: &'t mut PageTransaction,
-        bytes: u64,
-    ) -> Result<&'t mut RecordChain, WriteError> {
-        let fresh = match &mut transaction.chain {
-            Some(chain) => {
-                assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
-                self.reserve_credit(chain, bytes)?;
-                None
-            }
-            None => Some(self.begin(worker, bytes)?),
-        };
-        let chain = &mut transaction.chain;
-        if fresh.is_some() {
-            *chain = fresh;
-        }
-        Ok(chain.as_mut().expect("it was there, or was begun"))
-    }
-
-    fn begin(&self, worker: &Worker, bytes: u64) -> Result<RecordChain, WriteError> {
-        let credit = self.space.reserve(BEGIN_BYTES + ENDING_BYTES + bytes)?;
-        let place = match RecoveryRecord::Begin.insert(&self.log, worker) {
-            Ok(place) => place,
-            Err(error) => {
-                self.space.release(credit);
-                return Err(error.into());
-            }
-        };
-        Ok(RecordChain {
+        update: &RecoveryRecord<'_>,
+        undo_space: u64,
+        needed: u64,
+    ) -> Result<(RecordPosition, RecordChain), WriteError> {
+        let credit = self.space.reserve(ENDING_BYTES + needed)?;
+        let place = update.insert(&self.log, worker).inspect_err(|_| {
+            self.space.release(credit);
+        })?;
+        let chain = RecordChain {
             begin: place.begin,
             last: place.begin,
             end: place.end,
-            undo_next: place.begin,
-            undo_space: ENDING_BYTES,
-            credit: credit - BEGIN_BYTES,
+            undo_next: Some(place.begin),
+            undo_space,
+            credit: credit - place.end.since(place.begin),
             state: TransactionState::Active,
-        })
+        };
+        Ok((place, chain))
     }
 
     /// Ensures that there is credit for `bytes` beyond the reserve (I2).
@@ -379,8 +347,3 @@ impl Recovery {
 }
 
 pub(super) const ROLLED_BACK: &str = "a transaction that is being rolled back does nothing else";
-
-/// Bytes of log that NESTED takes.
-fn nested_bytes() -> u64 {
-    foxton_log::format::record::framed_bytes(32)
-}

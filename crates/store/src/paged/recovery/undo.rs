@@ -18,11 +18,11 @@ use foxton_sync::worker::Worker;
 use super::error::RecoveryError;
 use super::pages::{CompensationLog, Pages};
 use super::record::{
-    Compensation, MARK_BYTES, Malformed, RecordPosition, RecoveryRecord, Update, compensation_bytes,
+    ChainedChange, Compensation, MARK_BYTES, Malformed, RecordPosition, RecoveryRecord, Update,
+    compensation_bytes,
 };
 use super::tables::TransactionState;
 use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery};
-use crate::paged::PageId;
 
 impl Recovery {
     /// Undoes the changes of the transaction since `savepoint`. The transaction may continue.
@@ -68,21 +68,20 @@ impl Recovery {
             chain.undo_space -= MARK_BYTES;
             chain.state = TransactionState::Aborting;
         }
-        self.undo_to(worker, chain, chain.begin, pages)?;
+        self.undo_to(worker, chain, None, pages)?;
         self.end(worker, chain)?;
         transaction.chain = None;
         Ok(())
     }
 
-    /// Undoes the changes behind `until`.
+    /// Undoes the changes behind `until`, or all.
     fn undo_to<P: Pages>(
         &self,
         worker: &Worker,
         chain: &mut RecordChain,
-        until: Lsn,
+        until: Option<Lsn>,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
-        let until = until.max(chain.begin);
         if chain.undo_next <= until {
             return Ok(());
         }
@@ -102,50 +101,50 @@ impl Recovery {
         chain: &mut RecordChain,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
-        let at = chain.undo_next;
+        let Some(at) = chain.undo_next else {
+            return Ok(());
+        };
         let view = reader.record(at)?;
         let record = RecoveryRecord::decode(&view)?;
-        let link = record.as_ref().and_then(RecoveryRecord::link);
-        if link.is_none_or(|link| link.transaction != chain.begin) {
+        let transaction = record.as_ref().and_then(|record| record.transaction(at));
+        if transaction != Some(chain.begin) {
             return Err(unexpected(at));
         }
         match record {
             Some(RecoveryRecord::Update(update)) if update.reserve > 0 => {
-                return self.compensate(worker, chain, &update, pages);
+                return self.compensate(worker, chain, at, &update, pages);
             }
-            Some(RecoveryRecord::Update(update)) => chain.undo_next = update.link.prev,
+            Some(RecoveryRecord::Update(update)) => chain.undo_next = before(&update),
             Some(RecoveryRecord::Compensation(compensation)) => {
                 chain.undo_next = compensation.undo_next
             }
-            Some(RecoveryRecord::Nested(nested)) => chain.undo_next = nested.undo_next,
-            Some(RecoveryRecord::Abort(link)) => chain.undo_next = link.prev,
+            Some(RecoveryRecord::Abort(link)) => chain.undo_next = Some(link.prev),
             _ => return Err(unexpected(at)),
         }
         Ok(())
     }
 
-    /// Undoes the change at `chain.undo_next`, which is `update`.
+    /// Undoes the change at `lsn`, which is `update`.
     fn compensate<P: Pages>(
         &self,
         worker: &Worker,
         chain: &mut RecordChain,
+        lsn: Lsn,
         update: &Update<'_>,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {
-        let lsn = chain.undo_next;
         let reserve = u64::from(update.reserve);
         let (mut outcome, mut kept) = (None, true);
-        let mut log = |page: PageId, redo: &[u8]| -> Option<RecordPosition> {
-            kept &= outcome.is_none() && compensation_bytes(redo.len()) <= reserve;
+        let mut log = |change: ChainedChange<'_>| -> Option<RecordPosition> {
+            kept &= outcome.is_none() && compensation_bytes(change.redo.len()) <= reserve;
             if !kept {
                 return None;
             }
             let compensation = Compensation {
                 link: chain.link(),
                 undo_space: chain.undo_space.saturating_sub(reserve),
-                undo_next: update.link.prev,
-                page,
-                redo,
+                undo_next: before(update),
+                change,
             };
             let placed = self.append(worker, chain, &RecoveryRecord::Compensation(compensation));
             if placed.is_ok() {
@@ -155,7 +154,7 @@ impl Recovery {
             outcome.insert(placed).as_ref().ok().copied()
         };
         let undone = pages.undo(
-            update.page,
+            update.change.page,
             update.undo,
             &mut CompensationLog { log: &mut log },
         );
@@ -165,10 +164,15 @@ impl Recovery {
             Some(Ok(_)) if kept => Ok(()),
             _ => Err(RecoveryError::ContractBroken {
                 lsn,
-                page: update.page,
+                page: update.change.page,
             }),
         }
     }
+}
+
+/// Returns the record with which undo continues behind that of `update`.
+fn before(update: &Update<'_>) -> Option<Lsn> {
+    update.link.map(|link| link.prev)
 }
 
 fn unexpected<E>(lsn: Lsn) -> RecoveryError<E> {
