@@ -207,6 +207,56 @@ impl Log {
         )
     }
 
+    /// Takes `bytes` of space in the buffer, or nothing. Never waits.
+    ///
+    /// A thread that is about to acquire a latch takes the space of its record before, so that its
+    /// insert does not wait for a device while other threads wait for the latch. After the insert,
+    /// or instead of it, the thread [gives the space back](Self::give_back_space). Records count as
+    /// [`framed_bytes`] says. Threads that insert without taking space before may use up what was
+    /// taken; then an insert waits nevertheless. A record that takes more than a quarter of the
+    /// buffer does not go through the buffer, so any number of such bytes is granted.
+    ///
+    /// ```
+    /// # use std::convert::Infallible;
+    /// # use foxton_log::{Log, LogOptions, device::memory::MemoryDevice};
+    /// # use foxton_log::format::record::framed_bytes;
+    /// # let worker = foxton_sync::worker::Workers::new().worker();
+    /// # let device = std::sync::Arc::new(MemoryDevice::new());
+    /// # let nothing = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
+    /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], nothing)?;
+    /// let bytes = framed_bytes(5);
+    /// while !log.try_take_space(&worker, bytes) {
+    ///     log.wait_for_space(&worker, bytes)?;
+    /// }
+    /// // A latch is acquired here.
+    /// let inserted = log.insert(&worker, 1, &[b"hello"]);
+    /// log.give_back_space(bytes);
+    /// assert!(inserted.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "space that was taken is to be given back"]
+    pub fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool {
+        // A forked child fails at its insert.
+        self.process.is_inherited() || self.core.try_take_space(worker, bytes)
+    }
+
+    /// Gives back `bytes` of space that were taken. In a forked child it does nothing.
+    pub fn give_back_space(&self, bytes: u64) {
+        if !self.process.is_inherited() {
+            self.core.give_back_space(bytes);
+        }
+    }
+
+    /// Waits until `bytes` of space are free beside those that threads have taken, or may be.
+    ///
+    /// # Errors
+    ///
+    /// If the log has failed or was closed, or its device has no space.
+    pub fn wait_for_space(&self, worker: &Worker, bytes: u64) -> Result<(), LogError> {
+        self.check_process()?;
+        self.core.wait_for_space(worker, bytes)
+    }
+
     /// Requests that the log is made durable up to `lsn`, or up to its present end if that is less.
     /// Does not wait.
     pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {

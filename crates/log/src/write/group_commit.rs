@@ -58,7 +58,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foxton_sync::failpoint::Failpoint;
 use foxton_sync::ring::Drainer;
-use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
+use foxton_sync::shim::{AtomicBool, AtomicU64, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -95,7 +95,9 @@ pub(crate) struct LogCore {
     codec: HeaderCodec,
     pub(crate) buffer: Buffer,
     pub(crate) writer: WriterLock<WriteState>,
-    space: SpaceWaiters,
+    pub(super) space: SpaceWaiters,
+    /// Number of bytes that threads have taken (`taken_space`).
+    pub(super) taken: AtomicU64,
     /// Number of syncs.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
@@ -116,6 +118,7 @@ impl LogCore {
             codec,
             buffer,
             space: SpaceWaiters::new(options.latch),
+            taken: AtomicU64::new(0),
             options,
             writer,
             syncing: Mutex::new(0),
@@ -200,7 +203,12 @@ impl LogCore {
 
     /// Makes space, or sleeps until another thread has done so. Returns true if it slept in `space`
     /// and was woken.
-    fn make_space(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
+    pub(super) fn make_space(
+        &self,
+        worker: &Worker,
+        framed: u64,
+        was_woken: bool,
+    ) -> Result<bool, LogError> {
         if self.try_to_make_space(worker, framed)? {
             return Ok(false);
         }

@@ -21,3 +21,6 @@ pub mod model;
 
 /// Group commit.
 pub(crate) mod group_commit;
+
+/// Space that threads take before they insert.
+mod taken_space;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::failpoint;
+use foxton_log::format::record::framed_bytes;
 use foxton_log::{BufferKind, Log, LogError, LogWait, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -125,4 +126,50 @@ fn a_request_beyond_the_end_does_not_count_for_later_records() {
     }
     thread::sleep(Duration::from_millis(50));
     assert_eq!(log.durable(), end);
+}
+
+/// The writer stops before it writes anything. So an insert that waited for space would wait for
+/// ever.
+#[test]
+fn an_insert_whose_space_was_taken_does_not_wait_for_the_device() {
+    for kind in BufferKind::ALL {
+        let workers = Workers::new();
+        let mut options = support::options();
+        (options.buffer, options.workers) = (kind, Some(workers.clone()));
+        let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
+        let worker = workers.worker();
+        let payload = [7; 1000];
+        let bytes = framed_bytes(payload.len());
+        for _ in 0..3 {
+            let stop = worker.failpoints().stop(&failpoint::WRITE);
+            let mut taken = 0;
+            while log.try_take_space(&worker, bytes) {
+                taken += 1;
+                assert!(taken < 1000, "{kind}: the buffer has a size");
+            }
+            assert!(taken > 2, "{kind}: {taken} records fit");
+            for left in (0..taken).rev() {
+                log.insert(&worker, 1, &[&payload]).unwrap();
+                log.give_back_space(bytes);
+                assert!(left > 0 || !log.try_take_space(&worker, bytes), "{kind}");
+            }
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let worker = workers.worker();
+                    log.wait_for_space(&worker, bytes).unwrap();
+                    assert!(log.try_take_space(&worker, bytes), "{kind}: it was written");
+                    log.give_back_space(bytes);
+                });
+                stop.reached();
+                stop.release();
+            });
+            let end = log.end(&worker);
+            log.wait_durable(&worker, end).unwrap();
+        }
+        log.close(&worker).unwrap();
+        assert!(matches!(
+            log.insert(&worker, 1, &[&payload]),
+            Err(LogError::Closed)
+        ));
+    }
 }
