@@ -232,6 +232,16 @@ impl<'p> PageWriter<'p> {
         self.frame.read()
     }
 
+    /// Copies the page into `image`.
+    pub(super) fn copy_to(&self, image: &mut [u8]) {
+        self.frame.copy_to(image);
+    }
+
+    /// Returns where redo of the page begins; `None` if the page is clean.
+    pub(super) fn recovery_lsn(&self) -> Option<Lsn> {
+        self.frame.recovery_lsn()
+    }
+
     /// Makes a change that was logged, and stamps the page with the end of its record. The page is
     /// dirty then.
     ///

@@ -59,6 +59,12 @@ impl From<WriteFailure> for PoolError {
     }
 }
 
+impl From<PageError> for PoolError {
+    fn from(error: PageError) -> Self {
+        PoolError::Damaged(error)
+    }
+}
+
 impl PoolError {
     /// Returns the error of a read.
     pub(super) fn of_read(error: PageFileError) -> PoolError {

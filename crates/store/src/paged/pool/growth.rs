@@ -4,6 +4,7 @@ use foxton_sync::worker::Worker;
 
 use super::BufferPool;
 use super::error::PoolError;
+use super::load::PageRequest;
 use crate::paged::PageId;
 use crate::paged::space::{PageAllocation, PageAllocator};
 
@@ -39,6 +40,21 @@ impl BufferPool {
             .space
             .grow_ahead(&self.file, || self.durable_log(worker));
         drop::<Result<bool, PoolError>>(grown);
+    }
+
+    /// Finds the free pages anew, by the space maps as they are after a restart. For the thread that
+    /// alone uses the pool.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read, is damaged, or has a bit of a page that the file does not have.
+    pub fn reload_space(&self, worker: &Worker) -> Result<(), PoolError> {
+        self.space.reload(&self.file, |map, buffer| {
+            let reservation = self.reserve(worker, &[PageRequest::read(map)])?;
+            let writer = reservation.pages()[0].lock(worker);
+            writer.copy_to(buffer.bytes_mut());
+            Ok(())
+        })
     }
 
     /// Waits until the log is durable up to its present end, and returns that.

@@ -88,6 +88,11 @@ impl fmt::Debug for PageReservation<'_> {
 }
 
 impl<'p> FixedPage<'p> {
+    /// For a thread that has fixed the frame `index`, which has `page`.
+    pub(super) fn new(pool: &'p BufferPool, index: usize, page: PageId) -> FixedPage<'p> {
+        FixedPage { pool, index, page }
+    }
+
     fn frame(&self) -> &'p Frame {
         &self.pool.frames[self.index]
     }

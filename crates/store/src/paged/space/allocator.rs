@@ -38,7 +38,9 @@ use foxton_sync::worker::Worker;
 
 use super::file::{PageBuffer, PageFile, PageFileError};
 use crate::paged::PageId;
-use crate::paged::page::{EXTENT_PAGES, PageKind, PageSize, SlottedPage, SpaceMap, seal};
+use crate::paged::page::{
+    EXTENT_PAGES, PageError, PageFault, PageKind, PageSize, SlottedPage, SpaceMap, seal,
+};
 
 /// Site: the free pages of a page file.
 pub static FREE_PAGES: Site = Site::new(Component::BufferPool, Pattern::Unbounded, "free pages");
@@ -146,42 +148,29 @@ impl PageAllocator {
     ///
     /// If a map cannot be read, is damaged, or has a bit of a page that the file does not have.
     pub fn load(file: &PageFile) -> Result<PageAllocator, PageFileError> {
-        let (size, end) = (file.size(), file.header().end);
-        let mut state = FreePageMap {
-            taken: Vec::new(),
-            summary: Vec::new(),
-            free: 0,
-            end: 0,
-        };
-        let mut buffer = file.buffer(1);
-        for index in 0..end.div_ceil(size.mapped_pages()) {
-            let page = size.map_page(index);
-            file.read(page, &mut buffer)?;
-            let content = SlottedPage::new(buffer.bytes());
-            let fault = |field, value| {
-                let fault = crate::paged::page::PageFault::Field { field, value };
-                PageFileError::Damaged(crate::paged::page::PageError { page, fault })
-            };
-            if content.kind() != Some(PageKind::SpaceMap) {
-                return Err(fault("kind", content.kind().map_or(0, |kind| kind as u64)));
-            }
-            let map = SpaceMap::new(buffer.bytes());
-            for extent in 0..size.mapped_extents() {
-                let used = map.used_bits(extent);
-                let first = index * size.mapped_pages() + extent as u64 * EXTENT_PAGES;
-                let beyond = bits_from(end.saturating_sub(first));
-                if used & beyond != 0 {
-                    return Err(fault("bits beyond the logical end", used & beyond));
-                }
-                state.push(used | beyond);
-            }
-        }
-        state.end = end;
+        let read = |page, buffer: &mut PageBuffer| file.read(page, buffer);
         Ok(PageAllocator {
-            size,
-            state: Mutex::new(state),
+            size: file.size(),
+            state: Mutex::new(FreePageMap::read(file, read)?),
             growth: Mutex::new(()),
         })
+    }
+
+    /// Finds the free pages anew, by the space maps that `read` reads. Claims end. For the thread
+    /// that alone uses the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load). Then the free pages are as before.
+    pub fn reload<E: From<PageError>>(
+        &self,
+        file: &PageFile,
+        read: impl FnMut(PageId, &mut PageBuffer) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let state = FreePageMap::read(file, read)?;
+        // Site: "free pages": once, after a restart.
+        *shim::lock(&self.state) = state;
+        Ok(())
     }
 
     /// Number of free pages.
@@ -349,6 +338,45 @@ fn bits_from(count: u64) -> u64 {
 }
 
 impl FreePageMap {
+    /// Returns the free pages of `file`, by the space maps that `read` reads.
+    fn read<E: From<PageError>>(
+        file: &PageFile,
+        mut read: impl FnMut(PageId, &mut PageBuffer) -> Result<(), E>,
+    ) -> Result<FreePageMap, E> {
+        let (size, end) = (file.size(), file.header().end);
+        let mut state = FreePageMap {
+            taken: Vec::new(),
+            summary: Vec::new(),
+            free: 0,
+            end,
+        };
+        let mut buffer = file.buffer(1);
+        for index in 0..end.div_ceil(size.mapped_pages()) {
+            let page = size.map_page(index);
+            read(page, &mut buffer)?;
+            let content = SlottedPage::new(buffer.bytes());
+            let fault = |field, value| {
+                let fault = PageFault::Field { field, value };
+                PageError { page, fault }
+            };
+            if content.kind() != Some(PageKind::SpaceMap) {
+                let kind = content.kind().map_or(0, |kind| kind as u64);
+                return Err(fault("kind", kind).into());
+            }
+            let map = SpaceMap::new(buffer.bytes());
+            for extent in 0..size.mapped_extents() {
+                let used = map.used_bits(extent);
+                let first = index * size.mapped_pages() + extent as u64 * EXTENT_PAGES;
+                let beyond = bits_from(end.saturating_sub(first));
+                if used & beyond != 0 {
+                    return Err(fault("bits beyond the logical end", used & beyond).into());
+                }
+                state.push(used | beyond);
+            }
+        }
+        Ok(state)
+    }
+
     fn push(&mut self, taken: u64) {
         let extent = self.taken.len();
         if extent.is_multiple_of(64) {

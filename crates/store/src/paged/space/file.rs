@@ -90,6 +90,19 @@ impl fmt::Display for PageFileError {
     }
 }
 
+impl PageFileError {
+    /// Returns the error of a call that is not for a page.
+    pub(super) fn of_call(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
+        device(call, HEADER_PAGE)
+    }
+}
+
+impl From<PageError> for PageFileError {
+    fn from(error: PageError) -> Self {
+        PageFileError::Damaged(error)
+    }
+}
+
 impl std::error::Error for PageFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

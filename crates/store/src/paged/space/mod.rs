@@ -4,5 +4,8 @@ mod file;
 
 mod allocator;
 
+mod open;
+
 pub use allocator::{DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, format_file};
 pub use file::{FileHeader, PageBuffer, PageFile, PageFileError};
+pub use open::open_or_create;
