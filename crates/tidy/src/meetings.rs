@@ -98,6 +98,10 @@ const APART: &[(&str, &str)] = &[
         "restart of pages, before the database is open",
     ),
     (
+        "crates/store/src/paged/owner.rs",
+        "redo and undo of pages, each of which waits for a page or the log",
+    ),
+    (
         "crates/log/src/device/",
         "stands for the operating system; called with \"log output\" or \"log sync\" held",
     ),

@@ -29,6 +29,7 @@ use foxton_store::paged::btree::{PagedTree, TableDirectory, TreeError};
 use foxton_store::paged::page::PageSize;
 use foxton_store::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use foxton_store::paged::pool::{BufferPool, PoolError, PoolThreads};
+use foxton_store::paged::recovery::WriteError;
 use foxton_store::paged::space::{PageFile, PageFileError, format_file};
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
@@ -94,8 +95,8 @@ impl PageLog for MarkedLog {
         self.positions.end(worker)
     }
 
-    fn try_take_space(&self, bytes: u64) -> bool {
-        self.positions.try_take_space(bytes)
+    fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool {
+        self.positions.try_take_space(worker, bytes)
     }
 
     fn give_back_space(&self, bytes: u64) {
@@ -111,7 +112,7 @@ impl PageLog for MarkedLog {
         worker: &Worker,
         space: LogSpace<'_>,
         record: PageRecord<'_>,
-    ) -> Result<LoggedChange, LogError> {
+    ) -> Result<LoggedChange, WriteError> {
         self.positions.insert(worker, space, record)
     }
 }

@@ -10,6 +10,10 @@ mod page_id;
 // Pages: layout, changes, checksums.
 pub mod page;
 
+// Restart for pages that are larger than memory.
+#[cfg(not(loom))]
+pub mod recovery;
+
 // Log of page changes: the part that the engine keeps.
 #[cfg(not(loom))]
 pub mod page_log;
@@ -38,8 +42,8 @@ pub mod pool;
 #[cfg(not(loom))]
 pub mod btree;
 
-// Restart for pages that are larger than memory.
+// The owner of the pages of a pool, for recovery.
 #[cfg(not(loom))]
-pub mod recovery;
+pub mod owner;
 
 pub use page_id::PageId;

@@ -28,6 +28,14 @@ use foxton_sync::worker::Worker;
 
 use super::PageId;
 use super::page::PageOperation;
+use super::recovery::{PageTransaction, WriteError};
+
+mod row_undo;
+
+mod recovery_log;
+
+pub use recovery_log::RecoveryLog;
+pub use row_undo::{RowBefore, RowUndo};
 
 /// The log record of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,20 +57,29 @@ pub struct PageEntry<'a> {
     pub operation: PageOperation<'a>,
 }
 
+/// A change of a row.
+#[derive(Debug)]
+pub struct LoggedRow<'a> {
+    /// The change of its page.
+    pub entry: &'a PageEntry<'a>,
+    /// The transaction, and how the change is undone. `None` where changes are not logged.
+    pub transaction: Option<(&'a mut PageTransaction, RowUndo<'a>)>,
+}
+
 /// A record to be inserted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub enum PageRecord<'a> {
     /// A transaction changes a row.
-    Row(&'a PageEntry<'a>),
+    Row(LoggedRow<'a>),
     /// A structure modification: up to six pages, complete or absent, of no transaction.
     Structure(&'a [PageEntry<'a>]),
 }
 
 impl<'a> PageRecord<'a> {
     /// Returns the pages of the record.
-    pub fn entries(self) -> &'a [PageEntry<'a>] {
+    pub fn entries(&self) -> &'a [PageEntry<'a>] {
         match self {
-            PageRecord::Row(entry) => std::slice::from_ref(entry),
+            PageRecord::Row(row) => std::slice::from_ref(row.entry),
             PageRecord::Structure(entries) => entries,
         }
     }
@@ -78,9 +95,9 @@ pub struct LogSpace<'l> {
 impl<'l> LogSpace<'l> {
     /// Reserves `bytes` of `log`. `None`: there are not enough, and
     /// [`wait_for_space`](PageLog::wait_for_space) is due. Never waits.
-    pub fn reserve(log: &'l dyn PageLog, bytes: u64) -> Option<LogSpace<'l>> {
+    pub fn reserve(log: &'l dyn PageLog, worker: &Worker, bytes: u64) -> Option<LogSpace<'l>> {
         // Made only if the bytes were taken: dropping one gives bytes back.
-        let reserved = log.try_take_space(bytes);
+        let reserved = log.try_take_space(worker, bytes);
         reserved.then(|| LogSpace { log, bytes })
     }
 
@@ -114,7 +131,7 @@ pub trait PageLog: fmt::Debug + Send + Sync {
     fn end(&self, worker: &Worker) -> Lsn;
 
     /// Takes `bytes` of free space, or nothing. Never waits. For [`LogSpace`].
-    fn try_take_space(&self, bytes: u64) -> bool;
+    fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool;
 
     /// Gives back space that was taken. For [`LogSpace`].
     fn give_back_space(&self, bytes: u64);
@@ -130,13 +147,13 @@ pub trait PageLog: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the log has failed, was closed, or its device has no space.
+    /// If the log has failed, was closed, or there is no space for the record and its undo.
     fn insert(
         &self,
         worker: &Worker,
         space: LogSpace<'_>,
         record: PageRecord<'_>,
-    ) -> Result<LoggedChange, LogError>;
+    ) -> Result<LoggedChange, WriteError>;
 }
 
 /// No log: pages are as durable as their file. For databases that write all pages when they are
@@ -165,7 +182,7 @@ impl PageLog for Unlogged {
         Lsn::new(self.end.load(Ordering::Relaxed))
     }
 
-    fn try_take_space(&self, _: u64) -> bool {
+    fn try_take_space(&self, _: &Worker, _: u64) -> bool {
         true
     }
 
@@ -180,7 +197,7 @@ impl PageLog for Unlogged {
         _: &Worker,
         space: LogSpace<'_>,
         _: PageRecord<'_>,
-    ) -> Result<LoggedChange, LogError> {
+    ) -> Result<LoggedChange, WriteError> {
         space.use_up(u64::MAX);
         // Site: "page latch", held meanwhile. Relaxed: the latches of the pages order their
         // positions.

@@ -8,6 +8,7 @@ use crate::TooLong;
 use crate::paged::PageId;
 use crate::paged::page::{PageError, PageFault};
 use crate::paged::pool::PoolError;
+use crate::paged::recovery::{NoLogSpace, WriteError};
 
 /// An operation on a tree failed. Nothing of it was done.
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub enum TreeError {
     Pool(PoolError),
     /// The change could not be logged.
     Log(LogError),
+    /// There is no space in the log for the change and for undoing it.
+    NoLogSpace(NoLogSpace),
     /// A page is whole by itself but not the page that belongs where it was found.
     Damaged(PageError),
     /// The key or the row has too many bytes for the pages of this database.
@@ -44,11 +47,21 @@ impl From<PoolError> for TreeError {
     }
 }
 
+impl From<WriteError> for TreeError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NoLogSpace(error) => TreeError::NoLogSpace(error),
+            WriteError::Log(error) => TreeError::Log(error),
+        }
+    }
+}
+
 impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TreeError::Pool(error) => write!(f, "{error}"),
             TreeError::Log(error) => write!(f, "the change could not be logged: {error}"),
+            TreeError::NoLogSpace(error) => write!(f, "{error}"),
             TreeError::Damaged(error) => write!(f, "{error}"),
             TreeError::TooLong(error) => write!(f, "{error}"),
             TreeError::RowTooLong { bytes, most } => write!(
@@ -67,7 +80,7 @@ impl std::error::Error for TreeError {
             TreeError::Log(error) => Some(error),
             TreeError::Damaged(error) => Some(error),
             TreeError::TooLong(error) => Some(error),
-            TreeError::RowTooLong { .. } => None,
+            TreeError::RowTooLong { .. } | TreeError::NoLogSpace(_) => None,
         }
     }
 }

@@ -71,6 +71,8 @@ mod smo;
 
 mod write;
 
+mod undo;
+
 mod directory;
 
 mod verify;

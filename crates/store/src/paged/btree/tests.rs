@@ -19,6 +19,7 @@ use crate::paged::page::{
 };
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord};
 use crate::paged::pool::{PageRequest, PoolError, PoolThreads};
+use crate::paged::recovery::WriteError;
 use crate::paged::space::{PageFile, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
@@ -89,7 +90,7 @@ impl PageLog for KeptLog {
             .map_or(Lsn::new(100), |(logged, _)| logged.end)
     }
 
-    fn try_take_space(&self, bytes: u64) -> bool {
+    fn try_take_space(&self, _: &Worker, bytes: u64) -> bool {
         self.before_latch.call(bytes);
         let take = |taken: u64| (taken + bytes <= 5_000).then_some(taken + bytes);
         let taken = self
@@ -114,9 +115,9 @@ impl PageLog for KeptLog {
         _: &Worker,
         space: LogSpace<'_>,
         record: PageRecord<'_>,
-    ) -> Result<LoggedChange, LogError> {
+    ) -> Result<LoggedChange, WriteError> {
         if self.has_failed.load(Ordering::Relaxed) {
-            return Err(LogError::Closed);
+            return Err(LogError::Closed.into());
         }
         let entries = record.entries().iter().map(|entry| {
             let mut bytes = Vec::new();

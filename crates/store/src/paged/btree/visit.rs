@@ -12,10 +12,11 @@ use super::error::TreeError;
 use super::token::ScanToken;
 use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
-use crate::paged::page_log::{LogSpace, PageEntry, PageRecord};
+use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
     FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView, PageWriter,
 };
+use crate::paged::recovery::PageTransaction;
 use crate::paged::reserve::MAX_RESERVED;
 use crate::paged::space::PageAllocation;
 
@@ -98,6 +99,8 @@ pub struct TreeVisit<'t> {
     pub(super) is_scan: bool,
     /// The leaf that was found last.
     pub(super) leaf: Option<PageHint>,
+    /// The transaction that logs changes of rows.
+    transaction: Option<&'t mut PageTransaction>,
 }
 
 impl fmt::Debug for TreeVisit<'_> {
@@ -125,11 +128,20 @@ impl PagedTree {
             token: ScanToken::default(),
             is_scan: false,
             leaf: None,
+            transaction: None,
         }
     }
 }
 
 impl<'t> TreeVisit<'t> {
+    /// Makes later changes of rows changes of `transaction`, which logs them. Without a transaction
+    /// no row is changed, unless the pool's log is [`Unlogged`].
+    ///
+    /// [`Unlogged`]: crate::paged::page_log::Unlogged
+    pub fn log_to(&mut self, transaction: &'t mut PageTransaction) {
+        self.transaction = Some(transaction);
+    }
+
     /// Waits for what the last attempt needed. The caller holds no latch, and no other
     /// reservation.
     ///
@@ -323,7 +335,7 @@ impl<'t> TreeVisit<'t> {
     pub(super) fn log_space(&mut self, bytes: usize) -> Step<LogSpace<'t>> {
         // A record has a head and, for each page, number, LSN and lengths.
         let bytes = bytes as u64 + 256;
-        match LogSpace::reserve(self.tree.pool.log(), bytes) {
+        match LogSpace::reserve(self.tree.pool.log(), self.worker, bytes) {
             Some(space) => Ok(space),
             None => {
                 self.need = Need::LogSpace(bytes);
@@ -335,20 +347,47 @@ impl<'t> TreeVisit<'t> {
     /// Logs a change of a row and applies it (I4). It was checked at the version at which the page
     /// was latched.
     pub(super) fn change_row(
-        &self,
+        &mut self,
         space: LogSpace<'_>,
         writer: &mut PageWriter<'_>,
         operation: PageOperation<'_>,
     ) -> Result<(), TreeError> {
         let page = writer.page();
+        let (mut key, mut value) = (KeyBytes::new(), Vec::new());
+        let transaction = self.transaction.as_deref_mut().map(|transaction| {
+            let content = writer.read();
+            let before = match &operation {
+                PageOperation::Replace { slot, .. } => {
+                    key = content.key(usize::from(*slot));
+                    content.append_value(usize::from(*slot), &mut value);
+                    RowBefore::Value(&value)
+                }
+                PageOperation::SetFlags { slot, .. } => {
+                    key = content.key(usize::from(*slot));
+                    let row = content.row(usize::from(*slot));
+                    RowBefore::Flags(row.expect("it was checked").flags)
+                }
+                PageOperation::Insert { key: new, .. } => {
+                    key = KeyBytes::from_slice(new);
+                    RowBefore::Absent
+                }
+                _ => unreachable!("not a change of a row: {operation:?}"),
+            };
+            let table = self.tree.table;
+            let key = &key[..];
+            (transaction, RowUndo { table, key, before })
+        });
         let entry = PageEntry {
             page,
             previous: writer.read().lsn(),
             operation,
         };
         let log = self.tree.pool.log();
-        let logged = log.insert(self.worker, space, PageRecord::Row(&entry));
-        let logged = logged.map_err(TreeError::Log)?;
+        let row = LoggedRow {
+            entry: &entry,
+            transaction,
+        };
+        let logged = log.insert(self.worker, space, PageRecord::Row(row))?;
         writer.change(logged, |content| entry.operation.apply(content, page));
         Ok(())
     }
@@ -374,8 +413,7 @@ impl<'t> TreeVisit<'t> {
             });
         }
         let log = self.tree.pool.log();
-        let logged = log.insert(self.worker, space, PageRecord::Structure(&entries));
-        let logged = logged.map_err(TreeError::Log)?;
+        let logged = log.insert(self.worker, space, PageRecord::Structure(&entries))?;
         for (writer, operation) in pages {
             let page = writer.page();
             writer.change(logged, |content| operation.apply(content, page));

@@ -309,7 +309,8 @@ impl<'t> TreeVisit<'t> {
             }
         }
         self.want(page);
-        let space = self.log_space(self.tree.size().max_row_bytes())?;
+        // The record has the row before, or its key, and the row after.
+        let space = self.log_space(2 * self.tree.size().max_row_bytes())?;
         let mut writer = self.try_lock(leaf)?;
         if has_walked && !self.is_walk_unchanged() {
             drop(writer);

@@ -62,12 +62,12 @@ impl RowFlags {
 
     pub(super) const ALL: u16 = 15;
 
-    pub(super) const fn bits(self) -> u16 {
+    pub(in crate::paged) const fn bits(self) -> u16 {
         self.0
     }
 
     /// Returns the flags that are stored as `bits`, or `None` if there are no such flags.
-    pub(super) const fn from_bits(bits: u16) -> Option<RowFlags> {
+    pub(in crate::paged) const fn from_bits(bits: u16) -> Option<RowFlags> {
         match bits & !Self::ALL {
             0 => Some(RowFlags(bits)),
             _ => None,

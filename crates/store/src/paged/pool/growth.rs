@@ -42,8 +42,8 @@ impl BufferPool {
         drop::<Result<bool, PoolError>>(grown);
     }
 
-    /// Finds the free pages anew, by the space maps as they are after a restart. For the thread that
-    /// alone uses the pool.
+    /// Finds the free pages anew, by the space maps as they are after a restart. For the thread
+    /// that alone uses the pool.
     ///
     /// # Errors
     ///

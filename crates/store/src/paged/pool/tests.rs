@@ -21,6 +21,7 @@ use super::*;
 use crate::paged::PageId;
 use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
+use crate::paged::recovery::WriteError;
 use crate::paged::space::format_file;
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
@@ -657,7 +658,7 @@ impl PageLog for SlowLog {
         Lsn::new(1 << 40)
     }
 
-    fn try_take_space(&self, _: u64) -> bool {
+    fn try_take_space(&self, _: &Worker, _: u64) -> bool {
         false
     }
 
@@ -672,8 +673,8 @@ impl PageLog for SlowLog {
         _: &Worker,
         _: LogSpace<'_>,
         _: PageRecord<'_>,
-    ) -> Result<LoggedChange, LogError> {
-        Err(LogError::Closed)
+    ) -> Result<LoggedChange, WriteError> {
+        Err(LogError::Closed.into())
     }
 }
 

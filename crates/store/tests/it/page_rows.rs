@@ -1,0 +1,48 @@
+//! Rows of a paged tree, cut off at every change of files: committed ones are there, others are
+//! gone, every tree is whole and no page leaks, however often the restart is cut, too.
+//!
+//! Everything about a run follows from its seed, which a failure prints.
+
+use foxton_log::device::disk::Damage;
+use foxton_sync::failpoint::Failpoint;
+
+mod run;
+
+use run::{RowRun, RowSetting, RowTally};
+
+/// Damages that keep each write whole.
+const WHOLE_WRITES: [Damage; 4] = [
+    Damage::DropAll,
+    Damage::KeepAll,
+    Damage::Prefix,
+    Damage::Subset,
+];
+
+fn run(
+    seed: u64,
+    damages: &[Damage],
+    step: usize,
+    fault: Option<&'static Failpoint>,
+    tally: &mut RowTally,
+) -> Result<(), String> {
+    let setting = RowSetting {
+        seed,
+        steps: 400,
+        fault,
+    };
+    let run = RowRun::record(setting).map_err(|trouble| format!("run {seed}: {trouble}"))?;
+    run.cut_everywhere(damages, step, tally)
+}
+
+#[test]
+fn committed_rows_are_there_and_others_are_gone() {
+    let mut tally = RowTally::default();
+    for seed in 0..6 {
+        let found = run(seed, &WHOLE_WRITES, 3, None, &mut tally);
+        found.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    println!("{tally:?}");
+    assert!(tally.images.iter().all(|images| *images > 20), "{tally:?}");
+    assert!(tally.redone > 1000 && tally.undone > 300, "{tally:?}");
+    assert!(tally.levels > 1 && tally.writes > 100, "{tally:?}");
+}
