@@ -1,4 +1,4 @@
-//! Failpoints of the index; see [`foxton_sync::failpoint`].
+//! Failpoints of the index and of pages; see [`foxton_sync::failpoint`].
 
 use foxton_sync::failpoint::Failpoint;
 
@@ -11,5 +11,31 @@ pub const SPLIT: Failpoint = Failpoint::passing("index/split");
 /// A leaf was left empty and is about to be taken out.
 pub const SHRINK: Failpoint = Failpoint::passing("index/shrink");
 
-/// All of them.
+/// All points of the index.
 pub const ALL: [Failpoint; 4] = [INSERT, REMOVE, SPLIT, SHRINK];
+
+/// A batch of pages is written in their places, and the page file is not synced yet.
+pub const PAGES_WRITTEN: Failpoint = Failpoint::passing("pages/written");
+
+/// A frame is marked clean although its page has changed since it was copied.
+pub const CLEAN_UNCOMPARED: Failpoint = Failpoint::fault("pages/clean uncompared");
+/// A slot of the doublewrite buffer is written again before the page file is synced.
+pub const SLOT_REUSED: Failpoint = Failpoint::fault("pages/slot reused");
+/// Redo of a formatting record reads the old page.
+pub const FORMAT_READS: Failpoint = Failpoint::fault("pages/format reads");
+/// The allocation of a structure modification is a record of its own.
+pub const ALLOCATION_APART: Failpoint = Failpoint::fault("pages/allocation apart");
+/// A commit ignores its tail.
+pub const TAIL_IGNORED: Failpoint = Failpoint::fault("pages/tail ignored");
+/// A child hint is used without a look at the page in the frame.
+pub const HINT_TRUSTED: Failpoint = Failpoint::fault("pages/hint trusted");
+
+/// The faults of pages.
+pub const PAGE_FAULTS: [Failpoint; 6] = [
+    CLEAN_UNCOMPARED,
+    SLOT_REUSED,
+    FORMAT_READS,
+    ALLOCATION_APART,
+    TAIL_IGNORED,
+    HINT_TRUSTED,
+];

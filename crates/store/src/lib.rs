@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-/// Failpoints of the index.
+/// Failpoints of the index and of pages.
 pub mod failpoint;
 
 /// Tables in memory.

@@ -52,6 +52,13 @@ pub enum PageFileError {
         /// Reason.
         error: io::Error,
     },
+    /// A call for the doublewrite buffer failed.
+    Double {
+        /// The call.
+        call: &'static str,
+        /// Reason.
+        error: io::Error,
+    },
     /// A write or a sync failed earlier, so nothing is written any more.
     WriteFailed {
         /// The first failure.
@@ -74,6 +81,9 @@ impl fmt::Display for PageFileError {
             PageFileError::Device { call, page, error } => {
                 write!(f, "the page file: {call} failed at page {page}: {error}")
             }
+            PageFileError::Double { call, error } => {
+                write!(f, "the doublewrite buffer: {call} failed: {error}")
+            }
             PageFileError::WriteFailed { first } => {
                 write!(f, "nothing is written any more since this failed: {first}")
             }
@@ -95,6 +105,11 @@ impl PageFileError {
     pub(super) fn of_call(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
         device(call, HEADER_PAGE)
     }
+
+    /// Returns the error of a call for the doublewrite buffer.
+    pub(super) fn of_double(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
+        move |error| PageFileError::Double { call, error }
+    }
 }
 
 impl From<PageError> for PageFileError {
@@ -106,7 +121,9 @@ impl From<PageError> for PageFileError {
 impl std::error::Error for PageFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PageFileError::Device { error, .. } => Some(error),
+            PageFileError::Device { error, .. } | PageFileError::Double { error, .. } => {
+                Some(error)
+            }
             PageFileError::WriteFailed { first } => Some(&**first),
             PageFileError::Damaged(error) => Some(error),
             PageFileError::NoHeader | PageFileError::Header { .. } => None,

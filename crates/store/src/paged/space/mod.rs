@@ -6,6 +6,9 @@ mod allocator;
 
 mod open;
 
+mod doublewrite;
+
 pub use allocator::{DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, format_file};
+pub use doublewrite::{DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, RepairSummary};
 pub use file::{FileHeader, PageBuffer, PageFile, PageFileError};
 pub use open::open_or_create;

@@ -1,0 +1,388 @@
+//! Doublewrite buffer: a file that has a copy of each page until the page is durable in its place.
+//!
+//! A power cut may tear a page: some of its sectors are new, some old. So a batch of pages is
+//! written to one of eight slots of this file and synced, and only then are the pages written in
+//! their places. After a power cut either the slot is whole, and the pages are repaired from it, or
+//! no page of the batch was touched.
+//!
+//! # State
+//!
+//! ```text
+//!   slot   0                4096
+//!          | header         | images of up to 128 pages |
+//!
+//!   header 0       8         12        16         32         40      44     48             4092
+//!          magic | version | page    | identity | sequence | count | zero | page numbers | CRC-32C
+//!          8 B   | u32     | size u32| 16 B     | u64      | u32   | u32  | u64 each     | u32
+//! ```
+//!
+//! Slots are written one after the other, and sequence numbers grow by one. The images are sealed,
+//! as in the page file.
+//!
+//! # Invariants
+//!
+//! * I1  A page is written in its place only once its image and the header of its slot are durable.
+//! * I2  A slot is written only if a sync of the page file has returned that began after the pages
+//!   of the slot's last batch were written in their places. So a page that may be torn has a whole
+//!   image in a slot.
+//! * I3  Slots are overwritten in the order in which they were written, across restarts too. So the
+//!   newest image of a page in the file is the newest one that was written at all, and never an old
+//!   one that would undo a later write.
+//! * I4  Repair is durable before a slot is written. A repair that was cut is repeated.
+//!
+//! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
+//! time. A space map that the file grows by is durable before the header covers it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use foxton_log::Lsn;
+use foxton_log::device::{Device, DeviceFile};
+use foxton_sync::checksum::crc32c;
+use foxton_sync::shim::{self, Mutex};
+use foxton_sync::worker::Worker;
+
+use super::file::{PageBuffer, PageFile, PageFileError};
+use crate::failpoint;
+use crate::paged::PageId;
+use crate::paged::page::{FileIdentity, PageSize, SlottedPage, unseal};
+
+/// Number of slots.
+pub const DOUBLEWRITE_SLOTS: usize = 8;
+/// Maximum number of pages in a slot.
+pub const DOUBLEWRITE_PAGES: usize = 128;
+
+const MAGIC: [u8; 8] = *b"FOXDOUBL";
+const VERSION: u32 = 1;
+const SLOT_HEADER: usize = 4096;
+const NUMBERS_AT: usize = 48;
+const CHECK_AT: usize = SLOT_HEADER - 4;
+
+const _: () = assert!(NUMBERS_AT + 8 * DOUBLEWRITE_PAGES <= CHECK_AT);
+
+/// The doublewrite buffer of a page file.
+#[derive(Debug)]
+pub struct DoublewriteBuffer {
+    file: Arc<dyn DeviceFile>,
+    size: PageSize,
+    identity: FileIdentity,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SlotState {
+    /// The slot that is written next.
+    next: usize,
+    /// Its sequence number.
+    sequence: u64,
+    /// Number of slots whose pages may not be durable in their places.
+    used: usize,
+}
+
+/// Counts of a repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RepairSummary {
+    /// Number of pages that were torn, or missing.
+    pub torn: u64,
+    /// Number of pages that were whole and older than when they were last written.
+    pub old: u64,
+}
+
+/// The newest image of a page in the file.
+#[derive(Debug, Clone, Copy)]
+struct FoundImage {
+    lsn: Lsn,
+    offset: u64,
+}
+
+fn device(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
+    PageFileError::of_double(call)
+}
+
+impl DoublewriteBuffer {
+    /// Opens the doublewrite buffer `name` of `pages`, or creates it, and repairs the pages that a
+    /// power cut has torn. No page has been read before, and no other thread uses the files.
+    ///
+    /// # Errors
+    ///
+    /// If a device fails.
+    pub fn open(
+        directory: &dyn Device,
+        name: &str,
+        pages: &PageFile,
+    ) -> Result<(DoublewriteBuffer, RepairSummary), PageFileError> {
+        let file = match directory.open(name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = directory.create(name).map_err(device("create"))?;
+                directory
+                    .sync_dir()
+                    .map_err(device("sync of the directory"))?;
+                file
+            }
+            Err(error) => return Err(device("open")(error)),
+        };
+        let buffer = DoublewriteBuffer {
+            file,
+            size: pages.size(),
+            identity: pages.identity(),
+            state: Mutex::new(SlotState {
+                next: 0,
+                sequence: 1,
+                used: 0,
+            }),
+        };
+        let images = buffer.images()?;
+        let repaired = buffer.repair(pages, &images)?;
+        Ok((buffer, repaired))
+    }
+
+    fn slot_bytes(&self) -> u64 {
+        (SLOT_HEADER + DOUBLEWRITE_PAGES * self.size.bytes()) as u64
+    }
+
+    /// Finds the newest image of each page, and where writing goes on (I3).
+    fn images(&self) -> Result<BTreeMap<PageId, FoundImage>, PageFileError> {
+        let mut images: BTreeMap<PageId, FoundImage> = BTreeMap::new();
+        let mut header = vec![0; SLOT_HEADER];
+        let mut image = PageBuffer::new(self.size, 1);
+        let mut newest = None;
+        for slot in 0..DOUBLEWRITE_SLOTS {
+            let begin = slot as u64 * self.slot_bytes();
+            let read = self.file.read_at(&mut header, begin);
+            let read = read.map_err(device("read"))?;
+            let Some((sequence, pages)) = self.decode(&header[..read]) else {
+                continue;
+            };
+            newest = newest.max(Some((sequence, slot)));
+            for (index, page) in pages.into_iter().enumerate() {
+                let offset = begin + (SLOT_HEADER + index * self.size.bytes()) as u64;
+                let read = self.file.read_at(image.bytes_mut(), offset);
+                let count = read.map_err(device("read"))?;
+                // A slot that a power cut has torn: its pages were not written in their places.
+                if unseal(&image.bytes()[..count], page, &self.identity).is_err() {
+                    continue;
+                }
+                let lsn = SlottedPage::new(image.bytes()).lsn();
+                let found = FoundImage { lsn, offset };
+                let entry = images.entry(page).or_insert(found);
+                if entry.lsn < lsn {
+                    *entry = found;
+                }
+            }
+        }
+        if let Some((sequence, slot)) = newest {
+            let mut state = shim::lock(&self.state);
+            state.next = (slot + 1) % DOUBLEWRITE_SLOTS;
+            state.sequence = sequence + 1;
+        }
+        Ok(images)
+    }
+
+    /// Returns sequence number and pages of a slot with this header, if it is whole.
+    fn decode(&self, header: &[u8]) -> Option<(u64, Vec<PageId>)> {
+        let header: &[u8; SLOT_HEADER] = header.try_into().ok()?;
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| header[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
+        let count = u32_at(40) as usize;
+        let is_ours = u32_at(CHECK_AT) == crc32c(0, &header[..CHECK_AT])
+            && header[..8] == MAGIC
+            && u32_at(8) == VERSION
+            && u32_at(12) as usize == self.size.bytes()
+            && header[16..32] == self.identity
+            && count <= DOUBLEWRITE_PAGES;
+        let page = |index| PageId(u64_at(NUMBERS_AT + 8 * index));
+        is_ours.then(|| (u64_at(32), (0..count).map(page).collect()))
+    }
+
+    /// Writes images in their places where the page is damaged or older (I4).
+    fn repair(
+        &self,
+        pages: &PageFile,
+        images: &BTreeMap<PageId, FoundImage>,
+    ) -> Result<RepairSummary, PageFileError> {
+        let mut repaired = RepairSummary::default();
+        let mut buffer = pages.buffer(1);
+        let end = pages.header().end;
+        for (page, image) in images {
+            if page.tablespace() != 0 || page.number() >= end {
+                continue;
+            }
+            match pages.read(*page, &mut buffer) {
+                Ok(()) if SlottedPage::new(buffer.bytes()).lsn() >= image.lsn => continue,
+                Ok(()) => repaired.old += 1,
+                Err(PageFileError::Damaged(_)) => repaired.torn += 1,
+                Err(error) => return Err(error),
+            }
+            let read = self.file.read_at(buffer.bytes_mut(), image.offset);
+            read.map_err(device("read"))?;
+            pages.write(*page, buffer.bytes())?;
+        }
+        if repaired != RepairSummary::default() {
+            pages.sync()?;
+        }
+        Ok(repaired)
+    }
+
+    /// Number of batches that can be written before [`release`](Self::release) is due.
+    pub fn free_slots(&self) -> usize {
+        // Site: "page latch", passed for each page of a batch.
+        DOUBLEWRITE_SLOTS - shim::lock(&self.state).used
+    }
+
+    /// Writes the sealed images of `pages` to the next slot. When this returns, they are durable
+    /// there, and may be written in their places (I1).
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If there is no free slot (I2), or there are more than [`DOUBLEWRITE_PAGES`].
+    pub fn write(
+        &self,
+        worker: &Worker,
+        pages: &[PageId],
+        images: &[u8],
+    ) -> Result<(), PageFileError> {
+        assert!(pages.len() <= DOUBLEWRITE_PAGES, "a batch fits a slot");
+        let slot = {
+            // Site: "page latch", passed for each page of a batch.
+            let mut state = shim::lock(&self.state);
+            let slot = *state;
+            assert!(slot.used < DOUBLEWRITE_SLOTS, "a free slot");
+            if !worker.failpoints().misbehaves(&failpoint::SLOT_REUSED) {
+                state.next = (slot.next + 1) % DOUBLEWRITE_SLOTS;
+            }
+            (state.sequence, state.used) = (slot.sequence + 1, slot.used + 1);
+            slot
+        };
+        let mut header = PageBuffer::new(self.size, SLOT_HEADER.div_ceil(self.size.bytes()));
+        let header = &mut header.bytes_mut()[..SLOT_HEADER];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&(self.size.bytes() as u32).to_le_bytes());
+        header[16..32].copy_from_slice(&self.identity);
+        header[32..40].copy_from_slice(&slot.sequence.to_le_bytes());
+        header[40..44].copy_from_slice(&(pages.len() as u32).to_le_bytes());
+        for (page, number) in pages.iter().zip(header[NUMBERS_AT..].chunks_exact_mut(8)) {
+            number.copy_from_slice(&page.0.to_le_bytes());
+        }
+        let sum = crc32c(0, &header[..CHECK_AT]);
+        header[CHECK_AT..].copy_from_slice(&sum.to_le_bytes());
+        let begin = slot.next as u64 * self.slot_bytes();
+        let written = self.file.write_at(images, begin + SLOT_HEADER as u64);
+        let written = written.and_then(|()| self.file.write_at(header, begin));
+        written.map_err(device("write"))?;
+        self.file.sync().map_err(device("sync"))
+    }
+
+    /// Frees all slots. For the thread that alone writes batches, once a sync of the page file has
+    /// returned that began after all batches were written in their places (I2).
+    pub fn release(&self) {
+        // Site: "page latch", passed for each page of a batch.
+        shim::lock(&self.state).used = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::open_or_create;
+    use super::*;
+    use crate::paged::page::{PageKind, seal};
+    use foxton_log::device::memory::MemoryDevice;
+    use foxton_sync::worker::Workers;
+
+    const IDENTITY: FileIdentity = [7; 16];
+
+    fn image(page: PageId, lsn: u64) -> Vec<u8> {
+        let mut image = vec![0; PageSize::MIN.bytes()];
+        let mut content = SlottedPage::new(&mut image[..]);
+        content.format(PageKind::Leaf, 0, 9, page, b"", None);
+        content.set_lsn(Lsn::new(lsn));
+        seal(&mut image, &IDENTITY);
+        image
+    }
+
+    fn open(device: &MemoryDevice) -> (PageFile, DoublewriteBuffer, RepairSummary) {
+        let file = open_or_create(device, "rows", PageSize::MIN, IDENTITY).expect("memory");
+        let opened = DoublewriteBuffer::open(device, "rows-double", &file);
+        let (buffer, repaired) = opened.expect("memory");
+        (file, buffer, repaired)
+    }
+
+    #[test]
+    fn damaged_and_old_pages_are_repaired_from_the_newest_image_and_others_stay() {
+        let device = MemoryDevice::new();
+        let worker = Workers::new().worker();
+        let (file, buffer, _) = open(&device);
+        let pages = [PageId(10), PageId(11), PageId(12)];
+        for lsn in [100, 200] {
+            let images: Vec<u8> = pages.iter().flat_map(|page| image(*page, lsn)).collect();
+            buffer.write(&worker, &pages, &images).expect("memory");
+        }
+        // One page is torn, one write is lost, one page is newer than any image.
+        let mut torn = image(pages[0], 200);
+        torn[512..].copy_from_slice(&image(pages[0], 50)[512..]);
+        torn[900] ^= 1;
+        file.write(pages[0], &torn).expect("memory");
+        file.write(pages[1], &image(pages[1], 100)).expect("memory");
+        file.write(pages[2], &image(pages[2], 300)).expect("memory");
+        drop((file, buffer));
+        let (file, buffer, repaired) = open(&device);
+        assert_eq!(repaired, RepairSummary { torn: 1, old: 1 });
+        let mut page = file.buffer(1);
+        for (number, lsn) in pages.into_iter().zip([200, 200, 300]) {
+            file.read(number, &mut page).expect("it is whole");
+            assert_eq!(SlottedPage::new(page.bytes()).lsn(), Lsn::new(lsn));
+        }
+        drop((file, buffer));
+        assert_eq!(open(&device).2, RepairSummary::default());
+    }
+
+    #[test]
+    fn no_older_image_is_left_when_the_newest_one_is_overwritten() {
+        let device = MemoryDevice::new();
+        let worker = Workers::new().worker();
+        let page = PageId(10);
+        let mut lsn = 0;
+        // Restarts at any number of batches do not change the order of the slots.
+        for batches in [1, 3, 8, 2, 5, 8, 7] {
+            let (_, buffer, _) = open(&device);
+            for _ in 0..batches {
+                lsn += 100;
+                let is_it = lsn % 1700 == 0;
+                let page = if is_it { page } else { PageId(50) };
+                let images = image(page, lsn);
+                buffer.write(&worker, &[page], &images).expect("memory");
+            }
+            let found = buffer.images().expect("memory");
+            let newest = lsn / 1700 * 1700;
+            let expected = (newest > 0 && newest + 800 > lsn).then_some(Lsn::new(newest));
+            assert_eq!(found.get(&page).map(|image| image.lsn), expected, "{lsn}");
+        }
+    }
+
+    #[test]
+    fn a_slot_with_any_flipped_bit_gives_no_wrong_image() {
+        let device = MemoryDevice::new();
+        let worker = Workers::new().worker();
+        let (_, buffer, _) = open(&device);
+        let page = PageId(10);
+        let sealed = image(page, 100);
+        buffer.write(&worker, &[page], &sealed).expect("memory");
+        let file = device.open("rows-double").expect("it is there");
+        let mut bytes = vec![0; SLOT_HEADER + 1024];
+        file.read_at(&mut bytes, 0).expect("memory");
+        for bit in (0..bytes.len() * 8).step_by(7) {
+            let flipped = bytes[bit / 8] ^ 1 << (bit % 8);
+            file.write_at(&[flipped], bit as u64 / 8).expect("memory");
+            assert!(buffer.images().expect("memory").is_empty(), "bit {bit}");
+            file.write_at(&bytes[bit / 8..=bit / 8], bit as u64 / 8)
+                .expect("memory");
+        }
+        assert_eq!(buffer.images().expect("memory").len(), 1);
+    }
+}
