@@ -7,6 +7,10 @@
 //!         -- sync returned --> dirty         if not: recovery LSN = c
 //! ```
 //!
+//! A batch is first written to a slot of the doublewrite buffer, if the pool has one, and synced
+//! there. Then its pages are written in their places. Several batches share one sync of the page
+//! file, as many as there are slots.
+//!
 //! A copy is made without a latch and validated. After a few failures the cleaner shares the latch.
 //! It never waits for a latch: a page that is busy stays dirty until a later batch.
 
@@ -18,13 +22,16 @@ use foxton_sync::worker::Worker;
 use super::error::{PoolError, WriteFailure};
 use super::load::FixedPage;
 use super::{BufferPool, PAGE_TRANSLATION};
+use crate::failpoint;
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, PAGE_LATCH};
 use crate::paged::page::{SlottedPage, seal};
-use crate::paged::space::{PageBuffer, PageFile};
+use crate::paged::space::{
+    DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, PageBuffer, PageFile,
+};
 
 /// Maximum number of pages in a batch.
-pub const CLEAN_BATCH: usize = 128;
+pub const CLEAN_BATCH: usize = DOUBLEWRITE_PAGES;
 
 /// Copies without a latch before the latch is shared.
 const OPTIMISTIC_COPIES: usize = 3;
@@ -33,14 +40,20 @@ const OPTIMISTIC_COPIES: usize = 3;
 #[derive(Debug)]
 pub(super) struct CleanerState {
     buffer: PageBuffer,
+    /// Maximum number of pages in a batch.
+    batch_pages: usize,
+    doublewrite: Option<DoublewriteBuffer>,
     /// Frame at which the search for dirty pages goes on.
     hand: usize,
 }
 
 impl CleanerState {
     pub(super) fn new(file: &PageFile, frames: usize) -> Self {
+        let batch_pages = CLEAN_BATCH.min(frames);
         Self {
-            buffer: file.buffer(CLEAN_BATCH.min(frames)),
+            buffer: file.buffer(batch_pages),
+            batch_pages,
+            doublewrite: None,
             hand: 0,
         }
     }
@@ -56,6 +69,22 @@ struct BatchPage {
 }
 
 impl BufferPool {
+    /// Protects pages from being torn: each batch is written to `doublewrite` first.
+    #[must_use]
+    pub fn with_doublewrite(self, doublewrite: DoublewriteBuffer) -> BufferPool {
+        // Site: "page latch": once, before the pool is used.
+        shim::lock(&self.cleaning).doublewrite = Some(doublewrite);
+        self
+    }
+
+    /// Makes batches of at most `pages` pages, of at least one and at most [`CLEAN_BATCH`]. For
+    /// tests, because batches of a small pool have all of its pages.
+    pub fn limit_batches(&self, pages: usize) {
+        // Site: "page latch", passed for each page.
+        let state = &mut *shim::lock(&self.cleaning);
+        state.batch_pages = pages.clamp(1, state.batch_pages);
+    }
+
     /// Writes up to [`CLEAN_BATCH`] dirty pages in the order of their numbers, neighbours in one
     /// write, syncs the file, and marks as clean those that have not changed meanwhile. Returns the
     /// number of pages written. Threads that wait for frames get those of clean pages.
@@ -65,15 +94,60 @@ impl BufferPool {
     /// If the log, a write or the sync fails, now or earlier. All pages of the batch stay dirty,
     /// and nothing is written any more.
     pub fn clean_batch(&self, worker: &Worker) -> Result<usize, PoolError> {
+        self.clean_batches(worker, 1)
+    }
+
+    /// As [`clean_batch`](Self::clean_batch), with up to `most` batches before the sync.
+    pub(super) fn clean_batches(&self, worker: &Worker, most: usize) -> Result<usize, PoolError> {
         // Site: "page latch", passed for each page.
         let mut state = shim::lock(&self.cleaning);
         if let Some(failure) = self.failure() {
             return Err(failure.into());
         }
-        let mut batch = self.dirty_pages(&mut state);
-        if batch.is_empty() {
+        let mut written = Vec::new();
+        // Each frame is looked at once, because pages stay dirty until the sync.
+        let mut unseen = self.frames.len();
+        for _ in 0..most.min(DOUBLEWRITE_SLOTS) {
+            let batch = self.dirty_pages(&mut state, &mut unseen);
+            if batch.is_empty() {
+                break;
+            }
+            let copied = self.copy_batch(worker, &mut state, batch);
+            if let Err(failure) = self.write_batch(worker, &state, &copied) {
+                return Err(self.fail(failure).into());
+            }
+            written.extend(copied);
+        }
+        if written.is_empty() {
             return Ok(0);
         }
+        worker.failpoints().pass(&failpoint::PAGES_WRITTEN);
+        if let Err(error) = self.file.sync() {
+            return Err(self.fail(error.into()).into());
+        }
+        if let Some(doublewrite) = &state.doublewrite {
+            // All batches were written in their places before the sync began.
+            doublewrite.release();
+        }
+        self.writes
+            .fetch_add(written.len() as u64, Ordering::Relaxed);
+        for page in &written {
+            self.mark_durable(worker, *page);
+        }
+        drop(state);
+        self.empty_surplus(worker);
+        self.serve_waiters(worker);
+        Ok(written.len())
+    }
+
+    /// Copies the pages of a batch, in the order of their numbers, and seals the copies. Those that
+    /// change all the time are left out.
+    fn copy_batch(
+        &self,
+        worker: &Worker,
+        state: &mut CleanerState,
+        mut batch: Vec<BatchPage>,
+    ) -> Vec<BatchPage> {
         batch.sort_unstable_by_key(|page| page.page);
         let size = self.page_size().bytes();
         let mut copied = Vec::with_capacity(batch.len());
@@ -85,20 +159,7 @@ impl BufferPool {
                 copied.push(BatchPage { lsn, ..page });
             }
         }
-        let written = self.write_batch(worker, &copied, state.buffer.bytes());
-        let durable = written.and_then(|()| Ok(self.file.sync()?));
-        if let Err(failure) = durable {
-            return Err(self.fail(failure).into());
-        }
-        self.writes
-            .fetch_add(copied.len() as u64, Ordering::Relaxed);
-        for page in &copied {
-            self.mark_durable(worker, *page);
-        }
-        drop(state);
-        self.empty_surplus(worker);
-        self.serve_waiters(worker);
-        Ok(copied.len())
+        copied
     }
 
     /// Writes all dirty pages. Pages that change meanwhile may stay dirty.
@@ -109,7 +170,7 @@ impl BufferPool {
     pub fn clean_all(&self, worker: &Worker) -> Result<(), PoolError> {
         let mut rest = self.dirty_count();
         while rest > 0 {
-            let cleaned = self.clean_batch(worker)?;
+            let cleaned = self.clean_batches(worker, DOUBLEWRITE_SLOTS)?;
             if cleaned == 0 {
                 return Ok(());
             }
@@ -148,11 +209,11 @@ impl BufferPool {
         failure.get_or_insert(first).clone()
     }
 
-    /// Returns dirty pages, as many as fit a batch.
-    fn dirty_pages(&self, state: &mut CleanerState) -> Vec<BatchPage> {
-        let most = CLEAN_BATCH.min(self.frames.len());
+    /// Returns dirty pages of the next frames, at most `unseen`, as many as fit a batch.
+    fn dirty_pages(&self, state: &mut CleanerState, unseen: &mut usize) -> Vec<BatchPage> {
         let mut batch = Vec::new();
-        for _ in 0..self.frames.len() {
+        while *unseen > 0 {
+            *unseen -= 1;
             let index = state.hand;
             state.hand = (index + 1) % self.frames.len();
             let frame = &self.frames[index];
@@ -160,7 +221,7 @@ impl BufferPool {
             if let Some(page) = frame.page().filter(|_| frame.is_dirty()) {
                 let lsn = Lsn::ZERO;
                 batch.push(BatchPage { page, index, lsn });
-                if batch.len() == most {
+                if batch.len() == state.batch_pages {
                     break;
                 }
             }
@@ -220,14 +281,19 @@ impl BufferPool {
     fn write_batch(
         &self,
         worker: &Worker,
+        state: &CleanerState,
         batch: &[BatchPage],
-        images: &[u8],
     ) -> Result<(), WriteFailure> {
         let newest = batch.iter().map(|page| page.lsn).max();
         let newest = newest.unwrap_or(Lsn::ZERO);
         let durable = self.log.wait_durable(worker, newest);
         durable.map_err(WriteFailure::Log)?;
         let size = self.page_size().bytes();
+        let images = &state.buffer.bytes()[..batch.len() * size];
+        if let Some(doublewrite) = &state.doublewrite {
+            let pages: Vec<_> = batch.iter().map(|page| page.page).collect();
+            doublewrite.write(worker, &pages, images)?;
+        }
         let is_next = |one: &BatchPage, other: &BatchPage| one.page.0 + 1 == other.page.0;
         let mut begin = 0;
         for run in batch.chunk_by(is_next) {
@@ -243,7 +309,9 @@ impl BufferPool {
         let frame = &self.frames[copied.index];
         // If the latch is busy, the recovery LSN stays as it is, which is never wrong.
         self.with_shared_latch(worker, frame, || {
-            let now = (frame.read().lsn() != copied.lsn).then_some(copied.lsn);
+            let is_assumed = worker.failpoints().misbehaves(&failpoint::CLEAN_UNCOMPARED);
+            let has_changed = frame.read().lsn() != copied.lsn && !is_assumed;
+            let now = has_changed.then_some(copied.lsn);
             let before = frame.set_recovery_lsn(now);
             self.count_dirty(before, now);
         });

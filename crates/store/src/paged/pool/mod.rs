@@ -23,7 +23,8 @@
 //!   cleaner when pages become clean. A thread that waits tries it each millisecond too, because
 //!   the end of a latch wakes no other.
 //! * I5  A page becomes clean only once a sync has returned after a write of its present content.
-//!   Pages are written by [`BufferPool::clean_batch`] alone, one thread at a time.
+//!   Pages are written by the cleaner alone, one thread at a time, to the doublewrite buffer first
+//!   if there is one.
 //! * I6  No system call reads or writes a frame.
 //! * I7  A page is written only when the log is durable up to the LSN of the written copy. One
 //!   function writes pages from frames, and it waits for the log first.

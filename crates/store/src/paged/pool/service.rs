@@ -8,6 +8,7 @@ use foxton_sync::shim::{self, Arc, Condvar, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
 use super::BufferPool;
+use crate::paged::space::DOUBLEWRITE_SLOTS;
 
 /// How long a thread of the pool sleeps if it is not woken.
 const IDLE: Duration = Duration::from_millis(20);
@@ -123,7 +124,12 @@ impl BufferPool {
             || self.has_dirty_surplus()
         {
             // A failure is reported to the threads that wait, and is final.
-            match self.clean_batch(worker) {
+            let batches = match self.free.shortage() {
+                0 => DOUBLEWRITE_SLOTS,
+                // Threads that wait for frames get them after the next sync.
+                _ => 1,
+            };
+            match self.clean_batches(worker, batches) {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return,
             }
