@@ -40,6 +40,7 @@ use super::page::{PageError, PageFault, PageOperation};
 use super::page_log::{LoggedChange, PageEntry, RowUndo};
 use super::pool::{BufferPool, PageRequest, PageReservation, PoolError};
 use super::recovery::{ChainedChange, CompensationLog, Pages, RecordPosition};
+use crate::failpoint;
 
 /// The owner of the pages of a pool. See the [module](self).
 #[derive(Debug)]
@@ -136,7 +137,8 @@ impl Pages for PageOwner {
         let operation = operation.ok_or_else(|| malformed(place.begin.bytes()))?;
         let is_format = matches!(operation, PageOperation::Format { .. });
         self.with_worker(|worker| {
-            let request = match is_format {
+            let reads = worker.failpoints().misbehaves(&failpoint::FORMAT_READS);
+            let request = match is_format && !reads {
                 true => PageRequest::create(page),
                 false => PageRequest::read(page),
             };

@@ -10,17 +10,15 @@ mod run;
 
 use run::{RowRun, RowSetting, RowTally};
 
-/// Damages that keep each write whole.
-const WHOLE_WRITES: [Damage; 4] = [
-    Damage::DropAll,
-    Damage::KeepAll,
-    Damage::Prefix,
-    Damage::Subset,
-];
+/// Returns the damages that a power cut may do: none that harms durable bytes. They tear pages,
+/// swap their sectors for older ones, zero them and fill them with garbage.
+fn damages() -> Vec<Damage> {
+    let all = Damage::ALL.into_iter();
+    all.filter(|damage| !damage.harms_durable()).collect()
+}
 
 fn run(
     seed: u64,
-    damages: &[Damage],
     step: usize,
     fault: Option<&'static Failpoint>,
     tally: &mut RowTally,
@@ -31,18 +29,30 @@ fn run(
         fault,
     };
     let run = RowRun::record(setting).map_err(|trouble| format!("run {seed}: {trouble}"))?;
-    run.cut_everywhere(damages, step, tally)
+    run.cut_everywhere(&damages(), step, tally)
 }
 
 #[test]
 fn committed_rows_are_there_and_others_are_gone() {
     let mut tally = RowTally::default();
     for seed in 0..6 {
-        let found = run(seed, &WHOLE_WRITES, 3, None, &mut tally);
+        let found = run(seed, 7, None, &mut tally);
         found.unwrap_or_else(|failure| panic!("{failure}"));
     }
     println!("{tally:?}");
     assert!(tally.images.iter().all(|images| *images > 20), "{tally:?}");
     assert!(tally.redone > 1000 && tally.undone > 300, "{tally:?}");
     assert!(tally.levels > 1 && tally.writes > 100, "{tally:?}");
+    assert!(tally.torn > 20, "{tally:?}");
+}
+
+#[cfg(feature = "hooks")]
+#[test]
+fn every_injected_fault_is_found() {
+    for fault in &foxton_store::failpoint::PAGE_FAULTS {
+        let mut tally = RowTally::default();
+        let found = (0..30).find_map(|seed| run(seed, 1, Some(fault), &mut tally).err());
+        let found = found.unwrap_or_else(|| panic!("{fault} was not found"));
+        println!("{fault}: {found}");
+    }
 }

@@ -162,7 +162,7 @@ impl<'t> TreeVisit<'t> {
             return Err(TreeError::field(parent.page(), "child", slot as u64).into());
         };
         let is_read_once = self.is_scan && level == 1;
-        let view = match self.tree.pool.child(parent, slot, child) {
+        let view = match self.tree.pool.child(self.worker, parent, slot, child) {
             Err(PageAbsence::Missing) if is_read_once => {
                 return self.missing(PageRequest {
                     page: child,

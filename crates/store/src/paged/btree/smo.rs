@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::descend::TreeTarget;
 use super::error::TreeError;
 use super::visit::{PageList, PendingSplit, Step, TreeStop, TreeVisit};
+use crate::failpoint;
 use crate::paged::PageId;
 use crate::paged::page::{
     KeyBytes, OwnedRow, PageKind, PageOperation, PageWords, RowFlags, SlottedPage,
@@ -220,6 +221,19 @@ impl<'t> TreeVisit<'t> {
                 is_used: true,
             };
             latched.push((self.lock(same_map[0].map), operation));
+        }
+        if self
+            .worker
+            .failpoints()
+            .misbehaves(&failpoint::ALLOCATION_APART)
+        {
+            let maps = latched.len()
+                - positions
+                    .chunk_by(|one, other| one.map == other.map)
+                    .count();
+            let mut maps: LatchedPages<'_, '_> = latched.drain(maps..).collect();
+            let apart = self.log_space(0)?;
+            self.change_structure(apart, &mut maps)?;
         }
         self.change_structure(space, &mut latched)?;
         drop(latched);

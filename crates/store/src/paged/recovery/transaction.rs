@@ -25,6 +25,7 @@ use super::record::{
 };
 use super::space::UndoSpace;
 use super::tables::{TransactionEntry, TransactionState};
+use crate::failpoint;
 
 /// A log in which changes to pages are made so that they can be undone.
 ///
@@ -280,6 +281,8 @@ impl Recovery {
             return Ok(None);
         };
         assert_eq!(chain.state, TransactionState::Active, "{ROLLED_BACK}");
+        let is_ignored = worker.failpoints().misbehaves(&failpoint::TAIL_IGNORED);
+        let tail = tail.filter(|_| !is_ignored);
         let commit = RecoveryRecord::Commit(chain.link(), tail);
         if tail.is_some() {
             self.reserve_credit(chain, commit.log_bytes())?;

@@ -9,9 +9,11 @@
 //! All changes of files are recorded. After each of them the power is cut, and the rows that a
 //! restart finds must be those after some commit that may be the last one. Restarts are cut, too.
 
+use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
+use foxton_log::format::segment;
 use foxton_log::read::reader;
 use foxton_log::{Log, LogOptions, Lsn, Start};
 use foxton_store::paged::btree::{
@@ -28,7 +30,7 @@ use foxton_store::paged::recovery::{
     Analysis, CommitTail, PageSavepoint, PageTransaction, Recovery, RecoveryError, RestartOptions,
     RestartResult,
 };
-use foxton_store::paged::space::open_or_create;
+use foxton_store::paged::space::{DoublewriteBuffer, open_or_create};
 use foxton_sync::failpoint::Failpoint;
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +44,10 @@ pub(super) type Trouble = Box<dyn Error + Send + Sync>;
 const IDENTITY: [u8; 16] = *b"rows, in a store";
 /// Name of the page file.
 const FILE: &str = "rows";
+/// Name of the doublewrite buffer.
+const DOUBLEWRITE_FILE: &str = "rows-double";
+/// Maximum number of pages in a batch, so that several batches share a sync.
+const BATCH_PAGES: usize = 3;
 const TABLE: u64 = 7;
 const CLIENTS: usize = 3;
 /// Number of keys.
@@ -90,6 +96,14 @@ pub(super) struct RowSetting {
     pub(super) fault: Option<&'static Failpoint>,
 }
 
+impl RowSetting {
+    /// True if the log is cut behind checkpoints. Then no commit changes the value in memory, for
+    /// which there is no checkpoint here.
+    fn cuts_log(&self) -> bool {
+        self.seed % 3 == 1
+    }
+}
+
 /// Counts of what was inspected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RowTally {
@@ -103,6 +117,8 @@ pub(super) struct RowTally {
     pub(super) levels: u8,
     /// Pages that were written.
     pub(super) writes: u64,
+    /// Torn pages that were repaired.
+    pub(super) torn: u64,
 }
 
 /// A database of one table, for one thread.
@@ -114,6 +130,10 @@ struct RowEngine {
     worker: Worker,
     /// The value in memory, by the tails of commits.
     in_memory: u64,
+    /// Pages that were torn.
+    torn: u64,
+    /// True while another thread cleans pages.
+    is_cleaning: bool,
 }
 
 /// Makes the workers of an engine misbehave.
@@ -142,9 +162,9 @@ fn replay_memory(device: &FaultDevice) -> Result<u64, Trouble> {
 }
 
 impl RowEngine {
-    fn open(device: &FaultDevice, fault: Option<&'static Failpoint>) -> Result<RowEngine, Trouble> {
+    fn open(device: &FaultDevice, setting: &RowSetting) -> Result<RowEngine, Trouble> {
         let workers = Arc::new(Workers::with_seed(1));
-        arm(&workers, fault);
+        arm(&workers, setting.fault);
         let worker = workers.worker();
         let mut analysis = Analysis::begin::<TreeError>(device, &IDENTITY, None)?;
         let mut options = LogOptions::tiny();
@@ -159,14 +179,20 @@ impl RowEngine {
             &mut |record| analysis.take(record),
             &mut || Ok(()),
         )?;
-        let in_memory = replay_memory(device)?;
+        let in_memory = match setting.cuts_log() {
+            true => 0,
+            false => replay_memory(device)?,
+        };
         let file = open_or_create(device, FILE, PageSize::MIN, IDENTITY)?;
+        let (doublewrite, repaired) = DoublewriteBuffer::open(device, DOUBLEWRITE_FILE, &file)?;
         let options = RestartOptions::default();
         let log = Arc::new(log);
         let recovery = Recovery::new(directory, IDENTITY, log, &worker, &analysis, &options);
         let recovery = Arc::new(recovery);
         let page_log = Arc::new(RecoveryLog::new(recovery.clone()));
-        let pool = Arc::new(BufferPool::new(file, MIN_FRAMES, page_log)?);
+        let pool = BufferPool::new(file, MIN_FRAMES, page_log)?;
+        let pool = Arc::new(pool.with_doublewrite(doublewrite));
+        pool.limit_batches(BATCH_PAGES);
         let owner = PageOwner::new(pool.clone(), workers);
         let recovered = restart(recovery, &worker, analysis, &owner, &options)?;
         pool.reload_space(&worker)?;
@@ -178,6 +204,8 @@ impl RowEngine {
             directory,
             worker,
             in_memory,
+            torn: repaired.torn,
+            is_cleaning: false,
         })
     }
 
@@ -187,8 +215,8 @@ impl RowEngine {
 
     /// Returns the tree of the rows; makes space in the pool first.
     fn tree(&self) -> Result<PagedTree, Trouble> {
-        while self.pool.dirty_count() * 2 > MIN_FRAMES {
-            self.pool.clean_batch(&self.worker)?;
+        while self.pool.dirty_count() * 2 > MIN_FRAMES && !self.is_cleaning {
+            self.pool.clean_all(&self.worker)?;
         }
         Ok(self.directory.create(&self.worker, TABLE)?)
     }
@@ -277,13 +305,18 @@ impl RowEngine {
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> Result<(), Trouble> {
+    /// Makes a checkpoint, and removes the log that it needs no more.
+    fn checkpoint(&mut self, device: &FaultDevice, cuts_log: bool) -> Result<(), Trouble> {
         let RestartResult {
             recovery,
             checkpointer,
             ..
         } = &mut self.recovered;
         match checkpointer.checkpoint(recovery, &self.worker, &self.owner) {
+            Ok(made) if cuts_log => {
+                segment::remove_before(device, made.anchor.needed_from)?;
+                Ok(device.sync_dir()?)
+            }
             Ok(_) | Err(RecoveryError::NoLogSpace(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -320,6 +353,7 @@ impl fmt::Debug for RowRun {
 
 struct RowRecorder<'d> {
     device: &'d FaultDevice,
+    cuts_log: bool,
     engine: RowEngine,
     random: Random,
     clients: Vec<RowClient>,
@@ -355,9 +389,10 @@ impl RowRun {
     pub(super) fn record(setting: RowSetting) -> Result<RowRun, Trouble> {
         let device = FaultDevice::new();
         device.record();
-        let engine = RowEngine::open(&device, setting.fault)?;
+        let engine = RowEngine::open(&device, &setting)?;
         let mut recorder = RowRecorder {
             device: &device,
+            cuts_log: setting.cuts_log(),
             engine,
             random: Random::new(setting.seed),
             clients: (0..CLIENTS).map(|_| RowClient::default()).collect(),
@@ -434,11 +469,12 @@ impl RowRun {
         tally.images[depth - 1] += 1;
         let device = FaultDevice::holding(image);
         device.record();
-        let engine = RowEngine::open(&device, self.setting.fault)?;
+        let engine = RowEngine::open(&device, &self.setting)?;
         let recording = device.recording().expect("it was recording");
         let summary = &engine.recovered.summary;
         tally.redone += summary.redone;
         tally.undone += summary.undone;
+        tally.torn += engine.torn;
         let contents = engine.contents()?;
         if !expected.contains(&contents) {
             let differs = expected.iter().map(|state| difference(&contents, state));
@@ -490,7 +526,7 @@ impl RowRecorder<'_> {
         match self.random.below(100) {
             0..4 => drop(self.engine.pool.clean_batch(&self.engine.worker)?),
             4..8 => drop(self.engine.pool.provide_frames(&self.engine.worker)),
-            8..11 => self.engine.checkpoint()?,
+            8..11 => self.engine.checkpoint(self.device, self.cuts_log)?,
             11..12 => {
                 self.tables += 1;
                 let table = TABLE - 1 + self.tables;
@@ -506,6 +542,7 @@ impl RowRecorder<'_> {
             22..26 => self.roll_back_to(client)?,
             26..33 => self.commit(client)?,
             33..36 => self.rollback(client)?,
+            36..42 => self.change_while_cleaning(client)?,
             _ => self.change(client)?,
         }
         Ok(())
@@ -551,6 +588,37 @@ impl RowRecorder<'_> {
         Ok(())
     }
 
+    /// Changes a row after a thread has written pages, and before it has synced them.
+    #[cfg(feature = "hooks")]
+    fn change_while_cleaning(&mut self, client: usize) -> Result<(), Trouble> {
+        if !(1..5).contains(&self.engine.pool.dirty_count()) {
+            return self.change(client);
+        }
+        let written = &foxton_store::failpoint::PAGES_WRITTEN;
+        let stop = self.engine.worker.failpoints().stop(written);
+        let (pool, workers) = (
+            self.engine.pool.clone(),
+            self.engine.worker.workers().clone(),
+        );
+        self.engine.is_cleaning = true;
+        let changed = std::thread::scope(|scope| {
+            let cleaner = scope.spawn(move || pool.clean_batch(&workers.worker()));
+            stop.reached();
+            let changed = self.change(client);
+            stop.release();
+            let cleaned = cleaner.join().expect("a device that works");
+            cleaned.map(drop)?;
+            changed
+        });
+        self.engine.is_cleaning = false;
+        changed
+    }
+
+    #[cfg(not(feature = "hooks"))]
+    fn change_while_cleaning(&mut self, client: usize) -> Result<(), Trouble> {
+        self.change(client)
+    }
+
     /// Purges a ghost that no transaction uses.
     fn purge(&mut self) -> Result<(), Trouble> {
         let key = key(self.random.below(KEYS));
@@ -585,7 +653,8 @@ impl RowRecorder<'_> {
 
     fn commit(&mut self, client: usize) -> Result<(), Trouble> {
         let number = self.states.len() as u64;
-        let in_memory = (self.random.below(2) == 0).then_some(number);
+        let changes_memory = self.random.below(2) == 0 && !self.cuts_log;
+        let in_memory = changes_memory.then_some(number);
         let begun = self.device.recorded();
         let engine = &self.engine;
         let client = &mut self.clients[client];
