@@ -113,6 +113,10 @@ impl BufferPool {
                 break;
             }
             let copied = self.copy_batch(worker, &mut state, batch);
+            if copied.is_empty() {
+                // All of them are changing. An empty batch would use up a slot that no sync frees.
+                continue;
+            }
             if let Err(failure) = self.write_batch(worker, &state, &copied) {
                 return Err(self.fail(failure).into());
             }

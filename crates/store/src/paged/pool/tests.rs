@@ -22,7 +22,7 @@ use crate::paged::PageId;
 use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use crate::paged::recovery::WriteError;
-use crate::paged::space::format_file;
+use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 const IDENTITY: [u8; 16] = [7; 16];
@@ -376,6 +376,28 @@ fn a_failed_read_is_an_error_of_its_pages_alone() {
     });
     device.heal();
     data.verify(&worker);
+}
+
+#[test]
+fn pages_that_change_while_they_are_copied_take_no_slot() {
+    let device = MemoryDevice::new();
+    let mut data = Data::create(&device, 16, 4);
+    let pool = Arc::into_inner(data.pool).expect("no thread has it");
+    let doublewrite = DoublewriteBuffer::open(&device, "double", pool.file());
+    data.pool = Arc::new(pool.with_doublewrite(doublewrite.expect("memory").0));
+    let workers = Workers::new();
+    let (worker, other) = (workers.worker(), workers.worker());
+    let reservation = data.pool.reserve(&worker, &data.requests(&[1]));
+    let reservation = reservation.expect("a frame");
+    let mut writer = reservation.pages()[0].lock(&worker);
+    data.add(&mut writer, 1);
+    for _ in 0..=DOUBLEWRITE_SLOTS {
+        let cleaned = data.pool.clean_batch(&other).expect("memory");
+        assert_eq!((cleaned, data.pool.dirty_count()), (0, 1));
+    }
+    drop(writer);
+    assert_eq!(data.pool.clean_batch(&other).expect("memory"), 1);
+    assert_eq!(data.pool.dirty_count(), 0);
 }
 
 #[test]
