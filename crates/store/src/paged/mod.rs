@@ -1,8 +1,7 @@
 //! Tables in pages that may be larger than memory.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
-//! Changes of the trees are not logged yet. Until then `foxton-sim` owns the pages on which
-//! recovery is tested.
+//! `foxton-sim` has another owner of pages, on which recovery is tested.
 
 /// Page names.
 mod page_id;

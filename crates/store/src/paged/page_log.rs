@@ -34,7 +34,7 @@ mod row_undo;
 
 mod recovery_log;
 
-pub use recovery_log::RecoveryLog;
+pub use recovery_log::{RecoveryLog, log_compensation};
 pub use row_undo::{RowBefore, RowUndo};
 
 /// The log record of a change.

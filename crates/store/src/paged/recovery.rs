@@ -82,4 +82,6 @@ pub use progress::{RestartCallback, RestartPhase, RestartProgress};
 pub use record::{ChainedChange, CommitTail, RecordPosition};
 pub use restart::{RestartOptions, RestartResult, RestartSummary};
 pub use space::{NoLogSpace, UndoSpace};
-pub use transaction::{PageChange, PageSavepoint, PageTransaction, Recovery, UndoData};
+pub use transaction::{
+    PageChange, PageSavepoint, PageTransaction, Recovery, UndoData, UndoPosition,
+};

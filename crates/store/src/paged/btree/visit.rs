@@ -16,7 +16,7 @@ use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefo
 use crate::paged::pool::{
     FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView, PageWriter,
 };
-use crate::paged::recovery::PageTransaction;
+use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
 use crate::paged::space::PageAllocation;
 
@@ -140,6 +140,11 @@ impl<'t> TreeVisit<'t> {
     /// [`Unlogged`]: crate::paged::page_log::Unlogged
     pub fn log_to(&mut self, transaction: &'t mut PageTransaction) {
         self.transaction = Some(transaction);
+    }
+
+    /// Returns the position of the last change that the transaction has logged.
+    pub fn last_change(&self) -> Option<UndoPosition> {
+        self.transaction.as_ref()?.last_change()
     }
 
     /// Waits for what the last attempt needed. The caller holds no latch, and no other

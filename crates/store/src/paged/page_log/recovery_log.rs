@@ -18,7 +18,9 @@ use foxton_log::{LogError, Lsn};
 use foxton_sync::worker::Worker;
 
 use super::{LogSpace, LoggedChange, PageEntry, PageLog, PageRecord};
-use crate::paged::recovery::{ChainedChange, PageChange, Recovery, UndoData, WriteError};
+use crate::paged::recovery::{
+    ChainedChange, PageChange, PageTransaction, Recovery, UndoData, UndoPosition, WriteError,
+};
 
 /// The log of a database that recovers its pages.
 #[derive(Debug)]
@@ -31,6 +33,32 @@ impl RecoveryLog {
     pub fn new(recovery: Arc<Recovery>) -> RecoveryLog {
         RecoveryLog { recovery }
     }
+}
+
+/// Logs the compensation that undoes the change at `undone`, in the page of `entry` (see
+/// [`TreeVisit::undo`](crate::paged::btree::TreeVisit::undo)).
+///
+/// # Errors
+///
+/// If the log does not take it. Then nothing was done.
+///
+/// # Panics
+///
+/// As [`Recovery::compensate`].
+pub fn log_compensation(
+    recovery: &Recovery,
+    worker: &Worker,
+    transaction: &mut PageTransaction,
+    undone: UndoPosition,
+    entry: &PageEntry<'_>,
+) -> Result<LoggedChange, LogError> {
+    let mut redo = Vec::new();
+    encode(entry, &mut redo);
+    let place = recovery.compensate(worker, transaction, undone, chained(entry, &redo))?;
+    Ok(LoggedChange {
+        begin: place.begin,
+        end: place.end,
+    })
 }
 
 fn encode(entry: &PageEntry<'_>, redo: &mut Vec<u8>) -> usize {

@@ -64,6 +64,27 @@ impl Analysis {
         })
     }
 
+    /// Begins at `at`, where a record of the log ends. No record before it changes a page.
+    pub fn begin_new(at: Lsn) -> Analysis {
+        Analysis {
+            tables: Tables::default(),
+            anchor: None,
+            at,
+            records: 0,
+            meter: PhaseMeter::new(None, RestartPhase::Analysis, 0),
+        }
+    }
+
+    /// Returns the last complete checkpoint, if there is one.
+    pub fn anchor(&self) -> Option<&Anchor> {
+        self.anchor.as_ref()
+    }
+
+    /// True if each page of the page file is as the log says, and no transaction is to be undone.
+    pub fn is_clean(&self) -> bool {
+        self.tables.pages.is_empty() && self.tables.transactions.is_empty()
+    }
+
     /// Returns where reading the log must begin, and how far it was durable.
     pub fn start(&self) -> Start {
         self.anchor.map_or(Start::default(), |anchor| Start {
@@ -72,12 +93,16 @@ impl Analysis {
         })
     }
 
-    /// Adds the next record of the log. Records of kinds that are not recovery's are skipped.
+    /// Adds the next record of the log. Records of kinds that are not recovery's are skipped, and
+    /// so are those before the last checkpoint.
     ///
     /// # Errors
     ///
     /// If it is malformed, by itself or behind those before it (I2).
     pub fn take(&mut self, view: RecordView<'_>) -> Result<(), Malformed> {
+        if view.lsn < self.at {
+            return Ok(());
+        }
         let record = RecoveryRecord::decode(&view)?;
         if let Some(record) = &record {
             let is_counted = record.transaction(view.lsn).is_some() || !record.changes().is_empty();

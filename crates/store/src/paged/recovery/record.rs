@@ -63,7 +63,8 @@ pub const LAST_KIND: u8 = STRUCTURE;
 
 const UPDATE: u8 = 33;
 const COMPENSATION: u8 = 34;
-const COMMIT: u8 = 36;
+/// Kind of a record that commits a transaction, whose tail replay reads.
+pub const COMMIT: u8 = 36;
 const ABORT: u8 = 37;
 const END: u8 = 38;
 const CHECKPOINT_BEGIN: u8 = 39;

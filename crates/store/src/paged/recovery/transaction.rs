@@ -70,6 +70,17 @@ pub(super) struct RecordChain {
     pub(super) undo_space: u64,
     pub(super) credit: u64,
     pub(super) state: TransactionState,
+    /// Its last change, of those that this process has made.
+    pub(super) last_change: Option<UndoPosition>,
+}
+
+/// Position of a change among those that its transaction may have to undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UndoPosition {
+    /// The transaction's record before the change; `None` if it began with the change.
+    pub(super) before: Option<Lsn>,
+    /// Bytes of log that are reserved for undoing it.
+    pub(super) reserve: u32,
 }
 
 impl RecordChain {
@@ -83,6 +94,7 @@ impl RecordChain {
             undo_space: entry.undo_space,
             credit: entry.undo_space,
             state: entry.state,
+            last_change: None,
         }
     }
 
@@ -143,6 +155,11 @@ impl PageTransaction {
     /// True if it has records in the log.
     pub fn has_begun(&self) -> bool {
         self.chain.is_some()
+    }
+
+    /// Returns the position of its last change; `None` if it has made none.
+    pub fn last_change(&self) -> Option<UndoPosition> {
+        self.chain.as_ref()?.last_change
     }
 
     /// Returns the present moment.
@@ -216,12 +233,16 @@ impl Recovery {
         let place = match chain {
             Some(chain) => {
                 self.reserve_credit(chain, needed)?;
+                let before = Some(chain.last);
                 let place = self.append(worker, chain, &update)?;
                 (chain.undo_space, chain.undo_next) = (undo_space, Some(place.begin));
+                chain.last_change = Some(UndoPosition { before, reserve });
                 place
             }
             None => {
-                let (place, chain) = self.begin(worker, &update, undo_space, needed)?;
+                let (place, mut chain) = self.begin(worker, &update, undo_space, needed)?;
+                let before = None;
+                chain.last_change = Some(UndoPosition { before, reserve });
                 transaction.chain = Some(chain);
                 place
             }
@@ -321,6 +342,7 @@ impl Recovery {
             undo_space,
             credit: credit - place.end.since(place.begin),
             state: TransactionState::Active,
+            last_change: None,
         };
         Ok((place, chain))
     }

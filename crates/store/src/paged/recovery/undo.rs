@@ -11,8 +11,8 @@
 //!   the change. Or it is not, and then no page that was changed by it was written (`pages`, P2).
 //! * I2  Undo never lacks space: the space for its writes was reserved (`space`, I1).
 
-use foxton_log::Lsn;
 use foxton_log::read::record_reader::RecordReader;
+use foxton_log::{LogError, Lsn};
 use foxton_sync::worker::Worker;
 
 use super::error::RecoveryError;
@@ -22,7 +22,7 @@ use super::record::{
     compensation_bytes,
 };
 use super::tables::TransactionState;
-use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery};
+use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery, UndoPosition};
 
 impl Recovery {
     /// Undoes the changes of the transaction since `savepoint`. The transaction may continue.
@@ -74,6 +74,49 @@ impl Recovery {
         Ok(())
     }
 
+    /// Logs the compensation of the change at `undone`, before it is made: `change` undoes it. For
+    /// a caller that has kept how to undo each change, and undoes them from the last to the first.
+    /// It keeps other threads from changing the page as for [`update`](Self::update).
+    ///
+    /// # Errors
+    ///
+    /// If the log does not take it. Then nothing was done.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction has no changes, or the compensation takes more than was reserved for it.
+    pub fn compensate(
+        &self,
+        worker: &Worker,
+        transaction: &mut PageTransaction,
+        undone: UndoPosition,
+        change: ChainedChange<'_>,
+    ) -> Result<RecordPosition, LogError> {
+        let chain = transaction.chain.as_mut();
+        let chain = chain.expect("a transaction that undoes a change has made it");
+        let reserve = u64::from(undone.reserve);
+        assert!(compensation_bytes(change.redo.len()) <= reserve, "I2");
+        self.append_compensation(worker, chain, reserve, undone.before, change)
+    }
+
+    /// Ends a transaction whose changes are all [undone](Self::compensate). One without changes
+    /// writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the log does not take the record. It may be tried again.
+    pub fn end_undone(
+        &self,
+        worker: &Worker,
+        transaction: &mut PageTransaction,
+    ) -> Result<(), LogError> {
+        if let Some(chain) = &mut transaction.chain {
+            self.end(worker, chain)?;
+            transaction.chain = None;
+        }
+        Ok(())
+    }
+
     /// Undoes the changes behind `until`, or all.
     fn undo_to<P: Pages>(
         &self,
@@ -112,7 +155,7 @@ impl Recovery {
         }
         match record {
             Some(RecoveryRecord::Update(update)) if update.reserve > 0 => {
-                return self.compensate(worker, chain, at, &update, pages);
+                return self.undo_update(worker, chain, at, &update, pages);
             }
             Some(RecoveryRecord::Update(update)) => chain.undo_next = before(&update),
             Some(RecoveryRecord::Compensation(compensation)) => {
@@ -124,8 +167,29 @@ impl Recovery {
         Ok(())
     }
 
+    /// Appends a compensation, and says where undo continues (I1).
+    fn append_compensation(
+        &self,
+        worker: &Worker,
+        chain: &mut RecordChain,
+        reserve: u64,
+        undo_next: Option<Lsn>,
+        change: ChainedChange<'_>,
+    ) -> Result<RecordPosition, LogError> {
+        let undo_space = chain.undo_space.saturating_sub(reserve);
+        let compensation = Compensation {
+            link: chain.link(),
+            undo_space,
+            undo_next,
+            change,
+        };
+        let place = self.append(worker, chain, &RecoveryRecord::Compensation(compensation))?;
+        (chain.undo_space, chain.undo_next) = (undo_space, undo_next);
+        Ok(place)
+    }
+
     /// Undoes the change at `lsn`, which is `update`.
-    fn compensate<P: Pages>(
+    fn undo_update<P: Pages>(
         &self,
         worker: &Worker,
         chain: &mut RecordChain,
@@ -140,17 +204,7 @@ impl Recovery {
             if !kept {
                 return None;
             }
-            let compensation = Compensation {
-                link: chain.link(),
-                undo_space: chain.undo_space.saturating_sub(reserve),
-                undo_next: before(update),
-                change,
-            };
-            let placed = self.append(worker, chain, &RecoveryRecord::Compensation(compensation));
-            if placed.is_ok() {
-                (chain.undo_space, chain.undo_next) =
-                    (compensation.undo_space, compensation.undo_next); // I1
-            }
+            let placed = self.append_compensation(worker, chain, reserve, before(update), change);
             outcome.insert(placed).as_ref().ok().copied()
         };
         let undone = pages.undo(
