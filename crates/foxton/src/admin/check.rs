@@ -329,7 +329,7 @@ fn tables(
         restart_threads: 1,
         ..Options::default()
     };
-    match restart::read(device, identity, &options, &catalog, &workers) {
+    match restart::read(device, identity, &options, &catalog, &workers, None) {
         Ok(_) => {}
         Err(RestartError::Checkpoint(error)) => return report.error(error, path),
         Err(RestartError::Log(OpenError::Visit { lsn, error })) => {

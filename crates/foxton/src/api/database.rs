@@ -15,7 +15,8 @@ use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{LogOptions, LogWait};
+use foxton_log::{LogOptions, LogWait, Lsn};
+use foxton_store::paged::recovery::Analysis;
 use foxton_sync::counter::WorkerCounters;
 use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{AtomicBool, Mutex};
@@ -25,6 +26,7 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
+use crate::checkpoint::needed_log::NeededLog;
 use crate::checkpoint::{
     Checkpoint, CheckpointBuilder, CheckpointControl, CheckpointError, CheckpointStats,
 };
@@ -37,7 +39,7 @@ use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::{IdleRegistry, IdleTimeoutThread};
 use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
-use crate::engine::page_store::PageStore;
+use crate::engine::page_store::{self, PageStore};
 use crate::engine::persistence::{CommitPositions, DatabaseFiles, Logged, Persistence, ReadOnly};
 use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
@@ -257,15 +259,14 @@ impl Database {
         };
         let workers = Workers::new();
         let catalog = Catalog::new(workers.domain().clone());
-        let (persistence, recovered) =
-            restore(files, &options, &catalog, &workers).map_err(|refused| match refused {
-                RestartError::Log(error) => not_opened(path, error),
-                RestartError::Checkpoint(error) => error.into_error(path),
-            })?;
-        let page_store = match persistence.files() {
-            Some(files) => PageStore::open(files, &catalog, &options, &workers, path)?,
-            None => PageStore::default(),
-        };
+        let mut analysis = page_store::begin_analysis(&files, path)?;
+        let restored = restore(files, &options, &catalog, &workers, analysis.as_mut());
+        let (persistence, recovered) = restored.map_err(|refused| match refused {
+            RestartError::Log(error) => not_opened(path, error),
+            RestartError::Checkpoint(error) => error.into_error(path),
+        })?;
+        let page_store =
+            PageStore::open(&persistence, &catalog, analysis, &options, &workers, path)?;
         let restored = RestoredDatabase {
             persistence,
             redo_form,
@@ -496,7 +497,7 @@ impl Database {
         let Some(logged) = engine.logged() else {
             return Ok(Checkpoint::default());
         };
-        let made = logged.make_checkpoint(&engine.workers.worker());
+        let made = engine.make_checkpoint(logged, &engine.workers.worker());
         made.map_err(|error| match error {
             CheckpointError::Failed(error) => engine.log_failed(error),
             // The database goes on.
@@ -648,14 +649,19 @@ fn restore(
     options: &Options,
     catalog: &Catalog,
     workers: &Workers,
+    analysis: Option<&mut Analysis>,
 ) -> Result<(Persistence, RecoveryReport), RestartError> {
     let identity = files.superblock.identity;
     if options.read_only {
-        let recovered = restart::read(&*files.device, &identity, options, catalog, workers)?;
+        let device = &*files.device;
+        let recovered = restart::read(device, &identity, options, catalog, workers, analysis)?;
         let end = recovered.log_end;
         return Ok((Persistence::ReadOnly(ReadOnly { end, files }), recovered));
     }
     let log_options = log_options(options, workers);
+    let anchor = analysis.as_ref().and_then(|analysis| analysis.anchor());
+    let pages_from = anchor.map_or(Lsn::MAX, |anchor| anchor.needed_from);
+    let pages_from = Arc::new(NeededLog::new(pages_from));
     let (log, manifest, recovered) = restart::restart(
         &files.device,
         identity,
@@ -663,12 +669,18 @@ fn restore(
         log_options,
         catalog,
         workers,
+        analysis,
     )?;
-    let builder =
-        CheckpointBuilder::new(files.device.clone(), identity, manifest, recovered.log_end);
+    let builder = CheckpointBuilder::new(
+        files.device.clone(),
+        identity,
+        manifest,
+        recovered.log_end,
+        pages_from.clone(),
+    );
     let (every, rate) = (options.checkpoint_log_bytes, options.checkpoint_rate);
     let checkpoints = Arc::new(CheckpointControl::new(builder, every, rate));
-    let logged = Logged::new(log, checkpoints, files);
+    let logged = Logged::new(log, checkpoints, files, pages_from);
     Ok((Persistence::Logged(logged), recovered))
 }
 

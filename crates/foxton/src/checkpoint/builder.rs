@@ -30,7 +30,8 @@
 //! 3. the directory is synced: both names are durable;
 //! 4. the manifest is renamed over the old one;
 //! 5. the directory is synced: from here on the new checkpoint is valid;
-//! 6. layers that it does not name, and segments of the log before `redo_from`, are removed, under
+//! 6. layers that it does not name, and segments of the log before `redo_from` that
+//!    [pages](super::needed_log) do not need either, are removed. This is done under
 //!    the exclusive lock on [`REMOVAL_LOCK`], or by a later checkpoint if a backup shares the lock.
 //!
 //! A crash before 4 leaves the old manifest, whose layers and segments all exist, because they are
@@ -52,6 +53,7 @@ use super::error::{CheckpointError, failed};
 use super::layer::{self, Layer, LayerReader, LayerWriter};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
+use super::needed_log::NeededLog;
 use super::pacing::Pacer;
 use super::{REMOVAL_LOCK, STEP_BYTES, STEPS};
 use crate::redo::parts::PartCursor;
@@ -127,6 +129,8 @@ pub(crate) struct CheckpointBuilder {
     /// End of the log when the database was opened: transactions that had not ended there never
     /// will.
     opened_at: Lsn,
+    /// Where the log begins that pages need.
+    pages_from: Arc<NeededLog>,
 }
 
 /// Estimated bytes of a checkpoint.
@@ -154,6 +158,7 @@ impl CheckpointBuilder {
         identity: [u8; 16],
         manifest: Manifest,
         opened_at: Lsn,
+        pages_from: Arc<NeededLog>,
     ) -> CheckpointBuilder {
         let (checkpoint_lsn, at) = (manifest.checkpoint_lsn, manifest.redo_from);
         CheckpointBuilder {
@@ -163,6 +168,7 @@ impl CheckpointBuilder {
             replay: Replay::new(checkpoint_lsn),
             at,
             opened_at,
+            pages_from,
         }
     }
 
@@ -461,7 +467,8 @@ impl CheckpointBuilder {
             .filter(|name| layer::number_of(name).is_some_and(|number| !needed(number)))
             .filter(|name| self.device.remove(name).is_ok())
             .count();
-        let segments = segment::remove_before(&*self.device, self.manifest.redo_from);
+        let needed_from = self.manifest.redo_from.min(self.pages_from.get());
+        let segments = segment::remove_before(&*self.device, needed_from);
         (layers, segments.unwrap_or(0))
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum CheckpointError {
     Failed(LogError),
     /// A log record has invalid content.
     InvalidRecord(Lsn, InvalidRecord),
+    /// Pages could not be written, or their part of the checkpoint could not.
+    Pages(String),
     /// The database is being closed.
     Stopped,
 }
@@ -92,6 +94,7 @@ impl CheckpointError {
             .into(),
             CheckpointError::Failed(error) => error.into(),
             CheckpointError::InvalidRecord(lsn, invalid) => invalid.at(lsn),
+            CheckpointError::Pages(why) => Storage::Poisoned { why }.into(),
             CheckpointError::Stopped => Storage::Io {
                 doing: "finish a checkpoint".to_owned(),
                 source: io::Error::other("the database is being closed"),
@@ -121,6 +124,7 @@ impl fmt::Display for CheckpointError {
             CheckpointError::InvalidRecord(lsn, invalid) => {
                 write!(f, "the log record at LSN {lsn} does not hold {invalid}")
             }
+            CheckpointError::Pages(why) => f.write_str(why),
             CheckpointError::Stopped => f.write_str("the database is being closed"),
         }
     }

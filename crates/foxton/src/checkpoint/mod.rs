@@ -95,6 +95,9 @@ pub(crate) mod merge;
 /// Loading layers at restart.
 pub(crate) mod load;
 
+/// Log that pages need.
+pub(crate) mod needed_log;
+
 /// Building a checkpoint.
 mod builder;
 

@@ -40,8 +40,8 @@ impl CheckpointThread {
                     let worker = engine.workers.background_worker();
                     // `Database::checkpoints` shows other errors; a failed log concerns every
                     // transaction.
-                    if let Err(CheckpointError::Failed(error)) = logged.make_due_checkpoint(&worker)
-                    {
+                    let made = engine.make_due_checkpoint(logged, &worker);
+                    if let Err(CheckpointError::Failed(error)) = made {
                         let _ = engine.log_failed(error);
                     }
                 }

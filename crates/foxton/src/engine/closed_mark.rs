@@ -1,8 +1,9 @@
-//! Mark of a closed database with paged tables.
+//! Mark of a closed database whose changes of pages are not in its log.
 //!
-//! Until the log has the changes of pages, the page file is whole only after the database was
-//! closed. The file `rows-closed` says that it was. It is removed before the first change of a
-//! page, and written after everything else when the database closes.
+//! Earlier versions logged no changes of pages. When such a version closed a database, it wrote all
+//! pages and then the file `rows-closed`. It removed the file before it changed a page. So with the
+//! file, the pages are whole. This version makes the first checkpoint of their pages then, and
+//! removes the file.
 //!
 //! ```text
 //!   0        8         12     16         32        40        44
@@ -10,24 +11,13 @@
 //!   8 B    | u32     | u32  | 16 B     | u64     | u32     |
 //! ```
 //!
-//! The LSN is not below that of any page.
-//!
-//! # Invariants
-//!
-//! * I1  While the file is there and whole, the page file is as it was when it was written.
-//! * I2  A thread that returns from `remove` finds the mark gone, durably.
-//!
-//! # Orderings
-//!
-//! * O1  `is_there`, released by the thread that has removed or written the file, and acquired by
-//!   threads that are about to change a page. So the removal comes before the change.
+//! The LSN is not below that of any page. Those versions counted changes, so it may be beyond the
+//! end of the log.
 
 use std::io;
-use std::sync::Arc;
 
 use foxton_log::Lsn;
 use foxton_log::device::Device;
-use foxton_sync::shim::{self, AtomicBool, Mutex, Ordering};
 
 /// Name of the file.
 pub(crate) const FILE: &str = "rows-closed";
@@ -36,82 +26,23 @@ const MAGIC: &[u8; 8] = b"FOXTONrc";
 const VERSION: u32 = 1;
 const BYTES: usize = 44;
 
-/// See the [module](self).
-#[derive(Debug)]
-pub(crate) struct ClosedMark {
-    device: Arc<dyn Device>,
-    identity: [u8; 16],
-    is_there: AtomicBool,
-    removal: Mutex<()>,
+/// Returns the LSN of the mark, if it is there and whole.
+pub(super) fn read(device: &dyn Device, identity: &[u8; 16]) -> io::Result<Option<Lsn>> {
+    let file = match device.open(FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = [0; BYTES];
+    let count = file.read_at(&mut bytes, 0)?;
+    let lsn = u64::from_le_bytes(std::array::from_fn(|at| bytes[32 + at]));
+    let is_whole = count == BYTES && bytes == encode(identity, lsn);
+    Ok(is_whole.then(|| Lsn::new(lsn)))
 }
 
-impl ClosedMark {
-    pub(super) fn new(device: Arc<dyn Device>, identity: [u8; 16], is_there: bool) -> ClosedMark {
-        ClosedMark {
-            device,
-            identity,
-            is_there: AtomicBool::new(is_there),
-            removal: Mutex::new(()),
-        }
-    }
-
-    /// Returns the LSN of the mark, if it is there and whole.
-    pub(super) fn read(device: &dyn Device, identity: &[u8; 16]) -> io::Result<Option<Lsn>> {
-        let file = match device.open(FILE) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
-        let mut bytes = [0; BYTES];
-        let count = file.read_at(&mut bytes, 0)?;
-        let lsn = u64::from_le_bytes(std::array::from_fn(|at| bytes[32 + at]));
-        let is_whole = count == BYTES && bytes == encode(identity, lsn);
-        Ok(is_whole.then(|| Lsn::new(lsn)))
-    }
-
-    /// True if no page was changed since the database was closed.
-    pub(super) fn is_there(&self) -> bool {
-        self.is_there.load(Ordering::Acquire) // O1
-    }
-
-    /// Removes the mark, if it is there. Waits for the device then.
-    #[inline]
-    pub(super) fn remove(&self) -> io::Result<()> {
-        match self.is_there() {
-            true => self.remove_file(),
-            false => Ok(()),
-        }
-    }
-
-    #[cold]
-    fn remove_file(&self) -> io::Result<()> {
-        // Site: "page waits": once for an open database, by the first that changes a page.
-        let _one = shim::lock(&self.removal);
-        if self.is_there() {
-            self.device.remove(FILE)?;
-            self.device.sync_dir()?;
-            self.is_there.store(false, Ordering::Release); // O1
-        }
-        Ok(())
-    }
-
-    /// Writes the mark. The page file is whole, its pages have no LSN above `lsn`, and no thread
-    /// changes one.
-    pub(super) fn write(&self, lsn: Lsn) -> io::Result<()> {
-        if self.is_there() {
-            return Ok(());
-        }
-        if self.device.list()?.iter().any(|name| name == FILE) {
-            // One that was not whole.
-            self.device.remove(FILE)?;
-            self.device.sync_dir()?;
-        }
-        let file = self.device.create(FILE)?;
-        file.write_at(&encode(&self.identity, lsn.bytes()), 0)?;
-        file.sync()?;
-        self.device.sync_dir()?;
-        self.is_there.store(true, Ordering::Release); // O1
-        Ok(())
-    }
+/// Removes the mark, which is there.
+pub(super) fn remove(device: &dyn Device) -> io::Result<()> {
+    device.remove(FILE)?;
+    device.sync_dir()
 }
 
 fn encode(identity: &[u8; 16], lsn: u64) -> [u8; BYTES] {
@@ -132,14 +63,13 @@ mod tests {
 
     #[test]
     fn a_mark_counts_while_it_is_whole_and_the_database_s_own() {
-        let device = Arc::new(MemoryDevice::new());
+        let device = MemoryDevice::new();
         let identity = [7; 16];
-        let mark = ClosedMark::new(device.clone(), identity, false);
-        let read = |identity| ClosedMark::read(&*device, &identity).expect("memory");
+        let read = |identity| read(&device, &identity).expect("memory");
         assert_eq!(read(identity), None);
-        mark.write(Lsn::new(99)).expect("memory");
+        let file = device.create(FILE).expect("memory");
+        file.write_at(&encode(&identity, 99), 0).expect("memory");
         assert_eq!((read(identity), read([8; 16])), (Some(Lsn::new(99)), None));
-        let file = device.open(FILE).expect("it is there");
         for at in 0..BYTES as u64 {
             let mut byte = [0];
             file.read_at(&mut byte, at).expect("memory");
@@ -147,9 +77,7 @@ mod tests {
             assert_eq!(read(identity), None, "byte {at}");
             file.write_at(&byte, at).expect("memory");
         }
-        mark.remove().expect("memory");
-        assert_eq!((read(identity), mark.is_there()), (None, false));
-        mark.write(Lsn::new(100)).expect("memory");
-        assert_eq!(read(identity), Some(Lsn::new(100)));
+        remove(&device).expect("memory");
+        assert_eq!(read(identity), None);
     }
 }

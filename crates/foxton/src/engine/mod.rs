@@ -53,6 +53,7 @@ pub(crate) mod checkpoint_thread;
 /// Idle timeout: registry of idle slots, and thread.
 pub(crate) mod idle_timeout;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,21 +61,23 @@ use std::time::Instant;
 use foxton_lock::any::AnyManager;
 use foxton_lock::name::KeyHasher;
 use foxton_log::{Log, LogError};
+use foxton_store::paged::recovery::WriteError;
 use foxton_sync::admission::AdmissionControl;
 use foxton_sync::counter::WorkerCounters;
 use foxton_sync::failpoint::Failpoints;
 use foxton_sync::process::ProcessStamp;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
-use foxton_sync::worker::Workers;
+use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::Catalog;
+use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::engine::background::BackgroundThread;
 use crate::engine::early_release::EarlyRelease;
 use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::IdleRegistry;
 use crate::engine::page_store::{OpenPages, PageStore};
 use crate::engine::persistence::{Logged, Persistence};
-use crate::error::{Error, Request, Result, check_process};
+use crate::error::{Error, Request, Result, Storage, check_process};
 use crate::options::Options;
 use crate::redo::record::RedoForm;
 
@@ -148,7 +151,7 @@ impl Engine {
     /// Returns the log, unless the database is in memory or was opened to be read.
     #[inline]
     pub(crate) fn log(&self) -> Option<&Log> {
-        self.logged().map(|logged| &logged.log)
+        self.logged().map(|logged| &*logged.log)
     }
 
     /// Returns the log and the checkpoints, unless the database is in memory or was opened to be
@@ -166,10 +169,9 @@ impl Engine {
 
     /// Makes the page store, before the first paged table.
     pub(crate) fn make_pages(&self) -> Result<()> {
-        let files = self.persistence.files();
         let path = Path::new(&self.location);
         self.page_store
-            .make(files, &self.options, &self.workers, path)
+            .make(&self.persistence, &self.options, &self.workers, path)
     }
 
     /// Refuses to change a database that was opened to be read.
@@ -189,6 +191,50 @@ impl Engine {
             self.failed.store(true, Ordering::Relaxed);
         }
         error.into()
+    }
+}
+
+impl Engine {
+    /// Converts an error of a change of pages or of its commit, and records it if the log accepts
+    /// nothing more.
+    #[cold]
+    pub(crate) fn write_failed(&self, error: WriteError) -> Error {
+        match error {
+            WriteError::Log(error) => self.log_failed(error),
+            other => Storage::Io {
+                doing: other.to_string(),
+                source: io::ErrorKind::StorageFull.into(),
+            }
+            .into(),
+        }
+    }
+
+    /// Makes a checkpoint of pages, if there are any, and then of everything committed now. Tables
+    /// in memory get theirs even if pages fail.
+    pub(crate) fn make_checkpoint(
+        &self,
+        logged: &Logged,
+        worker: &Worker,
+    ) -> Result<Checkpoint, CheckpointError> {
+        let pages = self.checkpoint_pages(worker);
+        let made = logged.make_checkpoint(worker)?;
+        pages.map(|()| made)
+    }
+
+    /// Makes the checkpoint that is due.
+    pub(crate) fn make_due_checkpoint(
+        &self,
+        logged: &Logged,
+        worker: &Worker,
+    ) -> Result<(), CheckpointError> {
+        let pages = self.checkpoint_pages(worker);
+        logged.make_due_checkpoint(worker)?;
+        pages
+    }
+
+    fn checkpoint_pages(&self, worker: &Worker) -> Result<(), CheckpointError> {
+        let pages = self.pages();
+        pages.map_or(Ok(()), |pages| pages.checkpoint(worker))
     }
 }
 

@@ -96,20 +96,14 @@ impl Drop for CloseElsewhere {
     }
 }
 
-/// Ends the background thread, writes the pages, closes the log, and then marks the pages as
-/// closed: the mark says that both are whole.
+/// Ends the background thread, writes the pages, and closes the log.
 fn close(engine: Arc<Engine>) -> Result<()> {
     engine.background.stop();
     let worker = engine.workers.background_worker();
     let pages = engine.pages();
     let written = pages.map_or(Ok(()), |pages| pages.close(&worker, &engine.catalog));
     let closed = engine.log().map_or(Ok(()), |log| log.close(&worker));
-    let mut closed = written.and(closed.map_err(Error::from));
-    if closed.is_ok()
-        && let Some(pages) = pages
-    {
-        closed = pages.mark_closed(&worker);
-    }
+    let closed = written.and(closed.map_err(Error::from));
     drop(worker);
     drop(engine);
     closed

@@ -1,50 +1,68 @@
 //! Page store: the page file of a database, its buffer pool, and what pages need of the engine.
 //!
 //! A database without paged tables has none of it. The first paged table makes the page file, and
-//! opening a database with paged tables opens it. Changes of pages are not logged yet: closing
-//! writes all pages and then the [mark](super::closed_mark) that says so. A database whose mark is
-//! missing is refused.
+//! opening a database with paged tables opens it. Changes of pages are in the database's log, and a
+//! restart redoes and undoes them ([`foxton_store::paged::recovery`]). A database in memory has no
+//! log, and one that is opened to be read changes no page.
 //!
 //! # Invariants
 //!
-//! * I1  The page file and the superblock's feature are durable before the record of the first
-//!   paged table is in the log. A page file without a paged table is left over, and has nothing
-//!   that was committed.
-//! * I2  The mark is gone before a page is changed or written.
+//! * I1  The page file, the superblock's feature and the first checkpoint of pages are durable
+//!   before the record of the first paged table is in the log. A page file without a paged table is
+//!   left over, and has nothing that was committed.
+//! * I2  The log is kept from the position on that the last checkpoint of pages needs
+//!   ([`needed_log`](crate::checkpoint::needed_log)).
 //! * I3  After a failure no transaction that has used a paged table commits: a change may not have
 //!   been undone, or cannot be written. The failure is recorded before the locks are released, so a
-//!   transaction that sees such a change finds it at its commit.
+//!   transaction that sees such a change finds it at its commit. Its records get no end, so a
+//!   restart completes the undo.
 
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use foxton_log::Failure;
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock};
-use foxton_log::{LogError, Lsn};
+use foxton_log::{Log, LogError, Lsn, OpenError};
 use foxton_store::TooLong;
 use foxton_store::paged::btree::{PagedTree, TableDirectory, TreeError};
+use foxton_store::paged::owner::PageOwner;
 use foxton_store::paged::page::PageSize;
-use foxton_store::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
+use foxton_store::paged::page_log::{
+    LogSpace, LoggedChange, LoggedRow, PageEntry, PageRecord, RecoveryLog, Unlogged,
+    log_compensation,
+};
 use foxton_store::paged::pool::{BufferPool, PoolError, PoolThreads};
-use foxton_store::paged::recovery::WriteError;
-use foxton_store::paged::space::{PageFile, PageFileError, format_file};
+use foxton_store::paged::recovery::error::AnchorError;
+use foxton_store::paged::recovery::restart::restart;
+use foxton_store::paged::recovery::{
+    ANCHOR_FILE, Analysis, CheckpointSummary, PageCheckpointer, PageTransaction, Recovery,
+    RecoveryError, RestartOptions, RestartResult, UndoPosition, WriteError,
+};
+use foxton_store::paged::space::{DoublewriteBuffer, PageFile, PageFileError, format_file};
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
-use super::closed_mark::{self, ClosedMark};
+use super::closed_mark;
 use super::early_release::StampTable;
 use super::page_waits::PageWaitThreads;
-use super::persistence::DatabaseFiles;
+use super::persistence::{DatabaseFiles, Logged, Persistence};
 use crate::catalog::table_store::TableStore;
 use crate::catalog::{Catalog, OpenTable};
+use crate::checkpoint::CheckpointError;
+use crate::checkpoint::needed_log::NeededLog;
 use crate::error::{Error, Request, Result, Storage};
 use crate::options::Options;
+use crate::redo::record;
 
 /// Name of the page file.
 const FILE: &str = "rows";
+/// Name of the doublewrite buffer.
+const DOUBLEWRITE_FILE: &str = "rows-double";
+/// Most bytes of a record that only moves the end of the log.
+const FILLER_BYTES: usize = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -62,58 +80,37 @@ pub(crate) struct OpenPages {
     pool: Arc<BufferPool>,
     /// None if the database was opened to be read.
     threads: Mutex<Option<PoolThreads>>,
-    /// None if the database is in memory.
-    mark: Option<Arc<ClosedMark>>,
+    /// None if changes are not logged.
+    logging: Option<PageLogging>,
     is_read_only: bool,
     /// The first failure after which nothing commits (I3).
     failure: OnceLock<String>,
 }
 
-/// Positions of changes, and the mark that goes before the first page is written (I2).
+/// Logged pages: their recovery, their owner and their checkpoints.
 #[derive(Debug)]
-struct MarkedLog {
-    positions: Unlogged,
-    mark: Option<Arc<ClosedMark>>,
+struct PageLogging {
+    recovery: Arc<Recovery>,
+    owner: PageOwner,
+    checkpoints: Mutex<PageCheckpoints>,
+    /// Transactions that are undone and whose end is not logged yet.
+    unended: Mutex<Vec<PageTransaction>>,
+    pages_from: Arc<NeededLog>,
 }
 
-impl PageLog for MarkedLog {
-    fn wait_durable(&self, _: &Worker, _: Lsn) -> Result<(), LogError> {
-        let Some(mark) = &self.mark else {
-            return Ok(());
-        };
-        mark.remove().map_err(|source| {
-            let failure = Failure {
-                operation: "remove",
-                file: closed_mark::FILE.to_owned(),
-                source,
-            };
-            LogError::Failed(Arc::new(failure))
-        })
-    }
+#[derive(Debug)]
+struct PageCheckpoints {
+    checkpointer: PageCheckpointer,
+    /// While the log ends here, a restart has nothing to redo or undo.
+    clean_at: Option<Lsn>,
+}
 
-    fn end(&self, worker: &Worker) -> Lsn {
-        self.positions.end(worker)
-    }
-
-    fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool {
-        self.positions.try_take_space(worker, bytes)
-    }
-
-    fn give_back_space(&self, bytes: u64) {
-        self.positions.give_back_space(bytes);
-    }
-
-    fn wait_for_space(&self, worker: &Worker, bytes: u64) -> Result<(), LogError> {
-        self.positions.wait_for_space(worker, bytes)
-    }
-
-    fn insert(
-        &self,
-        worker: &Worker,
-        space: LogSpace<'_>,
-        record: PageRecord<'_>,
-    ) -> Result<LoggedChange, WriteError> {
-        self.positions.insert(worker, space, record)
+impl PageCheckpoints {
+    /// Records a checkpoint that was made.
+    fn record(&mut self, made: &CheckpointSummary, pages_from: &NeededLog) {
+        let is_clean = made.transactions == 0 && made.pages == 0;
+        self.clean_at = is_clean.then_some(made.anchor.durable);
+        pages_from.set(made.anchor.needed_from);
     }
 }
 
@@ -129,49 +126,71 @@ impl PageStore {
         self.open.get()
     }
 
-    /// Opens the page file of the database in `files`, whose tables are restored.
+    /// Opens the page file of a database whose tables are restored. `analysis` was shown its log.
     ///
     /// # Errors
-    /// `not_closed`, if the database has paged tables and was not closed.
+    /// `not_closed`, if pages lack changes and the database is opened to be read, or has no
+    /// changes of pages in its log.
     pub(crate) fn open(
-        files: &DatabaseFiles,
+        persistence: &Persistence,
         catalog: &Catalog,
+        analysis: Option<Analysis>,
         options: &Options,
         workers: &Workers,
         path: &Path,
     ) -> Result<PageStore> {
         let store = PageStore::default();
-        let (device, identity) = (&files.device, files.superblock.identity);
+        let Some(files) = persistence.files() else {
+            return Ok(store);
+        };
+        let device = &*files.device;
         let device_failed = |doing: &str, source| {
             let doing = format!("{doing} {}", path.join(FILE).display());
             Error::from(Storage::from_io(path, doing, source))
         };
         if !catalog.has_paged_tables() {
-            if !options.read_only {
-                let removed = remove_left_over(&**device);
+            if let Some(logged) = persistence.logged() {
+                let removed = remove_left_over(device);
                 removed.map_err(|error| device_failed("remove", error))?;
+                logged.pages_from.set(Lsn::MAX);
             }
             return Ok(store);
         }
-        let mark = ClosedMark::read(&**device, &identity);
-        let Some(end) = mark.map_err(|error| device_failed("read the mark of", error))? else {
+        let identity = files.superblock.identity;
+        let marked = match analysis {
+            Some(_) => None,
+            None => closed_mark::read(device, &identity)
+                .map_err(|error| device_failed("read the mark of", error))?,
+        };
+        let is_readable = match &analysis {
+            Some(analysis) => analysis.is_clean() || persistence.logged().is_some(),
+            None => marked.is_some(),
+        };
+        if !is_readable {
             let file = path.join(FILE);
             return Err(Storage::NotClosed { file }.into());
-        };
-        let file = PageFile::open(&**device, FILE, identity);
+        }
+        let file = PageFile::open(device, FILE, identity);
         let file = file.map_err(|error| file_error(&error, path))?;
-        let mark = Arc::new(ClosedMark::new(device.clone(), identity, true));
-        let pages = OpenPages::new(file, end, Some(mark), options, workers)
-            .map_err(|error| error.into_error(path))?;
-        let opened = store.open.set(pages);
+        let pages = match persistence.logged() {
+            None => {
+                let worker = workers.worker();
+                let end = persistence.end(&worker).max(marked.unwrap_or(Lsn::ZERO));
+                OpenPages::unlogged(file, end, options, workers)
+            }
+            Some(logged) => open_logged(logged, file, (analysis, marked), options, workers, path),
+        };
+        let opened = store
+            .open
+            .set(pages.map_err(|error| error.into_error(path))?);
         opened.expect("a new store is not open");
         Ok(store)
     }
 
-    /// Makes the page file, unless there is one (I1). `files` is `None` for a database in memory.
+    /// Makes the page file, unless there is one (I1).
     pub(crate) fn make(
         &self,
-        files: Option<&DatabaseFiles>,
+        persistence: &Persistence,
         options: &Options,
         workers: &Workers,
         path: &Path,
@@ -184,12 +203,12 @@ impl PageStore {
         if self.open.get().is_some() {
             return Ok(());
         }
-        let pages = match files {
+        let pages = match persistence.logged() {
             None => {
                 let file = new_file(&MemoryDevice::new(), options.page_size(), [0; 16]);
-                file.and_then(|file| OpenPages::new(file, Lsn::ZERO, None, options, workers))
+                file.and_then(|file| OpenPages::unlogged(file, Lsn::ZERO, options, workers))
             }
-            Some(files) => make_files(files, options, workers),
+            Some(logged) => make_files(logged, options, workers, path),
         };
         let pages = pages.map_err(|error| error.into_error(path).in_passing())?;
         let opened = self.open.set(pages);
@@ -198,12 +217,24 @@ impl PageStore {
     }
 }
 
+/// Begins the restart of pages of the database in `files`, if it has checkpoints of pages.
+pub(crate) fn begin_analysis(files: &DatabaseFiles, path: &Path) -> Result<Option<Analysis>> {
+    let superblock = &files.superblock;
+    if superblock.incompat & superblock::PAGES == 0 {
+        return Ok(None);
+    }
+    let analysis = Analysis::begin(&*files.device, &superblock.identity, None);
+    let analysis = analysis.map_err(|error| recovery_error(error, path))?;
+    Ok(Some(analysis).filter(|analysis| analysis.anchor().is_some()))
+}
+
 fn make_files(
-    files: &DatabaseFiles,
+    logged: &Logged,
     options: &Options,
     workers: &Workers,
+    path: &Path,
 ) -> Result<OpenPages, MakeError> {
-    let (device, identity) = (&files.device, files.superblock.identity);
+    let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
     // One that was cut short, just now.
     remove_left_over(&**device)?;
     let file = new_file(&**device, options.page_size(), identity)?;
@@ -213,8 +244,50 @@ fn make_files(
         superblock.incompat |= superblock::PAGES;
         superblock.replace(&**device).map_err(io::Error::other)?;
     }
-    let mark = Arc::new(ClosedMark::new(device.clone(), identity, false));
-    OpenPages::new(file, Lsn::ZERO, Some(mark), options, workers)
+    let worker = workers.worker();
+    logged.pages_from.set(logged.log.end(&worker)); // I2: before the mark.
+    let analysis = Analysis::begin_new(logged.log.end(&worker));
+    OpenPages::logged(logged, file, analysis, options, workers, path)
+}
+
+/// Opens the pages of a database that can be written. One without checkpoints of pages was closed
+/// by a version that logged no changes of pages.
+fn open_logged(
+    logged: &Logged,
+    file: PageFile,
+    (analysis, marked): (Option<Analysis>, Option<Lsn>),
+    options: &Options,
+    workers: &Workers,
+    path: &Path,
+) -> Result<OpenPages, MakeError> {
+    if let Some(analysis) = analysis {
+        // They may be visible and not durable, and a page that is read counts as clean.
+        file.sync()?;
+        return OpenPages::logged(logged, file, analysis, options, workers, path);
+    }
+    let worker = workers.worker();
+    if let Some(marked) = marked {
+        fill_log(&logged.log, &worker, marked).map_err(|error| MakeError::Request(error.into()))?;
+    }
+    logged.pages_from.set(logged.log.end(&worker));
+    let analysis = Analysis::begin_new(logged.log.end(&worker));
+    let pages = OpenPages::logged(logged, file, analysis, options, workers, path)?;
+    closed_mark::remove(&*logged.files.device)?;
+    Ok(pages)
+}
+
+/// Moves the end of the log to `least` or beyond, with records that mean nothing: no page's LSN may
+/// be beyond the log's end.
+fn fill_log(log: &Log, worker: &Worker, least: Lsn) -> Result<(), LogError> {
+    let filler = vec![0; FILLER_BYTES];
+    while log.end(worker) < least {
+        let bytes = least.since(log.end(worker)).min(FILLER_BYTES as u64) as usize;
+        let none = 0_u64.to_le_bytes();
+        let part = log.insert(worker, record::PART, &[&none, &filler[..bytes]])?;
+        let part = part.bytes().to_le_bytes();
+        log.insert(worker, record::ABANDONED, &[&part])?;
+    }
+    Ok(())
 }
 
 fn new_file(
@@ -227,10 +300,10 @@ fn new_file(
     Ok(file)
 }
 
-/// Removes a page file of a database without paged tables.
+/// Removes the files of pages of a database without paged tables.
 fn remove_left_over(device: &dyn Device) -> io::Result<()> {
     let names = device.list()?;
-    let left: Vec<_> = [closed_mark::FILE, FILE]
+    let left: Vec<_> = [closed_mark::FILE, ANCHOR_FILE, DOUBLEWRITE_FILE, FILE]
         .into_iter()
         .filter(|file| names.iter().any(|name| name == file))
         .collect();
@@ -275,6 +348,38 @@ impl MakeError {
     }
 }
 
+/// Returns the error of a restart of pages.
+fn recovery_error(error: RecoveryError<TreeError>, path: &Path) -> Error {
+    match error {
+        RecoveryError::Log(error) => error.into(),
+        RecoveryError::Pages(TreeError::Pool(PoolError::Read(error))) => file_error(&error, path),
+        RecoveryError::Anchor(AnchorError::Device { operation, source }) => {
+            let doing = format!("{operation} {}", path.join(ANCHOR_FILE).display());
+            Storage::from_io(path, doing, source).into()
+        }
+        RecoveryError::Anchor(AnchorError::Newer(version)) => {
+            let found = format!("file {ANCHOR_FILE} has format {version}");
+            Storage::FutureFormat { found }.into()
+        }
+        RecoveryError::Read(error) => match *error {
+            OpenError::Device(failure) => {
+                let doing = format!("{} {}", failure.operation, failure.file);
+                Storage::from_io(path, doing, failure.source).into()
+            }
+            other => Storage::Damaged {
+                place: path.display().to_string(),
+                what: other.to_string(),
+            }
+            .into(),
+        },
+        other => Storage::Damaged {
+            place: path.join(FILE).display().to_string(),
+            what: other.to_string(),
+        }
+        .into(),
+    }
+}
+
 /// Returns the error of a page file.
 fn file_error(error: &PageFileError, path: &Path) -> Error {
     let file = path.join(FILE).display().to_string();
@@ -309,21 +414,99 @@ fn same_io_error(error: &io::Error) -> io::Error {
 }
 
 impl OpenPages {
-    fn new(
+    /// Opens pages whose changes are not logged: in memory, or opened to be read.
+    fn unlogged(
         file: PageFile,
         end: Lsn,
-        mark: Option<Arc<ClosedMark>>,
         options: &Options,
         workers: &Workers,
     ) -> Result<OpenPages, MakeError> {
         let frames = options
             .page_count(file.size())
             .map_err(MakeError::Request)?;
-        let log = Arc::new(MarkedLog {
-            positions: Unlogged::new(end),
-            mark: mark.clone(),
-        });
-        let pool = Arc::new(BufferPool::new(file, frames, log)?);
+        let pool = Arc::new(BufferPool::new(file, frames, Arc::new(Unlogged::new(end)))?);
+        OpenPages::start(pool, None, options, workers)
+    }
+
+    /// Restarts pages whose changes are logged, and makes the first checkpoint if there is none.
+    fn logged(
+        logged: &Logged,
+        file: PageFile,
+        analysis: Analysis,
+        options: &Options,
+        workers: &Workers,
+        path: &Path,
+    ) -> Result<OpenPages, MakeError> {
+        let frames = options
+            .page_count(file.size())
+            .map_err(MakeError::Request)?;
+        let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
+        let worker = workers.worker();
+        let (doublewrite, _) = DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file)?;
+        let mut restart_options = RestartOptions::default();
+        restart_options.threads = options.threads_for_restart();
+        let anchor = analysis.anchor().copied();
+        let clean_at = anchor
+            .filter(|_| analysis.is_clean())
+            .map(|anchor| anchor.durable);
+        let recovery = Arc::new(Recovery::new(
+            device.clone(),
+            identity,
+            logged.log.clone(),
+            &worker,
+            &analysis,
+            &restart_options,
+        ));
+        let log = Arc::new(RecoveryLog::new(recovery.clone()));
+        let pool = BufferPool::new(file, frames, log)?.with_doublewrite(doublewrite);
+        let pool = Arc::new(pool);
+        let owner = PageOwner::new(pool.clone(), Arc::new(workers.clone()));
+        let failed = |error| MakeError::Request(recovery_error(error, path));
+        let restarted = restart(
+            recovery.clone(),
+            &worker,
+            analysis,
+            &owner,
+            &restart_options,
+        );
+        let RestartResult {
+            checkpointer,
+            summary,
+            ..
+        } = restarted.map_err(failed)?;
+        let reloaded = pool.reload_space(&worker);
+        reloaded.map_err(|error| failed(RecoveryError::Pages(error.into())))?;
+        let pages_from = logged.pages_from.clone();
+        let mut checkpoints = PageCheckpoints {
+            checkpointer,
+            clean_at,
+        };
+        match summary.checkpoint {
+            Some(made) => checkpoints.record(&made, &pages_from),
+            None if anchor.is_some() => {}
+            None => {
+                let made = checkpoints
+                    .checkpointer
+                    .checkpoint(&recovery, &worker, &owner);
+                checkpoints.record(&made.map_err(failed)?, &pages_from);
+            }
+        }
+        let logging = PageLogging {
+            recovery,
+            owner,
+            checkpoints: Mutex::new(checkpoints),
+            unended: Mutex::new(Vec::new()),
+            pages_from,
+        };
+        OpenPages::start(pool, Some(logging), options, workers)
+    }
+
+    fn start(
+        pool: Arc<BufferPool>,
+        logging: Option<PageLogging>,
+        options: &Options,
+        workers: &Workers,
+    ) -> Result<OpenPages, MakeError> {
         // Without them threads evict for themselves, and nothing is written.
         let threads = match options.read_only {
             true => None,
@@ -338,27 +521,103 @@ impl OpenPages {
             waits: PageWaitThreads::new(workers.clone()),
             pool,
             threads: Mutex::new(threads),
-            mark,
+            logging,
             is_read_only: options.read_only,
             failure: OnceLock::new(),
         })
     }
 
-    /// Prepares for the first change of a page (I2). Waits for the device then.
+    /// Returns the recovery of pages, which logs their changes; `None` if they are not logged.
     #[inline]
-    pub(crate) fn begin_changes(&self) -> Result<()> {
-        let Some(mark) = &self.mark else {
-            return Ok(());
-        };
-        mark.remove().map_err(|source| {
-            let doing = format!("remove {}", closed_mark::FILE);
-            Storage::NotDone { doing, source }.into()
-        })
+    pub(crate) fn recovery(&self) -> Option<&Recovery> {
+        self.logging.as_ref().map(|logging| &*logging.recovery)
     }
 
-    /// True if pages may be changed without waiting for the device: the mark is gone (I2).
-    pub(crate) fn has_begun_changes(&self) -> bool {
-        self.mark.as_ref().is_none_or(|mark| !mark.is_there())
+    /// Logs the change of `entry`, which undoes that at `undone`, before it is made.
+    pub(crate) fn log_undo(
+        &self,
+        worker: &Worker,
+        transaction: &mut PageTransaction,
+        undone: Option<UndoPosition>,
+        entry: &PageEntry<'_>,
+    ) -> Result<LoggedChange, WriteError> {
+        if let (Some(recovery), Some(undone)) = (self.recovery(), undone) {
+            return Ok(log_compensation(
+                recovery,
+                worker,
+                transaction,
+                undone,
+                entry,
+            )?);
+        }
+        let log = self.pool.log();
+        let space = LogSpace::reserve(log, worker, 0);
+        let space = space.expect("without a log there is space");
+        let transaction = None;
+        log.insert(
+            worker,
+            space,
+            PageRecord::Row(LoggedRow { entry, transaction }),
+        )
+    }
+
+    /// Ends the records of a transaction that is undone. If the log has no space for that now, a
+    /// checkpoint tries it again; until then the log is kept from its first record on.
+    pub(crate) fn end_undone(&self, worker: &Worker, mut transaction: PageTransaction) {
+        let Some(logging) = self.logging.as_ref().filter(|_| !self.has_failed()) else {
+            return; // I3
+        };
+        if logging
+            .recovery
+            .end_undone(worker, &mut transaction)
+            .is_err()
+        {
+            // Site: "checkpoint due": the device is full, or the log has failed.
+            shim::lock(&logging.unended).push(transaction);
+        }
+    }
+
+    /// Writes the pages that are dirty now, and makes a checkpoint of pages.
+    pub(crate) fn checkpoint(&self, worker: &Worker) -> Result<(), CheckpointError> {
+        let Some(logging) = &self.logging else {
+            return Ok(());
+        };
+        // Site: "checkpoint due": one checkpoint at a time.
+        let mut checkpoints = shim::lock(&logging.checkpoints);
+        // Site: "checkpoint due".
+        let unended = mem::take(&mut *shim::lock(&logging.unended));
+        for transaction in unended {
+            self.end_undone(worker, transaction);
+        }
+        let PageLogging {
+            recovery,
+            owner,
+            pages_from,
+            ..
+        } = logging;
+        let log = recovery.log();
+        if checkpoints.clean_at == Some(log.end(worker)) {
+            return Ok(());
+        }
+        let cleaned = self.pool.clean_all(worker);
+        let cleaned = cleaned.map_err(|error| RecoveryError::Pages(error.into()));
+        let made = cleaned.and_then(|()| {
+            let checkpointer = &mut checkpoints.checkpointer;
+            checkpointer.checkpoint(recovery, worker, owner)
+        });
+        match made {
+            Ok(made) => {
+                checkpoints.record(&made, pages_from);
+                Ok(())
+            }
+            Err(RecoveryError::Log(error)) => Err(CheckpointError::Failed(error)),
+            Err(error) => {
+                if let RecoveryError::Pages(error) = &error {
+                    let _ = self.failed(error);
+                }
+                Err(CheckpointError::Pages(error.to_string()))
+            }
+        }
     }
 
     /// True if the database was opened to be read.
@@ -436,7 +695,7 @@ impl OpenPages {
     }
 
     fn write_all(&self, worker: &Worker, catalog: &Catalog) -> Result<()> {
-        if self.is_read_only || self.mark.is_none() {
+        if self.logging.is_none() {
             return Ok(());
         }
         self.check()?;
@@ -451,7 +710,9 @@ impl OpenPages {
             let cleaned = self.pool.clean_all(worker);
             cleaned.map_err(|error| self.failed(&TreeError::Pool(error)))?;
         }
-        Ok(())
+        // Without one, the next opening has more to do.
+        let made = self.checkpoint(worker);
+        made.map_err(|error| error.into_error(Path::new("")))
     }
 
     /// Makes the tree of a table that no operation has used, so that the database can be opened to
@@ -465,22 +726,9 @@ impl OpenPages {
             .map_err(failed)?
             .is_none()
         {
-            self.begin_changes()?;
             self.directory.create(worker, number).map_err(failed)?;
         }
         Ok(())
-    }
-
-    /// Writes the mark, once the log is closed.
-    pub(super) fn mark_closed(&self, worker: &Worker) -> Result<()> {
-        let Some(mark) = self.mark.as_ref().filter(|_| !self.is_read_only) else {
-            return Ok(());
-        };
-        let written = mark.write(self.pool.log().end(worker));
-        written.map_err(|source| {
-            let doing = format!("write {}", closed_mark::FILE);
-            Storage::from_io(Path::new(closed_mark::FILE), doing, source).into()
-        })
     }
 
     /// Panics if an invariant of the pool or of a tree is broken. Only while nothing uses them.

@@ -28,6 +28,7 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::large_transactions::LargeTransactions;
+use crate::checkpoint::needed_log::NeededLog;
 use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError};
 use crate::redo::record;
 use crate::status::LogHolder;
@@ -57,7 +58,8 @@ static POSITIONS: Site = Site::new(
 /// The log and the checkpoints of a database that can be written.
 #[derive(Debug)]
 pub(crate) struct Logged {
-    pub(crate) log: Log,
+    /// Shared with the recovery of pages.
+    pub(crate) log: Arc<Log>,
     /// Shared with the checkpoint thread.
     pub(crate) checkpoints: Arc<CheckpointControl>,
     /// Transactions that keep the log from being removed.
@@ -66,6 +68,8 @@ pub(crate) struct Logged {
     /// First parts of transactions that were rolled back and for whose last record there was no
     /// space. Until they have one, checkpoints keep the log from the first of them on.
     abandoned: Mutex<Vec<Lsn>>,
+    /// Shared with the checkpoint builder.
+    pub(crate) pages_from: Arc<NeededLog>,
 }
 
 impl Logged {
@@ -73,13 +77,15 @@ impl Logged {
         log: Log,
         checkpoints: Arc<CheckpointControl>,
         files: DatabaseFiles,
+        pages_from: Arc<NeededLog>,
     ) -> Logged {
         Logged {
-            log,
+            log: Arc::new(log),
             checkpoints,
             large: LargeTransactions::default(),
             files,
             abandoned: Mutex::new(Vec::new()),
+            pages_from,
         }
     }
 

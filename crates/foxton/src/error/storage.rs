@@ -102,8 +102,9 @@ pub enum Storage {
         /// A description of the damage.
         what: String,
     },
-    /// The database has paged tables, and the process that last had it open ended without closing
-    /// it. Changes of paged tables are not in the log yet, so some may be missing.
+    /// The process that last had the database open ended without closing it, and the pages of its
+    /// paged tables may lack changes. They cannot be added: the database is opened to be read, or
+    /// the version that had it open had no changes of pages in the log.
     NotClosed {
         /// The file with the pages.
         file: PathBuf,
@@ -290,8 +291,9 @@ impl fmt::Display for Storage {
             Storage::NotClosed { file } => write!(
                 f,
                 "the database was not closed when it was last used, so {} may lack some changes of \
-                 its paged tables; put a copy of the whole directory in its place that was made \
-                 while the database was closed, or remove the directory and load the rows again",
+                 its paged tables; open it once to be written, which adds them from the log; if \
+                 that is refused too, an earlier version has left it: put a copy of the whole \
+                 directory in its place that was made while the database was closed",
                 file.display()
             ),
             Storage::PageRoom { doing } => write!(

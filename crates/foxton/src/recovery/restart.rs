@@ -23,6 +23,7 @@ use foxton_log::read::reader;
 use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Failure, Log, LogOptions, LogSummary, Lsn, OpenError, RecordView, Start};
 use foxton_store::memory::{NewRecord, Next};
+use foxton_store::paged::recovery::Analysis;
 use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::table_store::TableStore;
@@ -107,8 +108,9 @@ pub(crate) fn restart(
     log_options: LogOptions,
     catalog: &Catalog,
     workers: &Workers,
+    analysis: Option<&mut Analysis>,
 ) -> Result<(Log, Manifest, RecoveryReport), RestartError> {
-    let target = (catalog, workers);
+    let target = (catalog, workers, analysis);
     let open = |start, visit: Visit<'_>, finish: Finish<'_>| {
         let device = device.clone();
         let (log, opened) = Log::open_from(device, log_options, identity, start, visit, finish)?;
@@ -124,8 +126,9 @@ pub(crate) fn read(
     options: &Options,
     catalog: &Catalog,
     workers: &Workers,
+    analysis: Option<&mut Analysis>,
 ) -> Result<RecoveryReport, RestartError> {
-    let target = (catalog, workers);
+    let target = (catalog, workers, analysis);
     let read = |start, visit: Visit<'_>, finish: Finish<'_>| {
         let summary = reader::read(device, identity, start, visit)?;
         finish()?;
@@ -141,13 +144,14 @@ type Visit<'v> = &'v mut dyn FnMut(RecordView<'_>) -> Result<(), InvalidRecord>;
 /// Waits until every record is replayed.
 type Finish<'f> = &'f mut dyn FnMut() -> Result<(), Unfit>;
 
-/// Restores the tables. `read_log` reads the log, replays it, and returns a description of it, its
+/// Restores the tables. `analysis` of pages is shown the log too, from where it begins. `read_log`
+/// reads the log, replays it, and returns a description of it, its
 /// summary, and what it has opened.
 fn restore<T>(
     device: &dyn Device,
     identity: &[u8; 16],
     options: &Options,
-    (catalog, workers): (&Catalog, &Workers),
+    (catalog, workers, mut analysis): (&Catalog, &Workers, Option<&mut Analysis>),
     read_log: impl FnOnce(Start, Visit<'_>, Finish<'_>) -> Result<(String, LogSummary, T), Unfit>,
 ) -> Result<(T, Manifest, RecoveryReport), RestartError> {
     let call = options.progress.as_ref();
@@ -170,15 +174,20 @@ fn restore<T>(
     let checkpoint_time = begun.elapsed();
 
     let begun = Instant::now();
-    let log_bytes = match call {
-        Some(_) => segment::files_end(device).since(manifest.redo_from),
-        None => 0,
-    };
-    let meter = ProgressMeter::new(call, OpenPhase::Log, log_bytes);
-    let start = Start {
+    let mut start = Start {
         from: manifest.redo_from,
         durable: manifest.checkpoint_lsn,
     };
+    if let Some(analysis) = &analysis {
+        let Start { from, durable } = analysis.start();
+        // Replay skips what the checkpoint has, wherever reading begins.
+        (start.from, start.durable) = (start.from.min(from), start.durable.max(durable));
+    }
+    let log_bytes = match call {
+        Some(_) => segment::files_end(device).since(start.from),
+        None => 0,
+    };
+    let meter = ProgressMeter::new(call, OpenPhase::Log, log_bytes);
     let (log, summary, opened, counts) = thread::scope(|scope| {
         let files = LogFiles {
             device,
@@ -196,6 +205,10 @@ fn restore<T>(
         let redo = RefCell::new(redo);
         let mut visit = |record: RecordView<'_>| {
             meter.advance(record.end.since(record.lsn));
+            if let Some(analysis) = analysis.as_deref_mut() {
+                let taken = analysis.take(record);
+                taken.map_err(|malformed| InvalidRecord(malformed.expected))?;
+            }
             redo.borrow_mut().visit(record)
         };
         let (log, summary, opened) =

@@ -6,8 +6,9 @@
 use foxton_log::read::durable_reader::ReadError;
 use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Lsn, RecordView};
+use foxton_store::paged::recovery::record as pages;
 
-use super::record::{LAST, PART};
+use super::record::{LAST, PART, page_commit_tail};
 use super::replay::{CommittedParts, InvalidRecord};
 use crate::types::codec::Value;
 
@@ -61,9 +62,16 @@ impl PartCursor {
 
 fn changes(record: RecordView<'_>) -> Result<&[u8], InvalidRecord> {
     let mut payload = record.payload;
-    u64::decode_part(&mut payload)?;
+    const EXPECTED: InvalidRecord = InvalidRecord("the part that was read there before");
     match record.kind {
-        PART | LAST => Ok(payload),
-        _ => Err(InvalidRecord("the part that was read there before")),
+        PART | LAST => {
+            u64::decode_part(&mut payload)?;
+            Ok(payload)
+        }
+        pages::COMMIT => {
+            let tail = page_commit_tail(payload)?;
+            tail.map(|(_, changes)| changes).ok_or(EXPECTED)
+        }
+        _ => Err(EXPECTED),
     }
 }

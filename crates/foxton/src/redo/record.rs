@@ -19,6 +19,9 @@
 //! parts have the LSN at which the record of the first part ends. So transactions need no counter
 //! as a name, and no two share a name.
 //!
+//! A transaction that has changed pages too ends with a COMMIT of pages (36), whose tail is that of
+//! a LAST. Without parts before, its `first part` is 0.
+//!
 //! # Invariants
 //!
 //! * I1  Records that change one key are in the log in the order in which the changes happened. A
@@ -43,6 +46,18 @@ pub(crate) const ABANDONED: u8 = 5;
 const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const PATCH: u8 = 2;
+
+/// Returns what replay reads of a record that commits changes of pages: first part and changes, as
+/// in LAST. `None` if it has none of either.
+pub(crate) fn page_commit_tail(mut payload: &[u8]) -> Result<Option<(u64, &[u8])>, Undecodable> {
+    for _link in 0..2 {
+        u64::decode_part(&mut payload)?;
+    }
+    match payload.is_empty() {
+        true => Ok(None),
+        false => Ok(Some((u64::decode_part(&mut payload)?, payload))),
+    }
+}
 
 /// Form in which a transaction collects redo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use foxton_log::{Lsn, RecordView};
+use foxton_store::paged::recovery::record as pages;
 
 use crate::error::Error;
 use crate::redo::record::{self, TableRecord};
@@ -122,27 +123,41 @@ impl Replay {
             }
             record::LAST => {
                 let first = u64::decode_part(&mut payload)?;
-                match self.parts.remove(&first) {
-                    Some(mut parts) if is_new => {
-                        parts.add(record);
-                        let Parts { at, bytes } = parts;
-                        let end = record.end;
-                        ReplayEvent::InParts(CommittedParts { at, bytes, end })
-                    }
-                    None if is_new => {
-                        return Err(InvalidRecord(
-                            "the last part of a transaction whose first is known",
-                        ));
-                    }
-                    _ => ReplayEvent::Nothing,
-                }
+                self.end_parts(record, first, is_new)?
             }
+            pages::COMMIT => match record::page_commit_tail(payload)? {
+                Some((0, changes)) if is_new => ReplayEvent::Committed(changes),
+                None | Some((0, _)) => ReplayEvent::Nothing,
+                Some((first, _)) => self.end_parts(record, first, is_new)?,
+            },
+            pages::FIRST_KIND..=pages::LAST_KIND => ReplayEvent::Nothing,
             record::ABANDONED => {
                 self.parts.remove(&u64::decode_part(&mut payload)?);
                 ReplayEvent::Nothing
             }
             _ => return Err(InvalidRecord("a kind of record that is known")),
         })
+    }
+
+    /// Processes the last part of the transaction whose first part ends at `first`.
+    fn end_parts<'r>(
+        &mut self,
+        record: RecordView<'r>,
+        first: u64,
+        is_new: bool,
+    ) -> Result<ReplayEvent<'r>, InvalidRecord> {
+        match self.parts.remove(&first) {
+            Some(mut parts) if is_new => {
+                parts.add(record);
+                let Parts { at, bytes } = parts;
+                let end = record.end;
+                Ok(ReplayEvent::InParts(CommittedParts { at, bytes, end }))
+            }
+            None if is_new => Err(InvalidRecord(
+                "the last part of a transaction whose first is known",
+            )),
+            _ => Ok(ReplayEvent::Nothing),
+        }
     }
 
     fn put_aside(

@@ -2,7 +2,7 @@
 //!
 //! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
 //! in order; redo is a private buffer that becomes one log record at commit. Changes of paged
-//! tables have their undo in a list of their own, and no redo yet.
+//! tables are in the log already, and have their undo in a list of their own.
 //!
 //! # Invariants
 //!
@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 
 use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
+use foxton_store::paged::page::RowFlags;
+use foxton_store::paged::page_log::RowBefore;
+use foxton_store::paged::recovery::UndoPosition;
 use foxton_sync::epoch::{Guard, Stamp};
 
 use crate::redo::record::{Effect, RedoForm, RowChange};
@@ -46,15 +49,28 @@ pub(crate) struct Undo {
 /// Undo of a change of a paged table. A delete leaves the value in its place, and so does the undo
 /// of an insert.
 #[derive(Debug)]
-pub(super) enum PagedUndo {
-    /// The key was inserted: it becomes a ghost.
-    Insert,
-    /// The row became a ghost: it ceases to be one.
-    Delete,
-    /// The row had this value.
-    Update(Box<[u8]>),
-    /// A ghost got a value: it becomes a ghost, with this value.
-    Revive(Box<[u8]>),
+pub(super) struct PagedUndo {
+    pub(super) before: PagedBefore,
+    /// The change in the log; `None` if the database has no log.
+    pub(super) position: Option<UndoPosition>,
+}
+
+/// State of a row of a paged table before a change.
+#[derive(Debug)]
+pub(super) enum PagedBefore {
+    Absent,
+    Value(Box<[u8]>),
+    Flags(RowFlags),
+}
+
+impl PagedBefore {
+    pub(super) fn as_row(&self) -> RowBefore<'_> {
+        match self {
+            PagedBefore::Absent => RowBefore::Absent,
+            PagedBefore::Value(value) => RowBefore::Value(value),
+            PagedBefore::Flags(flags) => RowBefore::Flags(*flags),
+        }
+    }
 }
 
 /// When a change leaves a ghost behind.
@@ -109,8 +125,6 @@ pub(crate) struct Changes {
     pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
     /// Undo of changes of paged tables, in order.
     pub(super) paged: Vec<PagedUndo>,
-    /// True if the commit needs a record though it may have no redo: pages were changed.
-    needs_record: bool,
     /// Number of parts in the log.
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
@@ -204,14 +218,8 @@ impl Changes {
         table: usize,
         key: &[u8],
         undo: PagedUndo,
-        redo: RedoForm,
+        ghost_if: GhostIf,
     ) {
-        let ghost_if = match undo {
-            PagedUndo::Insert | PagedUndo::Revive(_) => GhostIf::RolledBack,
-            PagedUndo::Delete => GhostIf::Committed,
-            PagedUndo::Update(_) => GhostIf::Never,
-        };
-        self.needs_record |= redo != RedoForm::Nothing;
         self.paged.push(undo);
         let paged = u32::try_from(self.paged.len()).expect("memory has fewer changes");
         let key_start = self.keys.len();
@@ -239,9 +247,9 @@ impl Changes {
             .get_or_insert_with(|| guard.participant().recent_stamp())
     }
 
-    /// True if nothing of it has to be logged.
+    /// True if the commit record has no changes of tables in memory.
     pub(crate) fn has_no_redo(&self) -> bool {
-        self.redo.is_empty() && self.first_part.is_none() && !self.needs_record
+        self.redo.is_empty() && self.first_part.is_none()
     }
 
     pub(crate) fn key(&self, undo: &Undo) -> &[u8] {
@@ -294,7 +302,6 @@ impl Changes {
         self.keys.clear();
         self.left.clear();
         self.paged.clear();
-        self.needs_record = false;
         self.redo.clear();
         self.undo.shrink_to(KEPT_UNDO);
         self.keys.shrink_to(KEPT_BYTES);

@@ -99,7 +99,7 @@ impl BoundTxn {
         if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_LOG) {
             self.release_all();
         }
-        if self.txn.changes.has_no_redo() {
+        if self.txn.has_no_redo() {
             // A failed log refuses also a transaction that only read. A commit that failed has
             // released its locks and left its changes in memory, so the values read may be gone
             // after the next restart.
@@ -118,7 +118,7 @@ impl BoundTxn {
             }
             Err(error) => {
                 self.end_by(Phase::Ended);
-                Err(self.ctx.engine.log_failed(error))
+                Err(self.ctx.engine.write_failed(error))
             }
         }
     }

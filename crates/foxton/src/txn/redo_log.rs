@@ -3,12 +3,17 @@
 //! A small transaction writes one record, at commit. A large one writes parts before, and its last
 //! record names the first of them, so that restart finds all parts or none. The records are written
 //! while every lock is still held, so records that change one key are in the order of the changes.
+//!
+//! If it has changed pages, those changes are in the log already. The record that commits them has
+//! what this record would have, as its tail: one record commits both.
 
 use foxton_log::{LogError, Lsn, MAX_PAYLOAD};
+use foxton_store::paged::recovery::{CommitTail, WriteError};
 
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::txn::Txn;
+use crate::engine::page_store::OpenPages;
 use crate::engine::persistence::Logged;
 use crate::error::Result;
 use crate::redo::record;
@@ -45,10 +50,11 @@ impl BoundTxn {
     }
 
     /// Writes the commit record, and records its end as `commit_lsn`.
-    pub(super) fn log_commit(&mut self) -> Result<Lsn, LogError> {
+    pub(super) fn log_commit(&mut self) -> Result<Lsn, WriteError> {
         let WorkerContext { engine, worker, .. } = &self.ctx;
         let Txn {
             changes,
+            page_transaction,
             commit_lsn,
             credit,
             ..
@@ -58,12 +64,23 @@ impl BoundTxn {
         };
         let log = &logged.log;
         let end = match changes.first_part {
-            None => log.insert(worker, record::COMMIT, &[&changes.redo]),
+            first if page_transaction.has_begun() => {
+                let tail = CommitTail {
+                    first_part: first.unwrap_or(Lsn::ZERO),
+                    changes: &changes.redo,
+                };
+                let tail = Some(tail).filter(|_| !changes.has_no_redo());
+                let recovery = engine.pages().and_then(OpenPages::recovery);
+                let recovery = recovery.expect("it has logged the changes");
+                let end = recovery.commit(worker, page_transaction, tail)?;
+                end.expect("it has begun")
+            }
+            None => log.insert(worker, record::COMMIT, &[&changes.redo])?,
             Some(first) => {
                 let first = first.bytes().to_le_bytes();
-                log.insert(worker, record::LAST, &[&first, &changes.redo])
+                log.insert(worker, record::LAST, &[&first, &changes.redo])?
             }
-        }?;
+        };
         if let Some(first) = changes.first_part {
             logged.large.remove(worker, first);
         }

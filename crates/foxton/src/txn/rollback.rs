@@ -83,6 +83,7 @@ impl BoundTxn {
         self.ctx.record_growth(growth);
         self.ctx.record_growth(-growth);
         self.txn.changes.clear();
+        self.end_page_transaction();
         self.txn.pending = PendingUndo::Nothing;
         self.release_all();
         self.purge_some();

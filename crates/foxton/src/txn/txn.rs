@@ -13,6 +13,7 @@
 
 use foxton_lock::name::Name;
 use foxton_log::Lsn;
+use foxton_store::paged::recovery::PageTransaction;
 
 use super::changes::Changes;
 use super::index_plan::IndexPlan;
@@ -38,6 +39,8 @@ pub(crate) struct Txn {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) changes: Changes,
+    /// Its records of changes of pages.
+    pub(crate) page_transaction: PageTransaction,
     pub(crate) pending: PendingUndo,
     /// End of its commit record in the log, once the record is there.
     pub(crate) commit_lsn: Lsn,
@@ -114,6 +117,7 @@ impl Txn {
             durability: options.durability,
             isolation: options.isolation,
             changes: Changes::default(),
+            page_transaction: PageTransaction::new(),
             pending: PendingUndo::Nothing,
             commit_lsn: Lsn::default(),
             credit: WriteCredit::default(),
@@ -123,6 +127,12 @@ impl Txn {
             index_plan: IndexPlan::default(),
             lock_scope,
         }
+    }
+
+    /// True if the commit needs no record.
+    #[inline]
+    pub(crate) fn has_no_redo(&self) -> bool {
+        self.changes.has_no_redo() && !self.page_transaction.has_begun()
     }
 
     /// Makes `cancel_token` able to end the transaction.

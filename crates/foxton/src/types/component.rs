@@ -10,8 +10,9 @@ pub enum TableComponent {
     Resident,
     /// In pages of a file, which may be larger than memory.
     ///
-    /// For now closing the database makes their changes durable, and nothing else does. A database
-    /// with paged tables whose process ended without closing it is refused with `not_closed`.
+    /// A restart after a crash takes time in proportion to the log and the changed pages, not to
+    /// the number of rows. Until a program that may write has opened the database after a crash,
+    /// one that [only reads](crate::Options::read_only) is refused with `not_closed`.
     Paged,
 }
 

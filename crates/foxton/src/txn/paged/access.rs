@@ -9,6 +9,7 @@ use foxton_store::paged::btree::{
     DetachedVisit, PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit,
 };
 use foxton_store::paged::pool::PageHint;
+use foxton_store::paged::recovery::PageTransaction;
 use foxton_sync::worker::Worker;
 
 use crate::catalog::table_store::TableStore;
@@ -16,6 +17,7 @@ use crate::engine::page_store::{OpenPages, tree_number};
 use crate::error::{Result, Storage};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
+use crate::txn::changes::{PagedBefore, PagedUndo};
 use crate::txn::context::{CachedTable, WorkerContext};
 use crate::txn::page_wait::PageWait;
 
@@ -33,6 +35,8 @@ pub(super) struct PageAccess<'a> {
     /// The leaf where this worker has been.
     leaf: &'a Cell<Option<PageHint>>,
     visit: Option<TreeVisit<'a>>,
+    /// The transaction that logs changes of rows, until a visit has it.
+    transaction: Option<&'a mut PageTransaction>,
 }
 
 impl<'a> PageAccess<'a> {
@@ -55,7 +59,19 @@ impl<'a> PageAccess<'a> {
             wait,
             leaf,
             visit,
+            transaction: None,
         }
+    }
+
+    /// Makes changes of rows changes of `transaction`, which logs them, if there is a log.
+    pub(super) fn log_to(mut self, transaction: &'a mut PageTransaction) -> PageAccess<'a> {
+        if self.pages.recovery().is_some() {
+            match &mut self.visit {
+                Some(visit) => visit.log_to(transaction),
+                None => self.transaction = Some(transaction),
+            }
+        }
+        self
     }
 
     /// Begins to use the tree of a table, which was opened.
@@ -83,6 +99,9 @@ impl<'a> PageAccess<'a> {
             let visit = self.tree.visit(self.worker);
             visit.beginning_at(self.leaf.get())
         });
+        if let Some(transaction) = self.transaction.take() {
+            visit.log_to(transaction);
+        }
         match attempt(visit) {
             Ok(TreeAttempt::Done(result)) => {
                 self.leaf.set(visit.leaf());
@@ -104,6 +123,12 @@ impl<'a> PageAccess<'a> {
     fn detach(&mut self) {
         let visit = self.visit.take().map(|visit| visit.detach(self.tree));
         *self.wait = visit.map(|visit| PageWait::Needed(Box::new(visit)));
+    }
+
+    /// Returns the undo of a change that was just made.
+    pub(super) fn undo(&self, before: PagedBefore) -> PagedUndo {
+        let position = self.visit.as_ref().and_then(TreeVisit::last_change);
+        PagedUndo { before, position }
     }
 
     /// Returns the leaves that the last attempt has read.
@@ -156,7 +181,6 @@ impl BoundTxn {
                 return Err(Storage::Damaged { place, what }.into());
             }
             None => {
-                pages.begin_changes()?;
                 done!(access.attempt(|visit| directory.attempt_create(visit, number)))
             }
         };
@@ -235,6 +259,18 @@ impl BoundTxn {
         }
         if let Err(error) = self.yield_for_pages().await {
             self.fail_undo(&error);
+        }
+    }
+
+    /// Ends the records of changes of pages, once all of them are undone. After a failure they have
+    /// no end: restart undoes what is left.
+    pub(in crate::txn) fn end_page_transaction(&mut self) {
+        let transaction = &mut self.txn.page_transaction;
+        if transaction.has_begun() {
+            let transaction = std::mem::take(transaction);
+            if let Some(pages) = self.ctx.engine.pages() {
+                pages.end_undone(&self.ctx.worker, transaction);
+            }
         }
     }
 

@@ -41,7 +41,7 @@ impl BoundTxn {
             ..
         } = self;
         let pages = engine.pages();
-        if pages.is_none_or(|pages| !pages.has_begun_changes() || pages.has_failed()) {
+        if pages.is_none_or(|pages| pages.is_read_only() || pages.has_failed()) {
             return;
         }
         for _ in 0..UNITS.min(paged_ghosts.len()) {

@@ -2,11 +2,13 @@
 //!
 //! It always finds its space. A row keeps the space of its longest value, and only a purge removes
 //! a row. The purge needs the lock that the transaction holds. So undo splits no page and
-//! allocates none. It may have to wait for the page of the row.
+//! allocates none. It may have to wait for the page of the row. Each undone change logs one
+//! compensation, so that a restart does not undo it again.
 
-use foxton_store::paged::page::RowFlags;
+use foxton_store::paged::page_log::{PageEntry, RowUndo};
 
 use super::access::PageAccess;
+use crate::engine::page_store::tree_number;
 use crate::error::Result;
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
@@ -45,22 +47,24 @@ impl BoundTxn {
             page_wait,
             ..
         } = &mut self.ctx;
-        let table = &tables[undo.table];
-        let mut access = PageAccess::of_table(engine.pages(), table, worker, page_wait);
-        let key = changes.key(undo);
-        let (flags, old) = match &changes.paged[undo.paged as usize - 1] {
-            PagedUndo::Insert => (Some(RowFlags::GHOST), None),
-            PagedUndo::Delete => (Some(RowFlags::NONE), None),
-            PagedUndo::Update(old) => (None, Some(old)),
-            // A ghost first, so that no transaction without locks sees the value of a ghost.
-            PagedUndo::Revive(old) => (Some(RowFlags::GHOST), Some(old)),
+        let cached = &tables[undo.table];
+        let mut access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
+        let PagedUndo { before, position } = &changes.paged[undo.paged as usize - 1];
+        let undone = RowUndo {
+            table: tree_number(&cached.table),
+            key: changes.key(undo),
+            before: before.as_row(),
         };
-        if let Some(flags) = flags {
-            done!(access.attempt(|visit| visit.set_flags(key, flags)));
+        let (pages, transaction) = (access.pages, &mut self.txn.page_transaction);
+        let mut failed = None;
+        let mut log = |entry: &PageEntry<'_>| {
+            let logged = pages.log_undo(worker, transaction, *position, entry);
+            logged.map_err(|error| failed = Some(error)).ok()
+        };
+        done!(access.attempt(|visit| visit.undo(&undone, &mut log)));
+        match failed {
+            Some(error) => Err(engine.write_failed(error)),
+            None => Ok(AttemptResult::Done(())),
         }
-        if let Some(old) = old {
-            done!(access.attempt(|visit| visit.update(key, old)));
-        }
-        Ok(AttemptResult::Done(()))
     }
 }

@@ -11,8 +11,9 @@
 //!
 //! * *The attempt is repeated* after each wait for a lock or a page, from its beginning. It finds
 //!   its locks granted and reads the row again. Its own change is the last step that can wait, but
-//!   for a ghost that gets a value: first the value and then the flag. Repeated in between, it sets
-//!   the value again, and records undo again. Both undo records are right, in reverse order.
+//!   for a ghost that gets a value: first the value and then the flag, each with its own undo.
+//!   Repeated in between, it sets the value again, and records undo again, which is right in
+//!   reverse order.
 //! * *The key is a ghost of another transaction.* Then X waits for it. Afterwards the ghost is
 //!   there, or a purge has removed it and we insert.
 
@@ -25,7 +26,7 @@ use crate::error::{Request, Result};
 use crate::testing::{failpoint, injected_fault};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
-use crate::txn::changes::PagedUndo;
+use crate::txn::changes::{GhostIf, PagedBefore};
 use crate::txn::context::WorkerContext;
 use crate::txn::insert::lock_gap;
 use crate::txn::table_locks::TableLocks;
@@ -56,6 +57,7 @@ impl BoundTxn {
             txn:
                 Txn {
                     changes,
+                    page_transaction,
                     reads,
                     operation_locks: OperationLocks { fresh_gap, .. },
                     ..
@@ -64,9 +66,9 @@ impl BoundTxn {
         } = self;
         let cached = &tables[index];
         let table = &*cached.table;
-        let (id, redo) = (table.record.id, engine.redo_form);
-        let mut access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
-        access.pages.begin_changes()?;
+        let id = table.record.id;
+        let access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
+        let mut access = access.log_to(page_transaction);
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         let name = Name::key(id, key, &engine.hasher);
@@ -81,20 +83,20 @@ impl BoundTxn {
                 (Write::Delete, _) if !is_there => return Ok(AttemptResult::Done(false)),
                 (Write::Delete, _) => {
                     let ghost = RowFlags::GHOST;
-                    done!(access.attempt(|visit| visit.set_flags(key, ghost)));
-                    changes.record_paged(index, key, PagedUndo::Delete, redo);
+                    let before = done!(access.attempt(|visit| visit.set_flags(key, ghost)));
+                    let before = PagedBefore::Flags(before.unwrap_or_default());
+                    changes.record_paged(index, key, access.undo(before), GhostIf::Committed);
                     return Ok(AttemptResult::Done(true));
                 }
                 (_, Some(_)) => {
                     let old = done!(access.attempt(|visit| visit.update(key, new)));
-                    let old = old.unwrap_or_default().into_boxed_slice();
-                    let undo = match is_there {
-                        true => PagedUndo::Update(old),
-                        false => PagedUndo::Revive(old),
-                    };
-                    changes.record_paged(index, key, undo, redo);
+                    let before = PagedBefore::Value(old.unwrap_or_default().into_boxed_slice());
+                    changes.record_paged(index, key, access.undo(before), GhostIf::Never);
                     if !is_there {
-                        done!(access.attempt(|visit| visit.set_flags(key, RowFlags::NONE)));
+                        let none = RowFlags::NONE;
+                        let before = done!(access.attempt(|visit| visit.set_flags(key, none)));
+                        let before = PagedBefore::Flags(before.unwrap_or_default());
+                        changes.record_paged(index, key, access.undo(before), GhostIf::RolledBack);
                     }
                     return Ok(AttemptResult::Done(is_there));
                 }
@@ -112,7 +114,8 @@ impl BoundTxn {
             let next = next.as_deref().map_or(NextKey::End, NextKey::Key);
             let reply = access.attempt(|visit| visit.insert(key, new, new.len(), next));
             if done!(reply) == InsertReply::Inserted {
-                changes.record_paged(index, key, PagedUndo::Insert, redo);
+                let undo = access.undo(PagedBefore::Absent);
+                changes.record_paged(index, key, undo, GhostIf::RolledBack);
                 return Ok(AttemptResult::Done(false));
             }
         }
