@@ -1,4 +1,4 @@
-//! Running a case: sessions polled by hand, without threads, clocks or sleeping.
+//! Running a case: sessions polled by hand, without threads of their own.
 //!
 //! Each step of a session is a future, polled here. A step that must wait keeps its session busy.
 //! Steps that come due meanwhile are run after it. It is polled again only when it was woken. So a
@@ -16,12 +16,18 @@ use foxton::{
 use foxton_sync::shim::{Arc, AtomicBool, Ordering};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const ROWS: Table<u64, i64> = Table::new("case");
 const BY_VALUE: Index<i64, u64, i64> =
     Index::new("case_by_value", &ROWS, |_, value, keys| keys.add(value));
 const BY_OWN_VALUE: Index<i64, u64, i64> =
     Index::unique("case_by_own_value", &ROWS, |_, value, keys| keys.add(value));
+
+/// Longest time for which a session may wait for a page. A thread of the database wakes it, not
+/// another session: the page may be just being written.
+const PAGE_WAIT: Duration = Duration::from_secs(10);
 
 /// A database on which a case is run repeatedly.
 #[derive(Debug)]
@@ -101,7 +107,17 @@ impl Stage {
                 false => while self.go_on(&mut sessions, &mut time).map_err(told)? {},
             }
         }
-        while self.go_on(&mut sessions, &mut time).map_err(told)? {}
+        let begun = Instant::now();
+        loop {
+            let went_on = self.go_on(&mut sessions, &mut time).map_err(told)?;
+            let is_waiting = sessions.iter().any(|session| session.running.is_some());
+            if !went_on && (!is_waiting || begun.elapsed() > PAGE_WAIT) {
+                break;
+            }
+            if !went_on {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
         if let Some(stuck) = sessions
             .iter()
             .position(|session| session.running.is_some())
