@@ -169,6 +169,7 @@ impl TreeVisit<'_> {
                 flags: RowFlags::NONE,
             };
             let checked = insert.check(&leaf.read(), leaf.page());
+            let lsn = leaf.read().lsn();
             if !leaf.is_valid() {
                 return visit.busy(leaf.page());
             }
@@ -176,7 +177,7 @@ impl TreeVisit<'_> {
                 (Ok(_), _) => return Ok(false),
                 (Err(_), Ok(())) => {}
                 (Err(_), Err(OperationError::Full(_))) => {
-                    visit.split(&key, 0)?;
+                    visit.split(&key, 0, (leaf.page(), lsn))?;
                     return visit.busy(leaf.page());
                 }
                 (Err(_), Err(OperationError::Mismatch(field))) => {

@@ -3,6 +3,7 @@
 //! A split needs space for a separator in the parent. If there may be too little, the parent is
 //! split first, and the split is begun again. Each is one record and holds four or five latches.
 
+use foxton_log::Lsn;
 use smallvec::{SmallVec, smallvec};
 
 use super::descend::TreeTarget;
@@ -62,12 +63,14 @@ pub(super) fn child_row(key: &[u8], page: PageId) -> OwnedRow {
 }
 
 impl<'t> TreeVisit<'t> {
-    /// Splits the page of level `level` for `key`, or one above it if that is too full.
-    pub(super) fn split(&mut self, key: &[u8], level: u8) -> Step<()> {
+    /// Splits the page of level `level` for `key`, or one above it if that is too full. `full` is
+    /// the page that was found to be full, with its LSN. If another thread changes it first,
+    /// nothing is split: it may have space now, or a single slot.
+    pub(super) fn split(&mut self, key: &[u8], level: u8, full: (PageId, Lsn)) -> Step<()> {
         self.pending_split = Some(Box::new(PendingSplit {
             key: KeyBytes::from_slice(key),
             level,
-            seen: None,
+            full,
         }));
         self.continue_split()
     }
@@ -75,7 +78,7 @@ impl<'t> TreeVisit<'t> {
     /// Goes on with a split that waited. An attempt begins with it, because the pages of the split
     /// are all that the visit keeps: a descent to the leaf would give them up again.
     pub(super) fn continue_split(&mut self) -> Step<()> {
-        let Some(PendingSplit { key, level, seen }) = self.pending_split.as_deref().cloned() else {
+        let Some(PendingSplit { key, level, full }) = self.pending_split.as_deref().cloned() else {
             return Ok(());
         };
         self.want_nothing();
@@ -84,16 +87,11 @@ impl<'t> TreeVisit<'t> {
         if !node.is_valid() {
             return self.busy(node.page());
         }
-        if seen.is_some_and(|seen| seen != now) {
+        if now != full {
             // Another thread was here, so the page need not be full any more.
             self.pending_split = None;
             return Ok(());
         }
-        self.pending_split = Some(Box::new(PendingSplit {
-            key: key.clone(),
-            level,
-            seen: Some(now),
-        }));
         if node.page() == self.tree.root {
             return self.grow_root(&node, &key);
         }
@@ -102,12 +100,13 @@ impl<'t> TreeVisit<'t> {
         let content = parent.read();
         let child = content.child(content.search_child(&key));
         let has_space = content.free_bytes() >= CHILD_BYTES + self.tree.size().max_key_bytes();
+        let now = (parent.page(), content.lsn());
         if !parent.is_valid() || child != Some(node.page()) {
             return self.busy(parent.page());
         }
         match has_space {
             true => self.split_below(&parent, &node, &key),
-            false => self.split(&key, level + 1),
+            false => self.split(&key, level + 1, now),
         }
     }
 

@@ -1285,6 +1285,36 @@ fn a_split_notices_that_its_page_has_space_again() {
 }
 
 #[test]
+fn a_split_notices_that_another_was_faster() {
+    let bench = Bench::new(200);
+    let worker = bench.workers.worker();
+    let tree = bench.directory().create(&worker, TABLE).expect("space");
+    let (mut visit, mut other) = (tree.visit(&worker), tree.visit(&worker));
+    let key = number_key(1 << 20);
+    let mut pages = page_count(&tree, &worker);
+    for number in 0..200 {
+        let last = visit.run(|visit| {
+            visit.attempt(|visit| {
+                let leaf = visit.descend(TreeTarget::At(&key), 0)?;
+                Ok((leaf.page(), leaf.read().lsn()))
+            })
+        });
+        let last = last.expect("whole");
+        insert(&mut other, &number_key(number), &[1; 90]);
+        if page_count(&tree, &worker) > pages {
+            // The last leaf was full, and has one row now.
+            pages = page_count(&tree, &worker);
+            let split = visit.run(|visit| visit.attempt(|visit| visit.split(&key, 0, last)));
+            split.expect("nothing to do");
+            assert_eq!(page_count(&tree, &worker), pages);
+        }
+    }
+    assert!(pages > 10);
+    drop((visit, other));
+    bench.verify(&[&tree]);
+}
+
+#[test]
 fn a_split_notices_that_its_parent_was_split() {
     let bench = Bench::new(400);
     let worker = bench.workers.worker();

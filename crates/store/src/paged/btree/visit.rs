@@ -73,8 +73,8 @@ pub(super) enum Need {
 pub(super) struct PendingSplit {
     pub(super) key: KeyBytes,
     pub(super) level: u8,
-    /// The page that is to be split, and its LSN, once it was found.
-    pub(super) seen: Option<(PageId, Lsn)>,
+    /// The page that is to be split, and its LSN when it was found to be full.
+    pub(super) full: (PageId, Lsn),
 }
 
 /// One operation of one thread on a tree: attempts, and waits between them.

@@ -300,7 +300,7 @@ impl<'t> TreeVisit<'t> {
         match checked {
             Ok(()) => {}
             Err(OperationError::Full(_)) => {
-                self.split(key, 0)?;
+                self.split(key, 0, (page, lsn))?;
                 // Another round finds the place in one of both halves.
                 return self.busy(page);
             }
