@@ -14,7 +14,7 @@ pub mod failpoint;
 /// Tables in memory.
 pub mod memory;
 
-/// Tables in pages, and their recovery, which no database uses yet.
+/// Tables in pages, and their recovery.
 pub mod paged;
 
 /// Maximum bytes of a key. The minimum is 0: the empty key is a key like others.

@@ -38,9 +38,6 @@ pub(crate) mod large_transactions;
 /// Persistence: what becomes of the changes that transactions commit.
 pub(crate) mod persistence;
 
-/// Mark of a closed database with paged tables.
-pub(crate) mod closed_mark;
-
 /// Threads that wait for pages.
 pub(crate) mod page_waits;
 

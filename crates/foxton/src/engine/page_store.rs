@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock};
-use foxton_log::{Log, LogError, Lsn, OpenError};
+use foxton_log::{Lsn, OpenError};
 use foxton_store::TooLong;
 use foxton_store::paged::btree::{PagedTree, TableDirectory, TreeError};
 use foxton_store::paged::owner::PageOwner;
@@ -45,7 +45,6 @@ use foxton_store::paged::space::{DoublewriteBuffer, PageFile, PageFileError, for
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
-use super::closed_mark;
 use super::early_release::StampTable;
 use super::page_waits::PageWaitThreads;
 use super::persistence::{DatabaseFiles, Logged, Persistence};
@@ -55,14 +54,11 @@ use crate::checkpoint::CheckpointError;
 use crate::checkpoint::needed_log::NeededLog;
 use crate::error::{Error, Request, Result, Storage};
 use crate::options::Options;
-use crate::redo::record;
 
 /// Name of the page file.
 const FILE: &str = "rows";
 /// Name of the doublewrite buffer.
 const DOUBLEWRITE_FILE: &str = "rows-double";
-/// Most bytes of a record that only moves the end of the log.
-const FILLER_BYTES: usize = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -129,8 +125,8 @@ impl PageStore {
     /// Opens the page file of a database whose tables are restored. `analysis` was shown its log.
     ///
     /// # Errors
-    /// `not_closed`, if pages lack changes and the database is opened to be read, or has no
-    /// changes of pages in its log.
+    /// `not_closed`, if pages lack changes and the database is opened to be read. `damaged`, if a
+    /// file of the pages is missing or damaged.
     pub(crate) fn open(
         persistence: &Persistence,
         catalog: &Catalog,
@@ -157,16 +153,13 @@ impl PageStore {
             return Ok(store);
         }
         let identity = files.superblock.identity;
-        let marked = match analysis {
-            Some(_) => None,
-            None => closed_mark::read(device, &identity)
-                .map_err(|error| device_failed("read the mark of", error))?,
+        let Some(analysis) = analysis else {
+            let place = path.join(ANCHOR_FILE).display().to_string();
+            let what =
+                "the file, which locates the last checkpoint of pages, is missing".to_owned();
+            return Err(Storage::Damaged { place, what }.into());
         };
-        let is_readable = match &analysis {
-            Some(analysis) => analysis.is_clean() || persistence.logged().is_some(),
-            None => marked.is_some(),
-        };
-        if !is_readable {
+        if persistence.logged().is_none() && !analysis.is_clean() {
             let file = path.join(FILE);
             return Err(Storage::NotClosed { file }.into());
         }
@@ -175,10 +168,11 @@ impl PageStore {
         let pages = match persistence.logged() {
             None => {
                 let worker = workers.worker();
-                let end = persistence.end(&worker).max(marked.unwrap_or(Lsn::ZERO));
-                OpenPages::unlogged(file, end, options, workers)
+                OpenPages::unlogged(file, persistence.end(&worker), options, workers)
             }
-            Some(logged) => open_logged(logged, file, (analysis, marked), options, workers, path),
+            // They may be visible and not durable, and a page that is read counts as clean.
+            Some(logged) => (file.sync().map_err(MakeError::from))
+                .and_then(|()| OpenPages::logged(logged, file, analysis, options, workers, path)),
         };
         let opened = store
             .open
@@ -250,46 +244,6 @@ fn make_files(
     OpenPages::logged(logged, file, analysis, options, workers, path)
 }
 
-/// Opens the pages of a database that can be written. One without checkpoints of pages was closed
-/// by a version that logged no changes of pages.
-fn open_logged(
-    logged: &Logged,
-    file: PageFile,
-    (analysis, marked): (Option<Analysis>, Option<Lsn>),
-    options: &Options,
-    workers: &Workers,
-    path: &Path,
-) -> Result<OpenPages, MakeError> {
-    if let Some(analysis) = analysis {
-        // They may be visible and not durable, and a page that is read counts as clean.
-        file.sync()?;
-        return OpenPages::logged(logged, file, analysis, options, workers, path);
-    }
-    let worker = workers.worker();
-    if let Some(marked) = marked {
-        fill_log(&logged.log, &worker, marked).map_err(|error| MakeError::Request(error.into()))?;
-    }
-    logged.pages_from.set(logged.log.end(&worker));
-    let analysis = Analysis::begin_new(logged.log.end(&worker));
-    let pages = OpenPages::logged(logged, file, analysis, options, workers, path)?;
-    closed_mark::remove(&*logged.files.device)?;
-    Ok(pages)
-}
-
-/// Moves the end of the log to `least` or beyond, with records that mean nothing: no page's LSN may
-/// be beyond the log's end.
-fn fill_log(log: &Log, worker: &Worker, least: Lsn) -> Result<(), LogError> {
-    let filler = vec![0; FILLER_BYTES];
-    while log.end(worker) < least {
-        let bytes = least.since(log.end(worker)).min(FILLER_BYTES as u64) as usize;
-        let none = 0_u64.to_le_bytes();
-        let part = log.insert(worker, record::PART, &[&none, &filler[..bytes]])?;
-        let part = part.bytes().to_le_bytes();
-        log.insert(worker, record::ABANDONED, &[&part])?;
-    }
-    Ok(())
-}
-
 fn new_file(
     device: &dyn Device,
     size: PageSize,
@@ -303,7 +257,7 @@ fn new_file(
 /// Removes the files of pages of a database without paged tables.
 fn remove_left_over(device: &dyn Device) -> io::Result<()> {
     let names = device.list()?;
-    let left: Vec<_> = [closed_mark::FILE, ANCHOR_FILE, DOUBLEWRITE_FILE, FILE]
+    let left: Vec<_> = [ANCHOR_FILE, DOUBLEWRITE_FILE, FILE]
         .into_iter()
         .filter(|file| names.iter().any(|name| name == file))
         .collect();

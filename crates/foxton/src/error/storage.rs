@@ -103,8 +103,8 @@ pub enum Storage {
         what: String,
     },
     /// The process that last had the database open ended without closing it, and the pages of its
-    /// paged tables may lack changes. They cannot be added: the database is opened to be read, or
-    /// the version that had it open had no changes of pages in the log.
+    /// paged tables may lack changes. They cannot be added, because the database is opened to be
+    /// read.
     NotClosed {
         /// The file with the pages.
         file: PathBuf,
@@ -291,9 +291,7 @@ impl fmt::Display for Storage {
             Storage::NotClosed { file } => write!(
                 f,
                 "the database was not closed when it was last used, so {} may lack some changes of \
-                 its paged tables; open it once to be written, which adds them from the log; if \
-                 that is refused too, an earlier version has left it: put a copy of the whole \
-                 directory in its place that was made while the database was closed",
+                 its paged tables; open it once to be written, which adds them from the log",
                 file.display()
             ),
             Storage::PageRoom { doing } => write!(

@@ -184,55 +184,14 @@ fn a_commit_of_parts_and_pages_is_one() {
     cut("checkpoint");
 }
 
-/// Writes the mark of a database that a version without changes of pages in the log has closed.
-fn mark_closed(device: &dyn Device, lsn: u64) {
-    let superblock = foxton_log::format::superblock::Superblock::read(device).unwrap();
-    let mut bytes = b"FOXTONrc".to_vec();
-    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
-    bytes.extend(superblock.identity);
-    bytes.extend(lsn.to_le_bytes());
-    let check = crc32c::crc32c(&bytes);
-    bytes.extend(check.to_le_bytes());
-    let file = device.create("rows-closed").unwrap();
-    file.write_at(&bytes, 0).unwrap();
-}
-
 #[test]
-fn pages_that_an_earlier_version_has_closed_are_opened() {
+fn pages_without_the_position_of_their_checkpoint_are_refused() {
     let device = Arc::new(MemoryDevice::new());
     let db = Database::open_on(device.clone(), options()).unwrap();
-    for key in 0..100 {
-        let value = vec![key as u8; 100];
-        db.run(|tx| {
-            TABLES
-                .iter()
-                .try_for_each(|table| tx.put(table, &key, &value))
-        })
-        .unwrap();
-    }
-    let expected = contents(&db);
+    db.run(|tx| tx.put(&PAGED, &7, &b"new"[..])).unwrap();
     db.close().unwrap();
     device.remove("pages").unwrap();
-    device.remove("rows-double").unwrap();
-    // Without the mark they may lack changes.
     let refused = Database::open_on(device.clone(), options()).unwrap_err();
-    assert_eq!(refused.code(), "not_closed");
-    // The version counted changes, and the count may be beyond the log.
-    mark_closed(&*device, 3_000_000);
-    let mut to_read = options();
-    to_read.read_only = true;
-    let db = Database::open_on(device.clone(), to_read).unwrap();
-    assert!(contents(&db) == expected);
-    drop(db);
-    let device = FaultDevice::holding(&device);
-    let db = Database::open_on(Arc::new(device.clone()), options()).unwrap();
-    assert!(db.recovered().log_end.bytes() < 3_000_000);
-    assert!(!device.list().unwrap().contains(&"rows-closed".to_owned()));
-    let mut tx = db.begin().unwrap();
-    tx.put(&PAGED, &7, b"new").unwrap();
-    assert!(tx.commit_at().unwrap().bytes() > 3_000_000);
-    let mut expected = expected;
-    expected.insert((0, 7), b"new".to_vec());
-    let image = device.crash(Damage::DropAll, 1);
-    restart(image, &expected, "killed", Damage::DropAll);
+    assert_eq!(refused.code(), "damaged");
+    assert!(refused.to_string().contains("pages: the file"), "{refused}");
 }
