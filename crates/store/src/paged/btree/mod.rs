@@ -40,7 +40,6 @@
 //!   change that is too large for its leaf.
 //! * I7  A new page is claimed before the latches, and becomes used in its map by the same record
 //!   that formats it and that makes its parent lead to it.
-//!
 //! * I8  A leaf has a row or a ghost, unless it is the root. So the next key is in the same leaf or
 //!   in the next one, and a walk to it reads two leaves. Otherwise empty leaves would make it
 //!   arbitrarily long, and an inserter must keep all of them. The last ghost of a leaf is not
