@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use foxton::{Database, IndexStats};
+use foxton::{Database, IndexStats, inspect::PageStats};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table::Table,
@@ -43,6 +43,10 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
         grouped(recovered.changes as f64),
         recovered.log_time.as_secs_f64()
     );
+    // Asked anew: counting the rows has read pages.
+    if let Some(pages) = &db.stats().pages {
+        say!("\nPages: {}", page_words(pages));
+    }
     say!("\nFiles:\n");
     show(&files(directory)?.render());
     Ok(ExitCode::SUCCESS)
@@ -50,12 +54,33 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
 
 /// Tables with their types and sizes.
 pub(crate) fn tables_of(db: &Database, precision: Precision) -> Result<Table, String> {
-    let mut table = Table::new(["table", "key", "value", "rows"]);
+    let mut table = Table::new(["table", "component", "key", "value", "rows"]);
     for known in db.stats().tables {
         let rows = row_count::words(db, &known, precision)?;
-        table.row([known.name, known.key_type, known.value_type, rows]);
+        let component = known.component.to_string();
+        table.row([
+            known.name,
+            component,
+            known.key_type,
+            known.value_type,
+            rows,
+        ]);
     }
     Ok(table)
+}
+
+/// The buffer pool in one sentence.
+fn page_words(pages: &PageStats) -> String {
+    format!(
+        "of {}; {} of {} frames have one, {} dirty; {} read, {} written, {} evicted",
+        bytes(pages.page_bytes as u64),
+        grouped((pages.frames.saturating_sub(pages.free)) as f64),
+        grouped(pages.frames as f64),
+        grouped(pages.dirty as f64),
+        grouped(pages.reads as f64),
+        grouped(pages.writes as f64),
+        grouped(pages.evictions as f64)
+    )
 }
 
 /// Indexes as they were declared. Only the program that declares an index has its entries.

@@ -4,7 +4,7 @@
 //! from a sample, differs from one opening to the next, and includes deleted rows that are still
 //! linked. A person who compares two databases needs the count.
 
-use foxton::{Database, Isolation, Table, codec::Encoded, inspect::TableStats};
+use foxton::{Database, Isolation, Table, TableComponent, codec::Encoded, inspect::TableStats};
 use foxton_lab::{
     progress::Audience,
     report::number::{about, grouped},
@@ -24,7 +24,7 @@ const STEP: u64 = 4_096;
 pub(crate) enum Precision {
     /// Every table.
     Exact,
-    /// Those that are counted in a moment; the others are estimated.
+    /// Those that are counted in a moment; the others are estimated, and paged ones are not counted.
     Quick,
 }
 
@@ -35,6 +35,7 @@ pub(crate) fn words(
     precision: Precision,
 ) -> Result<String, String> {
     match precision {
+        Precision::Quick if table.component == TableComponent::Paged => Ok("not counted".into()),
         Precision::Quick if table.keys > FEW => Ok(about(table.keys)),
         _ => Ok(grouped(count(db, table)? as f64)),
     }

@@ -216,6 +216,28 @@ fn a_script_in_the_shell_does_what_it_says_and_inspect_finds_it() {
 }
 
 #[test]
+fn inspect_says_which_tables_are_paged_and_how_full_their_memory_is() {
+    const ROWS: foxton::Table<u64, [u8]> = foxton::Table::new("rows").paged();
+    let directory = tempfile::tempdir().unwrap();
+    let db = foxton::Database::open(directory.path()).unwrap();
+    db.run(|tx| (0..300).try_for_each(|key| tx.put(&ROWS, &key, &[7; 100][..])))
+        .unwrap();
+    drop(db);
+    let inspected = foxton(&["inspect", &directory.path().to_string_lossy()]);
+    let text = said(&inspected);
+    assert!(inspected.status.success(), "{text}");
+    let table = text.lines().find(|line| line.contains("rows  "));
+    assert!(
+        table.is_some_and(|line| line.contains("paged") && line.contains("300")),
+        "{text}"
+    );
+    assert!(
+        text.contains("Pages: of 8 KiB") && !text.contains(" 0 read"),
+        "{text}"
+    );
+}
+
+#[test]
 fn one_session_waits_for_another_and_goes_on_when_it_commits() {
     let directory = tempfile::tempdir().unwrap();
     let output = shell(

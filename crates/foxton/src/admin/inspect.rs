@@ -8,6 +8,7 @@ use foxton_lock::inspect::{LockSnapshot, NameQueue, QueueRequest};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Class;
 use foxton_lock::request::MAX_BLOCKERS;
+use foxton_store::paged::pool::BufferPool;
 
 use crate::admin::indexes::IndexStats;
 use crate::api::database::Database;
@@ -18,6 +19,7 @@ use crate::error::TableNames;
 use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
 use crate::status::{Deadlock, Status};
+use crate::types::component::TableComponent;
 
 pub use foxton_lock::inspect::LockStats;
 pub use foxton_lock::mode::Mode;
@@ -207,6 +209,8 @@ pub struct Stats {
     pub locks: LockStats,
     /// Statistics of the log.
     pub log: LogStats,
+    /// Pages of paged tables; `None` if there are no paged tables.
+    pub pages: Option<PageStats>,
     /// The tables.
     pub tables: Vec<TableStats>,
     /// The secondary indexes.
@@ -222,12 +226,66 @@ pub struct Stats {
     pub elisions: Vec<Elisions>,
 }
 
+/// Pages of paged tables, and the work of their buffer pool since the database was opened.
+///
+/// ```
+/// # use foxton::{Database, Options, Table};
+/// const STOCK: Table<u64, u64> = Table::new("stock").paged();
+/// let db = Database::in_memory(Options::default())?;
+/// assert!(db.stats().pages.is_none());
+/// db.run(|tx| tx.put(&STOCK, &7, &1))?;
+/// let pages = db.stats().pages.expect("a table has pages");
+/// assert!(pages.free < pages.frames && pages.dirty <= pages.frames);
+/// assert!(pages.memory_bytes >= pages.frames * pages.page_bytes);
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageStats {
+    /// Bytes of a page.
+    pub page_bytes: usize,
+    /// Number of pages that fit the memory: frames of the buffer pool.
+    pub frames: usize,
+    /// Number of frames without a page.
+    pub free: usize,
+    /// Number of pages that have changed since they were written.
+    pub dirty: usize,
+    /// Bytes of memory for frames and what belongs to each, for which
+    /// [`Options::page_memory`](crate::Options::page_memory) is the limit, and for the buffers of
+    /// reads and writes.
+    pub memory_bytes: usize,
+    /// Number of pages read from the page file.
+    pub reads: u64,
+    /// Number of pages written to it.
+    pub writes: u64,
+    /// Number of pages that left memory.
+    pub evictions: u64,
+}
+
+impl PageStats {
+    fn of(pool: &BufferPool) -> PageStats {
+        let stats = pool.stats();
+        PageStats {
+            page_bytes: pool.page_size().bytes(),
+            frames: stats.frames,
+            free: stats.free,
+            dirty: stats.dirty,
+            memory_bytes: pool.memory_bytes(),
+            reads: stats.reads,
+            writes: stats.writes,
+            evictions: stats.evictions,
+        }
+    }
+}
+
 /// One table.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TableStats {
     /// Name of the table.
     pub name: String,
+    /// Where its rows are.
+    pub component: TableComponent,
     /// Name of its key type.
     pub key_type: String,
     /// Name of its value type.
@@ -413,6 +471,10 @@ impl Database {
         let guard = worker.pin();
         let table = |table: &crate::catalog::OpenTable| TableStats {
             name: table.record.name.clone(),
+            component: match &table.store {
+                TableStore::Resident(_) => TableComponent::Resident,
+                TableStore::Paged(_) => TableComponent::Paged,
+            },
             key_type: table.record.key_type.0.clone(),
             value_type: table.record.value_type.0.clone(),
             key_hash: table.record.key_type.1,
@@ -436,6 +498,7 @@ impl Database {
             log: engine
                 .log()
                 .map_or_else(LogStats::default, |log| log.stats(&worker)),
+            pages: engine.pages().map(|pages| PageStats::of(pages.pool())),
             tables: engine
                 .catalog
                 .tables()

@@ -368,6 +368,11 @@ fn same_io_error(error: &io::Error) -> io::Error {
 }
 
 impl OpenPages {
+    /// Returns the buffer pool.
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
     /// Opens pages whose changes are not logged: in memory, or opened to be read.
     fn unlogged(
         file: PageFile,
