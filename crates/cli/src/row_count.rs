@@ -24,7 +24,7 @@ const STEP: u64 = 4_096;
 pub(crate) enum Precision {
     /// Every table.
     Exact,
-    /// Those that are counted in a moment; the others are estimated, and paged ones are not counted.
+    /// Those that are counted in a moment. The others are estimated, and paged ones not even that.
     Quick,
 }
 

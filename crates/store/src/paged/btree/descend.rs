@@ -185,10 +185,35 @@ impl<'t> TreeVisit<'t> {
         child: FoundChild<'t>,
     ) -> Step<PageView<'t>> {
         let FoundChild { view, slot } = child;
-        let is_right = self.wrong_field(parent, &view, slot).is_none();
+        if !view.is_checked() || view.read().level().wrapping_add(1) != parent.read().level() {
+            return self.check_child(parent, view, slot);
+        }
         // I2: the version of the child was read, and only now the parent is validated.
+        match parent.is_valid() {
+            true => Ok(view),
+            false => self.busy(parent.page()),
+        }
+    }
+
+    /// As [`couple`](Self::couple), for a child that was not compared with its parent since it was
+    /// loaded: the page may be another than was written last. Afterwards only changes in memory
+    /// could make it differ.
+    #[cold]
+    fn check_child(
+        &mut self,
+        parent: &PageView<'t>,
+        view: PageView<'t>,
+        slot: usize,
+    ) -> Step<PageView<'t>> {
+        let load = view.load();
+        let is_right = self.wrong_field(parent, &view, slot).is_none();
         match (parent.is_valid(), is_right) {
-            (true, true) => Ok(view),
+            (true, true) => {
+                if view.is_valid() {
+                    view.record_checked(load);
+                }
+                Ok(view)
+            }
             (true, false) => self.wrong_child(parent, &view, slot),
             (false, _) => self.busy(parent.page()),
         }

@@ -742,11 +742,18 @@ fn a_page_that_belongs_elsewhere_is_an_error() {
             continue;
         }
         let is_slot = SlottedPage::new(&image[..]).level() == 0 && image[64..] != whole[64..];
-        write(page, &image);
         bench = bench.reopen(16);
         let worker = bench.workers.worker();
         let tree = PagedTree::new(bench.pool.clone(), TABLE, root);
         let mut visit = tree.visit(&worker);
+        // Each page is right once, and wrong when it is read again.
+        (0..400).for_each(|number| {
+            let found = visit.run(|visit| visit.flags(&number_key(number)));
+            assert!(found.expect("whole").is_some());
+        });
+        visit.release();
+        bench.pool.evict_all(&worker);
+        write(page, &image);
         for number in 0..400 {
             let mut value = Vec::new();
             match visit.run(|visit| visit.get(&number_key(number), &mut value)) {

@@ -11,6 +11,8 @@
 //! | page | name of the page in the frame | by the thread that owns the frame |
 //! | recovery LSN | begin of a dirty page's redo; none if it is clean | under the latch |
 //! | uses | counter of the replacement policy | at any time: it decides nothing |
+//! | loads | number of pages that the frame has had | by the thread that owns the frame |
+//! | checked | load whose page was found to be what its parent says | by readers |
 //!
 //! ```text
 //!             begin_load               end_load
@@ -115,8 +117,14 @@ pub struct Frame {
     recovery_lsn: AtomicU64,
     state: AtomicU32,
     uses: AtomicU8,
+    loads: AtomicU32,
+    checked: AtomicU32,
     words: WordChunk,
 }
+
+/// Load of a frame, by its number. It wraps around after four billion loads of one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameLoad(u32);
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,6 +148,8 @@ impl Frame {
             recovery_lsn: AtomicU64::new(CLEAN),
             state: AtomicU32::new(FramePhase::Free.word(0)),
             uses: AtomicU8::new(0),
+            loads: AtomicU32::new(0),
+            checked: AtomicU32::new(0),
             words,
         }
     }
@@ -196,6 +206,29 @@ impl Frame {
         self.page() == Some(page) && self.phase() == FramePhase::Resident
     }
 
+    /// Returns the load of the page in the frame. For optimistic readers it is certain once they
+    /// have validated a version that they read before: emptying the frame raises the version.
+    #[inline]
+    pub fn load(&self) -> FrameLoad {
+        // Relaxed: see the first page.
+        FrameLoad(self.loads.load(Ordering::Relaxed))
+    }
+
+    /// True if the page of the present load was recorded as checked. As certain as
+    /// [`load`](Self::load).
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        // Relaxed: a check that is not seen is made again.
+        self.load() == FrameLoad(self.checked.load(Ordering::Relaxed))
+    }
+
+    /// Records that the page of `load` was checked. If the frame has another page by now, nothing
+    /// follows for that.
+    pub fn record_checked(&self, load: FrameLoad) {
+        // Relaxed: it says nothing about other memory.
+        self.checked.store(load.0, Ordering::Relaxed);
+    }
+
     /// Begins to load `page` into the frame, with one fix. For the thread that alone has this free
     /// frame.
     ///
@@ -206,6 +239,9 @@ impl Frame {
         assert!(self.state() == FramePhase::Free.word(0), "a free frame");
         self.page.store(page.0, Ordering::Relaxed);
         self.uses.store(0, Ordering::Relaxed);
+        // Relaxed, and no read-modify-write: this thread alone has the frame.
+        let loads = self.loads.load(Ordering::Relaxed);
+        self.loads.store(loads.wrapping_add(1), Ordering::Relaxed);
         self.state
             .store(FramePhase::Loading.word(1), Ordering::Release); // O1
     }

@@ -6,7 +6,7 @@ use foxton_sync::worker::Worker;
 use super::BufferPool;
 use crate::failpoint;
 use crate::paged::PageId;
-use crate::paged::frame::{Frame, FrameWords, FrameWordsMut, PAGE_LATCH, PageVersion};
+use crate::paged::frame::{Frame, FrameLoad, FrameWords, FrameWordsMut, PAGE_LATCH, PageVersion};
 use crate::paged::page::SlottedPage;
 use crate::paged::page_log::LoggedChange;
 
@@ -78,6 +78,24 @@ impl<'p> PageView<'p> {
             page: self.page,
             index: self.index,
         }
+    }
+
+    /// Returns the load of the frame, which is the page's once the view was validated.
+    #[inline]
+    pub fn load(&self) -> FrameLoad {
+        self.frame.load()
+    }
+
+    /// True if the page was recorded as checked since it was loaded, once the view was validated.
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.frame.is_checked()
+    }
+
+    /// Records that the page was checked. The view was validated after the check, and after `load`
+    /// was read.
+    pub fn record_checked(&self, load: FrameLoad) {
+        self.frame.record_checked(load);
     }
 
     /// Counts a use of the page.
