@@ -70,10 +70,12 @@ impl<'t> TreeVisit<'t> {
         let mut view = self.start(target, level)?;
         loop {
             let found = view.read().level();
+            match found {
+                0 => self.leaf = Some(view.hint()),
+                1 => self.parent = Some(view.hint()),
+                _ => {}
+            }
             if found == level {
-                if level == 0 {
-                    self.leaf = Some(view.hint());
-                }
                 return Ok(view);
             }
             if found < level {
@@ -88,17 +90,20 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Returns the leaf that was found last, if it is the target's. Otherwise it returns the lowest
-    /// page that the visit keeps and that leads to the target, or the root.
+    /// Returns the leaf that was found last, or its parent, if it leads to the target. Otherwise it
+    /// returns the lowest page that the visit keeps and that does, or the root.
     fn start(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
-        let hinted = self.leaf.filter(|_| level == 0);
-        if let Some(view) = hinted.and_then(|hint| self.tree.pool.hinted(hint))
-            && self.leads(&view, target, 0) == Some(0)
-        {
-            if !self.is_scan {
-                view.record_use();
+        // The next leaf of a walk most often has the parent of the last one.
+        let hints = [self.leaf, self.parent];
+        for (found, hint) in (0..).zip(hints).skip(usize::from(level.min(2))) {
+            if let Some(view) = hint.and_then(|hint| self.tree.pool.hinted(hint))
+                && self.leads(&view, target, level) == Some(found)
+            {
+                if !self.is_scan {
+                    view.record_use();
+                }
+                return Ok(view);
             }
-            return Ok(view);
         }
         let mut lowest: Option<(u8, PageView<'t>)> = None;
         for fixed in self.reserved() {

@@ -99,6 +99,8 @@ pub struct TreeVisit<'t> {
     pub(super) is_scan: bool,
     /// The leaf that was found last.
     pub(super) leaf: Option<PageHint>,
+    /// The page of level 1 that was found last.
+    pub(super) parent: Option<PageHint>,
     /// The transaction that logs changes of rows.
     transaction: Option<&'t mut PageTransaction>,
 }
@@ -128,6 +130,7 @@ impl PagedTree {
             token: ScanToken::default(),
             is_scan: false,
             leaf: None,
+            parent: None,
             transaction: None,
         }
     }
