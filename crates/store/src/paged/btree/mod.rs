@@ -11,6 +11,7 @@
 //!             root [ "" | k ]                 SMO, one record each
 //!                  /       \                  split    parent, left, right, map
 //!      ["", k) leaf         leaf [k, ∞)       growth   root, left, right, one or two maps
+//!                                             merge    parent, left, right, map
 //! ```
 //!
 //! # Use
@@ -67,6 +68,8 @@ mod descend;
 mod read;
 
 mod smo;
+
+mod merge;
 
 mod write;
 

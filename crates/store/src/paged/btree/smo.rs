@@ -242,7 +242,7 @@ impl<'t> TreeVisit<'t> {
     }
 }
 
-fn kind(page: &SlottedPage<impl PageWords>) -> PageKind {
+pub(super) fn kind(page: &SlottedPage<impl PageWords>) -> PageKind {
     match page.level() {
         0 => PageKind::Leaf,
         _ => PageKind::Branch,

@@ -5,6 +5,7 @@
 
 use super::descend::TreeTarget;
 use super::error::TreeError;
+use super::merge::is_sparse;
 use super::visit::{Step, TreeAttempt, TreeVisit};
 use crate::TooLong;
 use crate::paged::frame::order_scans;
@@ -40,7 +41,7 @@ pub enum PurgeReply {
     Removed,
     /// There is no such row, or it is no ghost.
     NoGhost,
-    /// It is the only row of its leaf, and stays until the leaf is merged with a neighbour.
+    /// It is the only row of its leaf, and no neighbour of the leaf has space for its range.
     OnlyRow,
 }
 
@@ -179,38 +180,56 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Attempts to remove the ghost of `key` with all its bytes. It is an SMO: the caller holds the
-    /// locks of key and gap alone, under an owner that no transaction shares.
+    /// locks of key and gap alone, under an owner that no transaction shares. If few rows are left
+    /// in the leaf, and its neighbours are in memory, it is merged with one.
     ///
     /// # Errors
     ///
     /// If a page is damaged, or the change cannot be logged.
     pub fn purge(&mut self, key: &[u8]) -> Result<TreeAttempt<PurgeReply>, TreeError> {
+        self.remove_row(key, |flags| flags.has(RowFlags::GHOST))
+    }
+
+    fn remove_row(
+        &mut self,
+        key: &[u8],
+        is_due: impl Fn(RowFlags) -> bool,
+    ) -> Result<TreeAttempt<PurgeReply>, TreeError> {
         self.is_scan = false;
-        self.attempt(|visit| {
+        let removed = self.attempt(|visit| {
             let leaf = visit.descend(TreeTarget::At(key), 0)?;
             let page = leaf.read();
-            let is_ghost = |slot: &usize| {
-                let row = page.row(*slot);
-                row.is_some_and(|row| row.flags.has(RowFlags::GHOST))
-            };
-            let slot = page.search(key).ok().filter(is_ghost);
+            let is_due = |slot: &usize| page.row(*slot).is_some_and(|row| is_due(row.flags));
+            let slot = page.search(key).ok().filter(is_due);
             let is_only = page.slot_count() == 1 && leaf.page() != visit.tree.root;
             if !leaf.is_valid() {
                 return visit.busy(leaf.page());
             }
             let Some(slot) = slot else {
-                return Ok(PurgeReply::NoGhost);
+                return Ok((PurgeReply::NoGhost, false));
             };
             if is_only {
                 // I8 of the tree.
-                return Ok(PurgeReply::OnlyRow);
+                return Ok(match visit.remove_with_leaf(key)? {
+                    true => (PurgeReply::Removed, true),
+                    false => (PurgeReply::OnlyRow, false),
+                });
             }
             let operation = PageOperation::Remove { slot: slot16(slot) };
             let space = visit.log_space(0)?;
             let writer = visit.try_lock(&leaf)?;
-            visit.change_structure(space, &mut [(writer, operation)])?;
-            Ok(PurgeReply::Removed)
-        })
+            let mut latched = [(writer, operation)];
+            visit.change_structure(space, &mut latched)?;
+            let is_sparse = is_sparse(&latched[0].0.read());
+            Ok((PurgeReply::Removed, is_sparse))
+        })?;
+        let TreeAttempt::Done((reply, is_sparse)) = removed else {
+            return Ok(TreeAttempt::Wait);
+        };
+        if is_sparse {
+            self.merge_sparse(key)?;
+        }
+        Ok(TreeAttempt::Done(reply))
     }
 
     fn check_row(&self, key: &[u8], value_bytes: usize) -> Result<(), TreeError> {

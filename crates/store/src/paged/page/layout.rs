@@ -299,6 +299,12 @@ impl<W: PageWords> SlottedPage<W> {
         self.bytes().saturating_sub(used)
     }
 
+    /// Bytes of rows and their slots.
+    pub fn used_bytes(&self) -> usize {
+        let slots = self.slot_count() * SLOT_BYTES;
+        slots + self.heap_bytes().saturating_sub(self.garbage_bytes())
+    }
+
     /// Bytes that new rows and their slots may take, garbage included.
     pub fn free_bytes(&self) -> usize {
         self.gap_bytes() + self.garbage_bytes()

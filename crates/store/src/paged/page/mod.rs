@@ -33,6 +33,7 @@
 //! | branch | low fence of a child and its page number in eight bytes; level 1 and more |
 //! | partitions | low key of a partition and the page number of its root |
 //! | space map | none; see [`SpaceMap`] |
+//! | free | none, and all words behind the fences are zero: a merge has freed the page |
 //!
 //! # Invariants
 //!
@@ -162,6 +163,8 @@ pub enum PageKind {
     Partitions = 3,
     /// A part of the map of used pages.
     SpaceMap = 4,
+    /// None: the page was used, and its place is free.
+    Free = 5,
 }
 
 impl PageKind {
@@ -172,6 +175,7 @@ impl PageKind {
             2 => Some(PageKind::Branch),
             3 => Some(PageKind::Partitions),
             4 => Some(PageKind::SpaceMap),
+            5 => Some(PageKind::Free),
             _ => None,
         }
     }

@@ -13,6 +13,7 @@
 //!   5 remove      slot u16
 //!   6 truncate    slot u16, high bytes
 //!   7 map         count u8, indexes u32, is used u8
+//!   8 widen       flag u8, high bytes
 //!
 //!   row           key bytes, value bytes, reserved u16, flags u16
 //! ```
@@ -94,6 +95,11 @@ pub enum PageOperation<'a> {
         /// The new high fence.
         high: KeyBytes,
     },
+    /// The page takes over a range behind its own, in which no rows are.
+    Widen {
+        /// The new high fence; `None` means no upper bound.
+        high: Option<KeyBytes>,
+    },
     /// Pages become used or free in their space map.
     MapPages {
         /// Indexes of the pages among those that the map covers, at most 255.
@@ -156,7 +162,9 @@ impl PageOperation<'_> {
             )?;
         }
         match self {
-            PageOperation::Format { .. } | PageOperation::Truncate { .. } => {
+            PageOperation::Format { .. }
+            | PageOperation::Truncate { .. }
+            | PageOperation::Widen { .. } => {
                 // These rebuild the page, so a copy is rebuilt.
                 let mut bytes = vec![0_u8; page.bytes()];
                 let mut copy = SlottedPage::new(&mut bytes[..]);
@@ -230,7 +238,9 @@ impl PageOperation<'_> {
     pub fn apply<W: PageWordsMut>(&self, page: &mut SlottedPage<W>, number: PageId) {
         let fits = "a checked operation fits";
         match self {
-            PageOperation::Format { .. } | PageOperation::Truncate { .. } => {
+            PageOperation::Format { .. }
+            | PageOperation::Truncate { .. }
+            | PageOperation::Widen { .. } => {
                 let size = PageSize::new(page.bytes()).expect(fits);
                 self.rebuild(page, number, size).expect(fits);
             }
@@ -286,6 +296,7 @@ impl PageOperation<'_> {
                 rows,
             } => {
                 require(*kind != PageKind::SpaceMap, "kind")?;
+                require(*kind != PageKind::Free || rows.is_empty(), "rows")?;
                 fences(low, high.as_deref())?;
                 for row in rows {
                     require(is_within(&row.key, low, high.as_deref()), "key")?;
@@ -293,6 +304,10 @@ impl PageOperation<'_> {
                     require(row.value.len() <= row.reserved_bytes, "reserved bytes")?;
                 }
                 page.format(*kind, *level, *table, number, low, high.as_deref());
+                if *kind == PageKind::Free {
+                    let words = HEADER_BYTES / 8..size.words();
+                    words.for_each(|index| page.words_mut().set_word(index, 0));
+                }
                 page.rebuild(low, high.as_deref(), rows)
                     .map_err(OperationError::Full)
             }
@@ -307,6 +322,17 @@ impl PageOperation<'_> {
                 let last_is_below = rows.last().is_some_and(|row| row.key < *high);
                 require(last_is_below, "separator")?;
                 page.rebuild(&low, Some(high), &rows)
+                    .map_err(OperationError::Full)
+            }
+            PageOperation::Widen { high } => {
+                let low = page.low_fence();
+                fences(&low, high.as_deref())?;
+                let before = page.high_fence();
+                let is_wider =
+                    before.is_some_and(|before| high.as_ref().is_none_or(|high| before < *high));
+                require(is_wider, "high fence")?;
+                let rows = page.owned_rows();
+                page.rebuild(&low, high.as_deref(), &rows)
                     .map_err(OperationError::Full)
             }
             _ => Err(OperationError::Mismatch("operation")),
@@ -371,6 +397,10 @@ impl PageOperation<'_> {
                     bytes.extend(index.to_le_bytes());
                 }
                 bytes.push(u8::from(*is_used));
+            }
+            PageOperation::Widen { high } => {
+                bytes.extend([8, u8::from(high.is_some())]);
+                put_bytes(bytes, high.as_deref().unwrap_or(b""));
             }
         }
     }
@@ -446,6 +476,16 @@ impl<'a> PageOperation<'a> {
                 PageOperation::MapPages {
                     indexes,
                     is_used: bytes.flag()?,
+                }
+            }
+            8 => {
+                let has_high = bytes.flag()?;
+                let high = KeyBytes::from_slice(bytes.bytes()?);
+                if !has_high && !high.is_empty() {
+                    return None;
+                }
+                PageOperation::Widen {
+                    high: has_high.then_some(high),
                 }
             }
             _ => return None,

@@ -208,7 +208,7 @@ const fn split(index: u32) -> (usize, u64) {
 }
 
 /// The word of the header that says: no fences.
-const fn without_fences() -> u64 {
+pub(super) const fn without_fences() -> u64 {
     with_part(0, 3, UNBOUNDED)
 }
 

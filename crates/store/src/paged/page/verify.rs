@@ -6,7 +6,7 @@ use super::layout::{
     HEADER_BYTES, LAYOUT_VERSION, RowFlags, SLOT_BYTES, SlottedPage, UNBOUNDED, field, head_of,
     part,
 };
-use super::space_map::SpaceMap;
+use super::space_map::{SpaceMap, without_fences};
 use super::words::PageWords;
 use super::{PageKind, PageSize};
 
@@ -54,6 +54,14 @@ impl<W: PageWords> SlottedPage<W> {
         )?;
         self.verify_fences(size)?;
         self.verify_counts()?;
+        if kind == PageKind::Free {
+            let words = (field::COUNTS..size.words()).map(|index| self.0.word(index));
+            let nothing = [0, without_fences(), 0];
+            let others = std::iter::repeat(0);
+            let mut pairs = words.zip(nothing.into_iter().chain(others));
+            let wrong = pairs.find(|(word, expected)| word != expected);
+            return wrong.map_or(Ok(()), |(word, _)| check(false, "free page", word));
+        }
         self.verify_slots(size, kind)?;
         self.verify_heap()
     }

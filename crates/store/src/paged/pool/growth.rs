@@ -24,6 +24,15 @@ impl BufferPool {
         claim
     }
 
+    /// Makes a page free whose bit in its space map a thread has just cleared.
+    ///
+    /// # Panics
+    ///
+    /// If it is free already.
+    pub fn release_page(&self, page: PageId) {
+        self.space.release(page);
+    }
+
     /// Grows the page file, unless pages are free. Waits for devices; the caller holds no latch and
     /// no fix.
     ///
