@@ -26,6 +26,7 @@ use foxton_log::device::file::FileDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::read::audit::audit;
 use foxton_log::{Failure, OpenError, Start};
+use foxton_store::paged::recovery::ANCHOR_FILE;
 use foxton_sync::worker::Workers;
 
 use crate::admin::backup::{self, Label};
@@ -180,7 +181,15 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
             return Ok(report);
         }
     };
-    if label.is_some_and(|label| !label.is_of(&manifest)) {
+    let checkpoints = match backup::checkpoints_of(manifest, device, &identity, path)? {
+        Ok(checkpoints) => checkpoints,
+        Err(what) => {
+            report.note(ANCHOR_FILE, Some(0), what);
+            return Ok(report);
+        }
+    };
+    let manifest = &checkpoints.manifest;
+    if label.is_some_and(|label| !label.is_of(&checkpoints)) {
         report.note(BACKUP_FILE, Some(0), Label::STRANGE);
     }
     for &layer in &manifest.layers {
@@ -190,10 +199,10 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         look_at_layer(device, &identity, layer, (&mut report, path))?;
     }
     let start = Start {
-        from: manifest.redo_from,
+        from: checkpoints.needed_from(),
         // A backup has all of the log that its label names (I2).
-        durable: label.map_or(manifest.checkpoint_lsn, |label| {
-            label.end.max(manifest.checkpoint_lsn)
+        durable: label.map_or(checkpoints.durable(), |label| {
+            label.end.max(checkpoints.durable())
         }),
     };
     let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {

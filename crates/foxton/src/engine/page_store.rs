@@ -56,9 +56,9 @@ use crate::error::{Error, Request, Result, Storage};
 use crate::options::Options;
 
 /// Name of the page file.
-const FILE: &str = "rows";
+pub(crate) const FILE: &str = "rows";
 /// Name of the doublewrite buffer.
-const DOUBLEWRITE_FILE: &str = "rows-double";
+pub(crate) const DOUBLEWRITE_FILE: &str = "rows-double";
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -360,7 +360,7 @@ fn file_error(error: &PageFileError, path: &Path) -> Error {
 }
 
 /// Returns an error that says the same.
-fn same_io_error(error: &io::Error) -> io::Error {
+pub(crate) fn same_io_error(error: &io::Error) -> io::Error {
     let again = || io::Error::new(error.kind(), error.to_string());
     error
         .raw_os_error()

@@ -189,8 +189,6 @@ pub enum Request {
         /// Maximum.
         most: usize,
     },
-    /// The database has paged tables, which cannot be copied yet.
-    PagedBackup,
     /// A table name is empty or too long.
     TableName {
         /// Bytes of the name.
@@ -260,7 +258,6 @@ impl Request {
             Request::TableTypes(_) => "table_types",
             Request::TableComponent(_) => "table_component",
             Request::RowTooLong { .. } => "row_too_long",
-            Request::PagedBackup => "paged_backup",
             Request::TableName { .. } => "table_name",
             Request::TooManyTables => "too_many_tables",
             Request::Undecodable(_) => "undecodable",
@@ -326,10 +323,6 @@ impl fmt::Display for Request {
                 f,
                 "the row takes {bytes} bytes and a row of this paged table at most {most}; split \
                  its value over several keys, or keep the table in memory"
-            ),
-            Request::PagedBackup => f.write_str(
-                "the database has paged tables, which cannot be backed up yet; close it and copy \
-                 its directory",
             ),
             Request::TableName { bytes } => write!(
                 f,

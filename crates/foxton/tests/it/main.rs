@@ -46,6 +46,7 @@ mod model;
 #[cfg(unix)]
 mod observe;
 mod old_files;
+mod paged_backup;
 mod paged_model;
 mod paged_restart;
 mod paged_storm;

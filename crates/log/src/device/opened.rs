@@ -67,7 +67,7 @@ impl<'d> OpenedFiles<'d> {
         }
     }
 
-    /// Opens a file. Returns false if there is none.
+    /// Opens a file, again if it is open already. Returns false if there is none.
     ///
     /// # Errors
     /// The error of the device. A lack of descriptors is no error: the file is opened later.
@@ -78,7 +78,8 @@ impl<'d> OpenedFiles<'d> {
             opened => Some(opened?).filter(|_| self.open < MAX_OPEN),
         };
         self.open += usize::from(file.is_some());
-        self.files.insert(name.to_owned(), file);
+        let before = self.files.insert(name.to_owned(), file);
+        self.open -= usize::from(matches!(before, Some(Some(_))));
         Ok(true)
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use foxton_log::Failure;
+use foxton_log::{Failure, LogError};
 
 use crate::error::{Error, Storage};
 
@@ -22,6 +22,8 @@ pub(super) enum CopyFailure {
     Foreign(String),
     /// The copy differs from what was just written.
     Differs(String),
+    /// The log of the open database could not be made durable.
+    Log(LogError),
 }
 
 impl CopyFailure {
@@ -78,6 +80,7 @@ impl CopyFailure {
                 what,
             },
             CopyFailure::Newer(found) => Storage::FutureFormat { found },
+            CopyFailure::Log(error) => return error.into(),
             CopyFailure::Foreign(file) => Storage::Foreign {
                 file: source.join(file),
             },

@@ -1,15 +1,17 @@
 //! Label of a backup: the file that marks a directory as one.
 //!
 //! ```text
-//!  0      8       12   16       32     40   48   56  64      72    80    84       92   508
-//!  +------+-------+----+--------+------+----+----+---+-------+-----+-----+--------+----+-----+
-//!  |magic |version|zero|identity|compat|ckpt|from|end|records|taken|files|incompat|zero|check|
-//!  |8     |u32    |u32 |16      |u64   |u64 |u64 |u64|u64    |u64  |u32  |u64     |    |u32  |
-//!  +------+-------+----+--------+------+----+----+---+-------+-----+-----+--------+----+-----+
+//!  0     8   12   16       32     40   48   56  64      72    80    84       92    100  508
+//!  +-----+---+----+--------+------+----+----+---+-------+-----+-----+--------+-----+----+-----+
+//!  |magic|ver|zero|identity|compat|ckpt|from|end|records|taken|files|incompat|pages|zero|check|
+//!  |8    |u32|u32 |16      |u64   |u64 |u64 |u64|u64    |u64  |u32  |u64     |u64  |    |u32  |
+//!  +-----+---+----+--------+------+----+----+---+-------+-----+-----+--------+-----+----+-----+
 //! ```
 //!
-//! `ckpt` is the checkpoint LSN. Version 1 has no `incompat`, but zeros there. A label without such
-//! features is still written as version 1.
+//! `ckpt` is the checkpoint LSN. No copied page has a change behind `pages`, which is at least the
+//! end of the checkpoint of pages; 0 if there are no pages. A version lower than 3 has zeros there,
+//! and version 1 has zeros instead of `incompat`. A label is written with the lowest version that
+//! has what it needs.
 //!
 //! # Invariants
 //!
@@ -24,8 +26,8 @@ use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::format::superblock;
 
+use super::checkpoint_pair::CheckpointPair;
 use super::error::CopyFailure;
-use crate::checkpoint::manifest::Manifest;
 use crate::types::limits::BACKUP_FILE as FILE;
 
 /// Name of the file until it is complete.
@@ -34,7 +36,7 @@ pub(crate) const UNFINISHED: &str = "backup.new";
 pub(super) const BYTES: usize = 512;
 const CHECK_AT: usize = BYTES - 4;
 const MAGIC: &[u8; 8] = b"FOXTONbk";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The contents of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +55,10 @@ pub(crate) struct Label {
     pub(super) records: u64,
     /// Time when the backup began, in microseconds since 1970.
     pub(super) taken_micros: u64,
-    /// Number of files besides the log.
+    /// Number of layers.
     pub(super) files: u32,
+    /// No page has a change behind this position; zero if there are no pages.
+    pub(super) pages_lsn: Lsn,
 }
 
 impl Label {
@@ -66,10 +70,26 @@ impl Label {
     pub(crate) const STRANGE: &str =
         "the checkpoint beside it is not the one that it was made with";
 
-    /// True if it was made with this checkpoint, which is empty if there is none.
-    pub(crate) fn is_of(&self, checkpoint: &Manifest) -> bool {
-        (self.checkpoint_lsn, self.from) == (checkpoint.checkpoint_lsn, checkpoint.redo_from)
-            && self.files as usize == checkpoint.layers.len()
+    /// True if it was made with these checkpoints, which are empty if there are none.
+    pub(crate) fn is_of(&self, checkpoints: &CheckpointPair) -> bool {
+        let manifest = &checkpoints.manifest;
+        (self.checkpoint_lsn, self.from) == (manifest.checkpoint_lsn, checkpoints.needed_from())
+            && self.files as usize == manifest.layers.len()
+            && (self.pages_lsn > Lsn::ZERO) == checkpoints.anchor.is_some()
+    }
+
+    /// Returns the earliest position to which the backup can be restored.
+    pub(super) fn earliest(&self) -> Lsn {
+        self.checkpoint_lsn.max(self.pages_lsn)
+    }
+
+    /// Returns the lowest version that has what it needs.
+    fn version(&self) -> u32 {
+        match (self.pages_lsn, self.incompat) {
+            (Lsn::ZERO, 0) => 1,
+            (Lsn::ZERO, _) => 2,
+            _ => VERSION,
+        }
     }
 
     pub(super) fn read(device: &dyn Device) -> Result<Label, CopyFailure> {
@@ -108,6 +128,7 @@ impl Label {
             records: number::<8>(&bytes, 64),
             taken_micros: number::<8>(&bytes, 72),
             files: u32::try_from(number::<4>(&bytes, 80)).unwrap_or(u32::MAX),
+            pages_lsn: lsn(92),
         })
     }
 
@@ -127,8 +148,7 @@ impl Label {
     fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        let version = if self.incompat == 0 { 1 } else { VERSION };
-        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version().to_le_bytes());
         bytes[16..32].copy_from_slice(&self.identity);
         for (at, number) in [
             (32, self.compat),
@@ -138,6 +158,7 @@ impl Label {
             (64, self.records),
             (72, self.taken_micros),
             (84, self.incompat),
+            (92, self.pages_lsn.bytes()),
         ] {
             bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
@@ -173,6 +194,7 @@ mod tests {
             records: 3,
             taken_micros: 1_000_000,
             files: 2,
+            pages_lsn: Lsn::new(2048),
         };
         let device = MemoryDevice::new();
         label.write(&device).unwrap();

@@ -11,18 +11,27 @@
 //! opening it, whether a process has it open or not, and copies what is complete in them. It
 //! includes all commits that were acknowledged *sync* or *buffered* before it began.
 //!
+//! Pages of paged tables are copied as they are in the page file, while the page cleaner writes
+//! them. The log is copied from where the last checkpoint of pages needs it, and up to a position
+//! behind every change of the copied pages. Opening the restored database is a restart, which
+//! brings all pages to that position. The backup cannot be restored to a position before the last
+//! change of a copied page.
+//!
 //! # Contents of a backup
 //!
-//! The files of the checkpoint, a log of its own that is closed, and the label. The label is
-//! written last, after everything else was synced and verified. There is no file `foxton`: a backup
-//! is not opened but [restored](crate::admin::backup::restore), so it never changes.
+//! The files of the checkpoint, the page file and its anchor if there are paged tables, a log of
+//! its own that is closed, and the label. There is no doublewrite buffer, because all copied pages
+//! are whole. The label is written last, after everything else was synced and verified. There is no
+//! file `foxton`: a backup is not opened but [restored](crate::admin::backup::restore), so it never
+//! changes.
 //!
 //! # Invariants
 //!
 //! * I1  A directory with a label holds a complete, durable backup.
 //! * I2  A backup changes nothing in the database, and neither a writer nor a checkpoint waits for
 //!   it. It always ends, because it opens all files that it needs before it copies the first byte
-//!   (`source`). At most a checkpoint leaves some files for the next one to remove.
+//!   (`source`), apart from log that it needs for pages. At most a checkpoint leaves files for the
+//!   next one to remove.
 //! * I3  A restored database gets its superblock last. Before that it is not a database, and is
 //!   marked as such from the beginning (`target`).
 //!
@@ -34,6 +43,9 @@
 
 /// Errors of a backup.
 mod error;
+
+/// Checkpoints of a copy.
+mod checkpoint_pair;
 
 /// Label: the file that makes a directory a backup.
 mod label;
@@ -53,20 +65,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{Failure, Lsn};
 
 use crate::api::database::Database;
 use crate::checkpoint::manifest::Manifest;
+use crate::engine::page_store;
 use crate::error::{Request, Result, Storage};
 use crate::recovery::open_error::{no_superblock, not_read};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
+use checkpoint_pair::CheckpointPair;
 use error::CopyFailure;
 pub(crate) use label::Label;
 use target::{CopyKind, size_of};
-use transfer::{Extent, transfer};
+use transfer::{Extent, Transfer};
 
 /// Description of a backup, or of a database restored from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,10 +135,9 @@ impl Database {
     /// # Errors
     /// A storage error if the directory is not empty, the log has failed, or either device fails.
     /// The directory then holds no backup; the database continues. A request error if the database
-    /// is in memory or has paged tables.
+    /// is in memory.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         self.engine().check_process()?;
-        self.refuse_paged()?;
         let path = path.as_ref();
         let target = CopyKind::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
@@ -151,18 +164,9 @@ impl Database {
         progress: CopyProgress<'_>,
     ) -> Result<Backup> {
         self.engine().check_process()?;
-        self.refuse_paged()?;
         let path = Path::new("the device");
         CopyKind::Backup.take(target, path)?;
         self.backup_on_at(target, path, progress)
-    }
-
-    /// Refuses a database with paged tables.
-    fn refuse_paged(&self) -> Result<()> {
-        match self.engine().catalog.has_paged_tables() {
-            true => Err(Request::PagedBackup.into()),
-            false => Ok(()),
-        }
     }
 
     fn backup_on_at(
@@ -174,16 +178,20 @@ impl Database {
         let engine = self.engine();
         let files = engine.persistence.files().ok_or(Request::InMemory)?;
         let worker = engine.workers.worker();
-        let end = engine.persistence.end(&worker);
-        if let Some(logged) = engine.logged() {
-            logged.log.wait_durable(&worker, end)?;
-        }
-        let extent = Extent {
-            at_least: end,
-            at_most: end,
+        let mut end = || {
+            let end = engine.persistence.end(&worker);
+            if let Some(logged) = engine.logged() {
+                let durable = logged.log.wait_durable(&worker, end);
+                durable.map_err(CopyFailure::Log)?;
+            }
+            Ok(Extent {
+                at_least: end,
+                at_most: end,
+            })
         };
         let place = Path::new(&engine.location);
-        make(&*files.device, &files.superblock, extent, target, progress)
+        let identity = &files.superblock.identity;
+        make(&*files.device, identity, &mut end, target, progress)
             .map_err(|failed| CopyKind::Backup.ended(failed, &**target, (place, path)))
     }
 }
@@ -205,15 +213,14 @@ pub fn of_directory(
     let superblock = Superblock::read(&source);
     let superblock =
         superblock.map_err(|error| no_superblock(&source, path, error).in_passing())?;
-    if superblock.incompat & superblock::PAGES != 0 {
-        return Err(Request::PagedBackup.into());
-    }
     let target = CopyKind::Backup.directory(target_path)?;
-    let extent = Extent {
-        at_least: Lsn::ZERO,
-        at_most: Lsn::MAX,
+    let mut end = || {
+        Ok(Extent {
+            at_least: Lsn::ZERO,
+            at_most: Lsn::MAX,
+        })
     };
-    make(&source, &superblock, extent, &target, progress)
+    make(&source, &superblock.identity, &mut end, &target, progress)
         .map_err(|failed| CopyKind::Backup.ended(failed, &*target, (path, target_path)))
 }
 
@@ -272,11 +279,12 @@ pub fn restore_between(
 
 fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
     match to {
-        Some(to) if to < label.checkpoint_lsn || to > label.end => {
+        Some(to) if to < label.earliest() || to > label.end => {
             let what = format!(
                 "log position {to} is not in this backup, which can be restored to positions from {} \
                  to {}",
-                label.checkpoint_lsn, label.end
+                label.earliest(),
+                label.end
             );
             Err(Request::Other(Box::new(what.into())).into())
         }
@@ -284,29 +292,55 @@ fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
     }
 }
 
-/// Copies a database, which may be in use, and writes the label.
+/// Copies the database `identity`, which may be in use, and writes the label. `end` says how much
+/// of the log to copy, up to where it is durable now.
 fn make(
     device: &dyn Device,
-    superblock: &Superblock,
-    extent: Extent,
+    identity: &[u8; 16],
+    end: &mut dyn FnMut() -> Result<Extent, CopyFailure>,
     target: &Arc<dyn Device>,
     progress: CopyProgress<'_>,
 ) -> Result<Backup, CopyFailure> {
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let source = source::open(device, &superblock.identity)?;
-    let moved = transfer(&source, &superblock.identity, extent, target, progress)?;
+    // Before the files are opened: if they have no pages, no record up to here needs any.
+    let mut extent = end()?;
+    let mut source = source::open(device, identity)?;
+    let mut transfer = Transfer::begin(&source, identity, target, progress)?;
+    let checkpoints = transfer.checkpoints().clone();
+    let copied = match checkpoints.anchor {
+        None => transfer.copy_log(&source, extent)?,
+        Some(_) => loop {
+            extent = end()?;
+            source::open_log_again(&mut source, checkpoints.needed_from())?;
+            let copied = transfer.copy_log(&source, extent)?;
+            if copied.is_some() {
+                break copied;
+            }
+        },
+    };
+    let copied = copied.expect("without pages it is copied at once");
+    // Behind the log, because a record in it may need a feature that is new.
+    let superblock =
+        Superblock::read(device).map_err(superblock_failure("read", CopyFailure::Source))?;
+    let is_first = checkpoints.anchor.is_none() && superblock.incompat & superblock::PAGES != 0;
+    if is_first && extent.at_most == Lsn::MAX && has_anchor(device, identity)? {
+        let source = "it got its first paged table meanwhile; repeat the backup";
+        let failed = CopyFailure::source("copy", page_store::FILE);
+        return Err(failed(io::Error::other(source)));
+    }
     let label = Label {
-        identity: superblock.identity,
+        identity: *identity,
         compat: superblock.compat,
         incompat: superblock.incompat,
-        checkpoint_lsn: moved.checkpoint_lsn,
-        from: moved.from,
-        end: moved.end,
-        records: moved.records,
+        checkpoint_lsn: checkpoints.manifest.checkpoint_lsn,
+        from: checkpoints.needed_from(),
+        end: copied.end,
+        records: copied.records,
         taken_micros: taken.map_or(0, |taken| {
             u64::try_from(taken.as_micros()).unwrap_or(u64::MAX)
         }),
-        files: moved.files,
+        files: u32::try_from(checkpoints.manifest.layers.len()).unwrap_or(u32::MAX),
+        pages_lsn: copied.pages_lsn,
     };
     // From here on no step may fail after it has left a complete backup.
     let bytes = size_of(&**target)? + label::BYTES as u64;
@@ -326,35 +360,58 @@ fn restore_on(
         at_least: label.end,
         at_most: to,
     };
-    if !label.is_of(&Manifest::read(source, &label.identity)?) {
+    let manifest = Manifest::read(source, &label.identity)?;
+    if !label.is_of(&CheckpointPair::read(manifest, source, &label.identity)?) {
         return Err(CopyFailure::damaged(BACKUP_FILE, 0, Label::STRANGE));
     }
-    let moved = transfer(source, &label.identity, extent, target, progress)?;
+    let mut transfer = Transfer::begin(source, &label.identity, target, progress)?;
+    let Some(copied) = transfer.copy_log(source, extent)? else {
+        let what = "it has changes behind the end of the log";
+        return Err(CopyFailure::damaged(page_store::FILE, 0, what));
+    };
     let bytes = size_of(&**target)?;
     let mut superblock = Superblock::new(label.identity);
     superblock.compat = label.compat;
     superblock.incompat = label.incompat;
     let made = superblock.create_over(&**target, RESTORE_FILE);
-    made.map_err(|error| {
+    made.map_err(superblock_failure("write", CopyFailure::Target))?;
+    let restored = Label {
+        end: copied.end,
+        records: copied.records,
+        ..*label
+    };
+    Ok(restored.backup(bytes))
+}
+
+/// Converts an error of the superblock. `failed` says whose device it is.
+fn superblock_failure(
+    operation: &'static str,
+    failed: impl FnOnce(Failure) -> CopyFailure,
+) -> impl FnOnce(SuperblockError) -> CopyFailure {
+    move |error| {
         let source = match error {
             SuperblockError::Device(source) => source,
             other => io::Error::other(other.to_string()),
         };
-        CopyFailure::target("write", superblock::FILE)(source)
-    })?;
-    let restored = Label {
-        end: moved.end,
-        records: moved.records,
-        ..*label
-    };
-    Ok(restored.backup(bytes))
+        failed(Failure {
+            operation,
+            file: superblock::FILE.to_owned(),
+            source,
+        })
+    }
+}
+
+/// True if there is a checkpoint of pages, so that records may need pages.
+fn has_anchor(device: &dyn Device, identity: &[u8; 16]) -> Result<bool, CopyFailure> {
+    let checkpoints = CheckpointPair::read(Manifest::default(), device, identity)?;
+    Ok(checkpoints.anchor.is_some())
 }
 
 impl Label {
     fn backup(&self, bytes: u64) -> Backup {
         Backup {
             end: self.end,
-            earliest: self.checkpoint_lsn,
+            earliest: self.earliest(),
             records: self.records,
             bytes,
             taken: self.taken(),
@@ -402,6 +459,20 @@ pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result
             Ok(None)
         }
         Err(CopyFailure::Damaged(_, what)) => Ok(Some(Err(what))),
+        Err(failed) => Err(failed.into_error(path, path)),
+    }
+}
+
+/// Returns the checkpoints beside `manifest`, or a description of their damage.
+pub(crate) fn checkpoints_of(
+    manifest: Manifest,
+    device: &dyn Device,
+    identity: &[u8; 16],
+    path: &Path,
+) -> Result<Result<CheckpointPair, String>> {
+    match CheckpointPair::read(manifest, device, identity) {
+        Ok(checkpoints) => Ok(Ok(checkpoints)),
+        Err(CopyFailure::Damaged(_, what)) => Ok(Err(what)),
         Err(failed) => Err(failed.into_error(path, path)),
     }
 }

@@ -13,6 +13,13 @@
 //! one. So a backup that is descheduled or stopped here stops no checkpoint, and the system
 //! releases the lock of a process that ends.
 //!
+//! # Pages
+//!
+//! The page file is copied while it changes, and then the copy needs log that is not there yet when
+//! the files are opened. So a backup with pages shares the lock until it ends, which keeps the log
+//! from where the pages need it. Meanwhile checkpoints remove no files. Where files cannot be
+//! locked, the backup fails if log was removed.
+//!
 //! # Why opening ends
 //!
 //! * With the lock, the first attempt succeeds. The manifest is read under the lock, so its files
@@ -32,14 +39,20 @@ use std::thread;
 use std::time::Duration;
 
 use foxton_log::Failure;
+use foxton_log::Lsn;
 use foxton_log::copy::open_log;
 use foxton_log::device::opened::OpenedFiles;
 use foxton_log::device::{Device, FileLock, FileLockMode};
+use foxton_log::format::segment;
 
+use foxton_store::paged::recovery::ANCHOR_FILE;
+
+use super::checkpoint_pair::CheckpointPair;
 use super::error::CopyFailure;
 use crate::checkpoint::REMOVAL_LOCK;
 use crate::checkpoint::layer;
 use crate::checkpoint::manifest::{self, Manifest};
+use crate::engine::page_store;
 
 /// Maximum number of attempts to open all files, and to lock them.
 const ATTEMPTS: u32 = 1_000;
@@ -55,10 +68,13 @@ pub(super) fn open<'d>(
         let lock = share_files(device);
         let is_locked = lock.is_some();
         let mut files = OpenedFiles::new(device, lock);
-        let (manifest, is_whole) = open_all(&mut files, identity)?;
-        let is_same = || Ok::<_, CopyFailure>(Manifest::read(device, identity)? == manifest);
+        let (checkpoints, is_whole) = open_all(&mut files, identity)?;
+        let manifest = &checkpoints.manifest;
+        let is_same = || Ok::<_, CopyFailure>(Manifest::read(device, identity)? == *manifest);
         if is_locked && is_whole || is_same()? {
-            files.finish();
+            if checkpoints.anchor.is_none() {
+                files.finish();
+            }
             return Ok(files);
         }
         drop(files);
@@ -71,11 +87,23 @@ pub(super) fn open<'d>(
     }))
 }
 
-/// Opens the files of the manifest, and returns whether all were there.
+/// Opens the log from `from` on again, with what was written since.
+pub(super) fn open_log_again(files: &mut OpenedFiles<'_>, from: Lsn) -> Result<(), CopyFailure> {
+    if open_log(files, from).map_err(CopyFailure::Source)? {
+        return Ok(());
+    }
+    Err(CopyFailure::Source(Failure {
+        operation: "open",
+        file: segment::name(from),
+        source: io::Error::other("log was removed while pages were copied; repeat the backup"),
+    }))
+}
+
+/// Opens the files of the checkpoints, and returns whether all were there.
 fn open_all(
     files: &mut OpenedFiles<'_>,
     identity: &[u8; 16],
-) -> Result<(Manifest, bool), CopyFailure> {
+) -> Result<(CheckpointPair, bool), CopyFailure> {
     let keep = |files: &mut OpenedFiles<'_>, name: &str| {
         let kept = files.keep(name);
         kept.map_err(CopyFailure::source("open", name))
@@ -86,8 +114,13 @@ fn open_all(
     for layer in &manifest.layers {
         is_whole &= keep(files, &layer::name(layer.number))?;
     }
-    is_whole &= open_log(files, manifest.redo_from).map_err(CopyFailure::Source)?;
-    Ok((manifest, is_whole))
+    // Before the pages, because no page in the file gets older.
+    for name in [ANCHOR_FILE, page_store::FILE, page_store::DOUBLEWRITE_FILE] {
+        keep(files, name)?;
+    }
+    let checkpoints = CheckpointPair::read(manifest, files, identity)?;
+    is_whole &= open_log(files, checkpoints.needed_from()).map_err(CopyFailure::Source)?;
+    Ok((checkpoints, is_whole))
 }
 
 /// Keeps checkpoints from removing files. Returns `None` if that is not possible there.

@@ -27,10 +27,12 @@ use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::format::clean_shutdown;
 use foxton_log::format::segment;
 use foxton_log::format::superblock;
+use foxton_store::paged::recovery::ANCHOR_FILE;
 
 use super::error::CopyFailure;
 use super::label;
 use crate::checkpoint::{layer, manifest};
+use crate::engine::page_store;
 use crate::error::{Error, Result, Storage};
 use crate::recovery::open_error::{device_error, not_created, not_locked};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
@@ -171,7 +173,13 @@ fn is_of_a_restore(name: &str) -> bool {
 }
 
 fn is_copied(name: &str) -> bool {
-    [manifest::FILE, clean_shutdown::FILE].contains(&name)
+    [
+        manifest::FILE,
+        clean_shutdown::FILE,
+        page_store::FILE,
+        ANCHOR_FILE,
+    ]
+    .contains(&name)
         || segment::first_of(name).is_some()
         || layer::number_of(name).is_some()
 }

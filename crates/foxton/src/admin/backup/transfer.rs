@@ -1,21 +1,30 @@
-//! Transfer of the checkpoint and the log from one directory to another, and verification of the
-//! copy.
+//! Transfer of the checkpoints, the pages and the log from one directory to another, and
+//! verification of the copy.
+//!
+//! Pages of a database in use are copied while they change ([`PageCopy`] says why a restart makes
+//! the copy whole). Its invariants decide the order: the anchor is read first, then come pages,
+//! log, and the maps by which the page file has grown.
 
-use std::convert::Infallible;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use foxton_log::copy::{CopyError, CopyRange, CopySummary, copy};
 use foxton_log::device::Device;
+use foxton_log::format::{clean_shutdown, segment};
 use foxton_log::read::reader;
-use foxton_log::{LogEnd, Lsn, OpenError, Start};
+use foxton_log::{Failure, LogEnd, Lsn, OpenError, RecordView, Start};
+use foxton_store::paged::recovery::error::RecoveryError;
+use foxton_store::paged::recovery::{ANCHOR_FILE, Analysis};
+use foxton_store::paged::space::{PageCopy, PageCopyError, PageFileError, PageSource};
 
 use super::CopyProgress;
+use super::checkpoint_pair::CheckpointPair;
 use super::error::CopyFailure;
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, Layer, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::checkpoint::merge::{Below, Merge};
+use crate::engine::page_store::{self, same_io_error};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -32,55 +41,161 @@ pub(super) struct Extent {
 /// Description of the copied log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopiedLog {
-    pub(super) checkpoint_lsn: Lsn,
-    pub(super) from: Lsn,
     pub(super) end: Lsn,
     pub(super) records: u64,
-    pub(super) files: u32,
+    /// No page has a change behind this position; zero if there are no pages.
+    pub(super) pages_lsn: Lsn,
 }
 
-/// Copies the database `identity` durably into an empty directory and verifies the copy.
-pub(super) fn transfer(
-    source: &dyn Device,
-    identity: &[u8; 16],
-    extent: Extent,
-    target: &Arc<dyn Device>,
-    progress: CopyProgress<'_>,
-) -> Result<CopiedLog, CopyFailure> {
-    let manifest = Manifest::read(source, identity)?;
-    let total = super::about(source);
-    let mut done = 0;
-    let mut advance = |bytes: u64| {
-        done += bytes;
-        progress(done.min(total), total);
-    };
-    for &layer in &manifest.layers {
-        copy_layer(source, &**target, layer, &mut advance)?;
+/// A copy of the database `identity` into an empty directory.
+pub(super) struct Transfer<'t> {
+    identity: [u8; 16],
+    target: &'t Arc<dyn Device>,
+    checkpoints: CheckpointPair,
+    pages: Option<PageCopy>,
+    progress: ByteMeter<'t>,
+}
+
+/// Progress of a copy.
+struct ByteMeter<'t> {
+    done: u64,
+    total: u64,
+    progress: CopyProgress<'t>,
+}
+
+impl ByteMeter<'_> {
+    fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
+        (self.progress)(self.done.min(self.total), self.total);
     }
-    if manifest != Manifest::default() {
-        let whole = manifest.encode(identity);
-        put_file(&**target, manifest::FILE, &whole)?;
+}
+
+/// Returns the files of the pages in `directory`.
+fn page_source<'d>(directory: &'d dyn Device, identity: &[u8; 16]) -> PageSource<'d> {
+    PageSource {
+        directory,
+        file: page_store::FILE,
+        doublewrite: page_store::DOUBLEWRITE_FILE,
+        identity: *identity,
     }
-    let (checkpoint_lsn, from) = (manifest.checkpoint_lsn, manifest.redo_from);
-    let span = CopyRange {
-        from,
-        at_least: extent.at_least.max(checkpoint_lsn),
-        // A checkpoint may have been made since the extent was chosen, and needs the log up to its
-        // LSN.
-        at_most: extent.at_most.max(checkpoint_lsn),
-    };
-    let copied = copy(source, identity, span, target, &mut advance)?;
-    target
-        .sync_dir()
-        .map_err(CopyFailure::target("sync", "the directory"))?;
-    verify(&**target, identity, &manifest, copied)?;
-    Ok(CopiedLog {
-        checkpoint_lsn,
-        from,
-        end: copied.end,
-        records: copied.records,
-        files: u32::try_from(manifest.layers.len()).unwrap_or(u32::MAX),
-    })
+}
+
+impl<'t> Transfer<'t> {
+    /// Begins with the checkpoints and the pages of `source`.
+    pub(super) fn begin(
+        source: &dyn Device,
+        identity: &[u8; 16],
+        target: &'t Arc<dyn Device>,
+        progress: CopyProgress<'t>,
+    ) -> Result<Transfer<'t>, CopyFailure> {
+        let manifest = Manifest::read(source, identity)?;
+        let mut transfer = Transfer {
+            identity: *identity,
+            target,
+            checkpoints: CheckpointPair::read(manifest, source, identity)?,
+            pages: None,
+            progress: ByteMeter {
+                done: 0,
+                total: super::about(source),
+                progress,
+            },
+        };
+        transfer.copy_layers(source)?;
+        if transfer.checkpoints.anchor.is_some() {
+            transfer.copy_pages(source)?;
+        }
+        Ok(transfer)
+    }
+
+    pub(super) fn checkpoints(&self) -> &CheckpointPair {
+        &self.checkpoints
+    }
+
+    fn copy_layers(&mut self, source: &dyn Device) -> Result<(), CopyFailure> {
+        let manifest = &self.checkpoints.manifest;
+        let progress = &mut self.progress;
+        for &layer in &manifest.layers {
+            let advance = &mut |bytes| progress.advance(bytes);
+            copy_layer(source, &**self.target, layer, advance)?;
+        }
+        if *manifest != Manifest::default() {
+            let whole = manifest.encode(&self.identity);
+            put_file(&**self.target, manifest::FILE, &whole)?;
+        }
+        Ok(())
+    }
+
+    fn copy_pages(&mut self, source: &dyn Device) -> Result<(), CopyFailure> {
+        let anchor = source.open(ANCHOR_FILE).and_then(|file| {
+            let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+            let count = file.read_at(&mut bytes, 0)?;
+            bytes.truncate(count);
+            Ok(bytes)
+        });
+        let anchor = anchor.map_err(CopyFailure::source("read", ANCHOR_FILE))?;
+        put_file(&**self.target, ANCHOR_FILE, &anchor)?;
+        let pages = page_source(source, &self.identity);
+        let mut copy = PageCopy::begin(&pages, &**self.target)?;
+        copy.copy_pages(&pages, &mut |bytes| self.progress.advance(bytes))?;
+        self.pages = Some(copy);
+        Ok(())
+    }
+
+    /// Copies the log, and verifies the copy. Returns `None` if the copied pages have changes
+    /// behind its end, because the page file has grown meanwhile. Then this is repeated with a
+    /// later end.
+    pub(super) fn copy_log(
+        &mut self,
+        source: &dyn Device,
+        extent: Extent,
+    ) -> Result<Option<CopiedLog>, CopyFailure> {
+        self.remove_log()?;
+        let newest = self.pages.as_ref().map_or(Lsn::ZERO, PageCopy::newest);
+        let needed = self.checkpoints.durable().max(newest);
+        let span = CopyRange {
+            from: self.checkpoints.needed_from(),
+            at_least: extent.at_least.max(needed),
+            // A checkpoint may have been made since the extent was chosen, and needs the log up to
+            // its LSN.
+            at_most: extent.at_most.max(needed),
+        };
+        let progress = &mut self.progress;
+        let advance = &mut |bytes| progress.advance(bytes);
+        let copied = copy(source, &self.identity, span, self.target, advance)?;
+        let mut pages_lsn = Lsn::ZERO;
+        if let Some(pages) = &mut self.pages {
+            pages.finish(&page_source(source, &self.identity))?;
+            if pages.newest() > copied.end {
+                return Ok(None);
+            }
+            let anchor = self
+                .checkpoints
+                .anchor
+                .map_or(Lsn::ZERO, |anchor| anchor.durable);
+            pages_lsn = pages.newest().max(anchor);
+        }
+        let synced = self.target.sync_dir();
+        synced.map_err(CopyFailure::target("sync", "the directory"))?;
+        self.verify(copied)?;
+        Ok(Some(CopiedLog {
+            end: copied.end,
+            records: copied.records,
+            pages_lsn,
+        }))
+    }
+
+    /// Removes what an earlier attempt has copied of the log.
+    fn remove_log(&self) -> Result<(), CopyFailure> {
+        let names = self.target.list();
+        let names = names.map_err(CopyFailure::target("list", "the directory"))?;
+        let is_log =
+            |name: &&String| *name == clean_shutdown::FILE || segment::first_of(name).is_some();
+        for name in names.iter().filter(is_log) {
+            let removed = self.target.remove(name);
+            removed.map_err(CopyFailure::target("remove", name))?;
+        }
+        Ok(())
+    }
 }
 
 /// Creates a file and syncs it; the caller syncs the directory.
@@ -133,42 +248,111 @@ fn copy_layer(
     to.sync().map_err(CopyFailure::target("sync", name))
 }
 
-/// Verifies the copy: layers row by row, the log record by record. Both have checksums of their
-/// own, so damage in the source is found too.
-fn verify(
-    target: &dyn Device,
-    identity: &[u8; 16],
-    copy_of: &Manifest,
-    copied: CopySummary,
-) -> Result<(), CopyFailure> {
-    let manifest = Manifest::read(target, identity).map_err(CopyFailure::again)?;
-    if manifest != *copy_of {
-        return Err(CopyFailure::Differs(
-            "its checkpoint is not what was written".to_owned(),
-        ));
-    }
-    let layers = manifest.layers.iter();
-    let readers = layers.map(|&layer| LayerReader::open(target, identity, layer));
-    let readers: Vec<LayerReader> = readers
-        .collect::<Result<_, _>>()
-        .map_err(CopyFailure::again)?;
-    let mut rows = Merge::new(&readers, None, Below::Nothing, None).map_err(CopyFailure::again)?;
-    while rows.advance().map_err(CopyFailure::again)?.is_some() {}
-    let start = Start {
-        from: manifest.redo_from,
-        durable: manifest.checkpoint_lsn,
-    };
-    let read = reader::read(target, identity, start, &mut |_| Ok::<(), Infallible>(()));
-    let found = read.map_err(|error| match error {
-        OpenError::Device(failure) => CopyFailure::Target(failure),
-        error => CopyFailure::Differs(error.to_string()),
-    })?;
-    // The log ends with the record that marks it as closed.
-    let whole = found.ended == LogEnd::Closed && found.records == copied.records;
-    if whole && found.end > copied.end {
+impl Transfer<'_> {
+    /// Verifies the copy: layers row by row, the log record by record, and pages. All have
+    /// checksums of their own, so damage in the source is found too.
+    fn verify(&self, copied: CopySummary) -> Result<(), CopyFailure> {
+        let (target, identity) = (&**self.target, &self.identity);
+        let manifest = Manifest::read(target, identity).map_err(CopyFailure::again)?;
+        let checkpoints = CheckpointPair::read(manifest, target, identity);
+        let checkpoints = checkpoints.map_err(CopyFailure::of_copy)?;
+        if checkpoints != self.checkpoints {
+            return Err(CopyFailure::Differs(
+                "its checkpoint is not what was written".to_owned(),
+            ));
+        }
+        let layers = checkpoints.manifest.layers.iter();
+        let readers = layers.map(|&layer| LayerReader::open(target, identity, layer));
+        let readers: Vec<LayerReader> = readers
+            .collect::<Result<_, _>>()
+            .map_err(CopyFailure::again)?;
+        let rows = Merge::new(&readers, None, Below::Nothing, None);
+        let mut rows = rows.map_err(CopyFailure::again)?;
+        while rows.advance().map_err(CopyFailure::again)?.is_some() {}
+        let start = Start {
+            from: checkpoints.needed_from(),
+            durable: checkpoints.durable(),
+        };
+        let mut analysis = match checkpoints.anchor {
+            None => None,
+            Some(_) => Some(Analysis::begin(target, identity, None)?),
+        };
+        let mut take = |record: RecordView<'_>| match &mut analysis {
+            None => Ok(()),
+            Some(analysis) => analysis.take(record),
+        };
+        let read = reader::read(target, identity, start, &mut take);
+        let found = read.map_err(|error| match error {
+            OpenError::Device(failure) => CopyFailure::Target(failure),
+            error => CopyFailure::Differs(error.to_string()),
+        })?;
+        // The log ends with the record that marks it as closed.
+        let is_whole = found.ended == LogEnd::Closed && found.records == copied.records;
+        if !is_whole || found.end <= copied.end {
+            return Err(CopyFailure::Differs(format!("its log has {found}")));
+        }
+        if let (Some(pages), Some(analysis)) = (&self.pages, analysis) {
+            let may_lack = |page| analysis.may_lack_changes(page);
+            let read = page_source(target, identity).verify(&may_lack, &mut |_| {});
+            let read = read.map_err(|error| CopyFailure::of_pages(error, CopyFailure::Target))?;
+            if read != (pages.pages(), pages.newest()) {
+                let what = "its pages are not what was written".to_owned();
+                return Err(CopyFailure::Differs(what));
+            }
+        }
         Ok(())
-    } else {
-        Err(CopyFailure::Differs(format!("its log has {found}")))
+    }
+}
+
+impl From<PageCopyError> for CopyFailure {
+    fn from(error: PageCopyError) -> CopyFailure {
+        match error {
+            PageCopyError::Source(error) => CopyFailure::of_pages(error, CopyFailure::Source),
+            PageCopyError::Target(error) => CopyFailure::of_pages(error, CopyFailure::Target),
+        }
+    }
+}
+
+/// Analysis of the copy's checkpoint.
+impl From<RecoveryError<io::Error>> for CopyFailure {
+    fn from(error: RecoveryError<io::Error>) -> CopyFailure {
+        match error {
+            RecoveryError::Anchor(error) => CopyFailure::from(error).of_copy(),
+            RecoveryError::Read(error) => match *error {
+                OpenError::Device(failure) => CopyFailure::Target(failure),
+                error => CopyFailure::Differs(error.to_string()),
+            },
+            error => CopyFailure::damaged(ANCHOR_FILE, 0, &error.to_string()),
+        }
+    }
+}
+
+impl CopyFailure {
+    /// Converts an error of a page file. `failed` says whose device it is.
+    fn of_pages(error: PageFileError, failed: impl FnOnce(Failure) -> CopyFailure) -> CopyFailure {
+        let failure = |operation, file: &str, source| Failure {
+            operation,
+            file: file.to_owned(),
+            source,
+        };
+        let file = page_store::FILE;
+        match error {
+            PageFileError::Device { call, error, .. } => failed(failure(call, file, error)),
+            PageFileError::Double { call, error } => {
+                failed(failure(call, page_store::DOUBLEWRITE_FILE, error))
+            }
+            PageFileError::WriteFailed { first } => match &*first {
+                PageFileError::Device { call, error, .. } => {
+                    failed(failure(call, file, same_io_error(error)))
+                }
+                other => CopyFailure::Damaged(file.to_owned(), other.to_string()),
+            },
+            PageFileError::Header { field: "identity" } => CopyFailure::Foreign(file.to_owned()),
+            PageFileError::Header { field: "version" } => {
+                CopyFailure::Newer(format!("file {file} has another format"))
+            }
+            other => CopyFailure::Damaged(file.to_owned(), other.to_string()),
+        }
     }
 }
 
@@ -192,7 +376,12 @@ impl From<CopyError> for CopyFailure {
 impl CopyFailure {
     /// Converts an error found while verifying the copy.
     fn again(error: CheckpointError) -> CopyFailure {
-        match CopyFailure::from(error) {
+        CopyFailure::from(error).of_copy()
+    }
+
+    /// Returns the failure of the copy that is one of the source when a backup is read.
+    fn of_copy(self) -> CopyFailure {
+        match self {
             CopyFailure::Source(failure) => CopyFailure::Target(failure),
             other => other,
         }
@@ -248,13 +437,11 @@ mod tests {
         let (engine, target) = (db.engine(), Arc::new(MemoryDevice::new()));
         let target: Arc<dyn Device> = target;
         let files = engine.persistence.files().expect("it has a device");
-        let moved = transfer(
-            &*files.device,
-            &files.superblock.identity,
-            Extent { at_least, at_most },
-            &target,
-            &mut |_, _| {},
-        );
-        assert_eq!(moved.unwrap().end, made.checkpoint_lsn);
+        let identity = &files.superblock.identity;
+        let mut progress = |_, _| {};
+        let begun = Transfer::begin(&*files.device, identity, &target, &mut progress);
+        let extent = Extent { at_least, at_most };
+        let moved = begun.unwrap().copy_log(&*files.device, extent);
+        assert_eq!(moved.unwrap().unwrap().end, made.checkpoint_lsn);
     }
 }

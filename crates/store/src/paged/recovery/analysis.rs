@@ -21,6 +21,7 @@ use super::error::RecoveryError;
 use super::progress::{PhaseMeter, RestartCallback, RestartPhase};
 use super::record::{Link, MARK_BYTES, Malformed, RecoveryRecord, Update};
 use super::tables::{Tables, TransactionEntry, TransactionState};
+use crate::paged::PageId;
 
 /// Bytes that a transaction reserves when it begins, for its end: ABORT and END, or COMMIT.
 pub(super) const ENDING_BYTES: u64 = 2 * MARK_BYTES;
@@ -83,6 +84,11 @@ impl Analysis {
     /// True if each page of the page file is as the log says, and no transaction is to be undone.
     pub fn is_clean(&self) -> bool {
         self.tables.pages.is_empty() && self.tables.transactions.is_empty()
+    }
+
+    /// True if the log has changes that the page file may lack of `page`.
+    pub fn may_lack_changes(&self, page: PageId) -> bool {
+        self.tables.pages.contains_key(&page)
     }
 
     /// Returns where reading the log must begin, and how far it was durable.

@@ -53,6 +53,9 @@ pub const DOUBLEWRITE_SLOTS: usize = 8;
 /// Maximum number of pages in a slot.
 pub const DOUBLEWRITE_PAGES: usize = 128;
 
+/// Maximum number of readings of a file that is in use.
+const READINGS: usize = 100;
+
 const MAGIC: [u8; 8] = *b"FOXDOUBL";
 const VERSION: u32 = 1;
 const SLOT_HEADER: usize = 4096;
@@ -90,7 +93,7 @@ pub struct RepairSummary {
 }
 
 /// The newest image of a page in the file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FoundImage {
     lsn: Lsn,
     offset: u64,
@@ -123,7 +126,14 @@ impl DoublewriteBuffer {
             }
             Err(error) => return Err(device("open")(error)),
         };
-        let buffer = DoublewriteBuffer {
+        let buffer = DoublewriteBuffer::over(file, pages);
+        let images = buffer.images()?;
+        let repaired = buffer.repair(pages, &images)?;
+        Ok((buffer, repaired))
+    }
+
+    fn over(file: Arc<dyn DeviceFile>, pages: &PageFile) -> DoublewriteBuffer {
+        DoublewriteBuffer {
             file,
             size: pages.size(),
             identity: pages.identity(),
@@ -132,10 +142,7 @@ impl DoublewriteBuffer {
                 sequence: 1,
                 used: 0,
             }),
-        };
-        let images = buffer.images()?;
-        let repaired = buffer.repair(pages, &images)?;
-        Ok((buffer, repaired))
+        }
     }
 
     fn slot_bytes(&self) -> u64 {
@@ -284,6 +291,70 @@ impl DoublewriteBuffer {
     pub fn release(&self) {
         // Site: "page latch", passed for each page of a batch.
         shim::lock(&self.state).used = 0;
+    }
+}
+
+/// The newest images in a doublewrite buffer, for a reader that repairs nothing.
+#[derive(Debug)]
+pub struct DoublewriteImages {
+    buffer: DoublewriteBuffer,
+    images: BTreeMap<PageId, FoundImage>,
+}
+
+impl DoublewriteImages {
+    /// Reads the doublewrite buffer `name` of `pages`, which may be in use. Each image is the
+    /// newest one of its page that was whole when this began. `None`: there is no such file, or it
+    /// changed each time.
+    ///
+    /// It is read until it has the same images twice. A first reading may miss the newest image of
+    /// a page because its slot is overwritten meanwhile. The slots of all older images were
+    /// overwritten before (I3), so the second reading does not find what the first one took for the
+    /// newest.
+    ///
+    /// # Errors
+    ///
+    /// If a device fails.
+    pub fn read(
+        directory: &dyn Device,
+        name: &str,
+        pages: &PageFile,
+    ) -> Result<Option<DoublewriteImages>, PageFileError> {
+        let file = match directory.open(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(device("open"))?,
+        };
+        let buffer = DoublewriteBuffer::over(file, pages);
+        let mut images = buffer.images()?;
+        for _ in 0..READINGS {
+            let before = std::mem::replace(&mut images, buffer.images()?);
+            if before == images {
+                return Ok(Some(DoublewriteImages { buffer, images }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the image of `page` into the first bytes of `into`. Returns false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn copy(&self, page: PageId, into: &mut [u8]) -> Result<bool, PageFileError> {
+        let DoublewriteBuffer {
+            file,
+            size,
+            identity,
+            ..
+        } = &self.buffer;
+        let Some(image) = self.images.get(&page) else {
+            return Ok(false);
+        };
+        let into = &mut into[..size.bytes()];
+        let read = file.read_at(into, image.offset);
+        let count = read.map_err(device("read"))?;
+        // It may have been overwritten since.
+        let is_whole = unseal(&into[..count], page, identity).is_ok();
+        Ok(is_whole && SlottedPage::new(&*into).lsn() >= image.lsn)
     }
 }
 

@@ -424,6 +424,19 @@ impl PageFile {
         unseal(image, page, &self.identity).map_err(PageFileError::Damaged)
     }
 
+    /// Reads the bytes of neighbouring pages, the first of which is `page`, and checks nothing.
+    /// Bytes behind the end of the file are zeros.
+    pub(super) fn read_unchecked(
+        &self,
+        page: PageId,
+        bytes: &mut [u8],
+    ) -> Result<(), PageFileError> {
+        let read = self.file.read_at(bytes, self.offset(page));
+        let count = read.map_err(device("read", page))?;
+        bytes[count..].fill(0);
+        Ok(())
+    }
+
     /// Writes sealed images of neighbouring pages, the first of which is `page`.
     ///
     /// # Errors

@@ -8,7 +8,12 @@ mod open;
 
 mod doublewrite;
 
+mod copy;
+
 pub use allocator::{DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, format_file};
-pub use doublewrite::{DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, RepairSummary};
+pub use copy::{PageCopy, PageCopyError, PageSource};
+pub use doublewrite::{
+    DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, DoublewriteImages, RepairSummary,
+};
 pub use file::{FileHeader, PageBuffer, PageFile, PageFileError};
 pub use open::open_or_create;
