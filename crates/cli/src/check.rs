@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use foxton::check::{Report, check};
-use foxton_lab::report::number::grouped;
+use foxton::check::{Report, check_with};
+use foxton_lab::{progress::Audience, report::number::grouped};
 
 use crate::{
     arguments::Check,
@@ -17,7 +17,14 @@ const UNKNOWN: u8 = 2;
 /// Checks everything, and prints the result.
 pub(crate) fn run(what: &Check) -> ExitCode {
     let Check { directory } = what;
-    let report = match check(directory) {
+    let (mut bar, mut shown) = (None, 0);
+    let checked = check_with(directory, &mut |done, total| {
+        let bar = bar.get_or_insert_with(|| Audience::here().bytes("check", total));
+        bar.advance(done - shown);
+        shown = done;
+    });
+    drop(bar);
+    let report = match checked {
         Ok(report) => report,
         Err(error) => {
             note!("error: {error}");
@@ -61,6 +68,9 @@ fn extent(report: &Report) -> String {
         counted(report.records, "record"),
         counted(report.segments, "file")
     );
+    if report.pages > 0 {
+        extent += &format!(", {}", counted(report.pages, "page"));
+    }
     if report.findings.is_empty() {
         let tables = counted(report.tables.len() as u64, "table");
         extent += &format!(", {} in {tables}", counted(rows, "row"));

@@ -9,6 +9,7 @@
 //! | each layer | header, index, each block, order of the rows |
 //! | log | headers and sequence of the segments |
 //! | each log record | header, payload, position, from where the checkpoint needs the log on |
+//! | pages | as after a restart: [`foxton_store::paged::check`] |
 //! | tables | loaded as on opening: order and structure of the index, each row found by its key |
 //!
 //! # Invariants
@@ -18,6 +19,7 @@
 //! * I2  If there are no findings, the database can be opened, or the backup restored.
 
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -25,16 +27,19 @@ use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::read::audit::audit;
-use foxton_log::{Failure, OpenError, Start};
-use foxton_store::paged::recovery::ANCHOR_FILE;
+use foxton_log::{Failure, OpenError, RecordView, Start};
+use foxton_store::paged::check::{CheckPagesError, PagesReport, check_pages};
+use foxton_store::paged::recovery::{ANCHOR_FILE, Analysis, RecoveryError};
+use foxton_store::paged::space::{PageFileError, PageSource};
 use foxton_sync::worker::Workers;
 
-use crate::admin::backup::{self, Label};
+use crate::admin::backup::{self, CheckpointPair, CopyProgress, Label};
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layer::{self, LayerReader};
 use crate::checkpoint::manifest::{self, Manifest};
+use crate::engine::page_store;
 use crate::error::{Error, Result, Storage};
 use crate::options::Options;
 use crate::recovery::open_error::{no_superblock, not_locked, not_read};
@@ -99,7 +104,10 @@ pub struct Report {
     pub records: u64,
     /// How the log ends, in readable form; empty if it is damaged.
     pub log: String,
-    /// The tables and their numbers of rows, if they could be loaded.
+    /// Number of pages in the page file.
+    pub pages: u64,
+    /// The tables and their numbers of rows, if they could be loaded. Those of paged tables include
+    /// changes of transactions that had not ended.
     pub tables: Vec<(String, u64)>,
 }
 
@@ -127,8 +135,7 @@ impl Report {
     }
 }
 
-/// Checks the database or backup in the directory `path`, which no process may have open. The pages
-/// of paged tables are not checked yet.
+/// Checks the database or backup in the directory `path`, which no process may have open.
 ///
 /// ```
 /// use foxton::{Database, Table, check::check};
@@ -151,11 +158,22 @@ impl Report {
 /// A storage error if there is no database, a process has it open, a later version wrote it, or it
 /// cannot be read. Damage is a finding, not an error.
 pub fn check(path: impl AsRef<Path>) -> Result<Report> {
-    let path = path.as_ref();
+    check_directory(path.as_ref(), None)
+}
+
+/// Like [`check`], with a progress callback: bytes read, and the approximate total.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_with(path: impl AsRef<Path>, progress: CopyProgress<'_>) -> Result<Report> {
+    check_directory(path.as_ref(), Some(progress))
+}
+
+fn check_directory(path: &Path, progress: Option<CopyProgress<'_>>) -> Result<Report> {
     let device = FileDevice::open(path).map_err(|error| not_read(path, error))?;
     let held = device.lock_shared();
     held.map_err(|error| not_locked(path, error).in_passing())?;
-    check_on_at(&device, path).map_err(Error::in_passing)
+    check_on_at(&device, path, progress).map_err(Error::in_passing)
 }
 
 /// Like [`check`], on a device of your own.
@@ -163,11 +181,22 @@ pub fn check(path: impl AsRef<Path>) -> Result<Report> {
 /// # Errors
 /// As for [`check`].
 pub fn check_on(device: &dyn Device) -> Result<Report> {
-    check_on_at(device, Path::new("the device")).map_err(Error::in_passing)
+    check_on_at(device, Path::new("the device"), None).map_err(Error::in_passing)
 }
 
-fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
+fn check_on_at(
+    device: &dyn Device,
+    path: &Path,
+    mut progress: Option<CopyProgress<'_>>,
+) -> Result<Report> {
     let mut report = Report::default();
+    let (mut done, total) = (0, progress.as_ref().map_or(0, |_| backup::about(device)));
+    let mut advance = |bytes: u64| {
+        done += bytes;
+        if let Some(progress) = &mut progress {
+            progress(done.min(total), total);
+        }
+    };
     let Some((identity, label)) = identity(device, path, &mut report)? else {
         return Ok(report);
     };
@@ -197,6 +226,7 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         // The manifest may contain any number that its checksum covers.
         report.entries = report.entries.saturating_add(layer.entries);
         look_at_layer(device, &identity, layer, (&mut report, path))?;
+        advance(layer.bytes);
     }
     let start = Start {
         from: checkpoints.needed_from(),
@@ -205,7 +235,15 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
             label.end.max(checkpoints.durable())
         }),
     };
-    let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
+    let mut analysis = analysis(device, &identity, &checkpoints, (&mut report, path))?;
+    let mut malformed = None;
+    let mut visit = |record: RecordView<'_>| {
+        advance(record.end.since(record.lsn));
+        if let (Some(analysis), None) = (&mut analysis, &malformed) {
+            malformed = analysis.take(record).err();
+        }
+    };
+    let audited = audit(device, &identity, start, &mut visit).map_err(|error| match error {
         OpenError::Device(failure) => not_looked_at(failure, path),
         other => Storage::FutureFormat {
             found: other.to_string(),
@@ -225,10 +263,122 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         let what = format!("{} (log position {}){behind}", found.what, found.lsn);
         report.note(&found.file, Some(found.offset), what);
     }
-    if report.findings.is_empty() {
-        tables(device, &identity, path, &mut report)?;
+    if let Some(malformed) = malformed {
+        report.note("the log", None, malformed.to_string());
+    }
+    let is_log_whole = report.findings.is_empty();
+    let catalog = match report.findings.is_empty() {
+        true => tables(device, &identity, path, &mut report)?,
+        false => None,
+    };
+    let has_pages = catalog.as_ref().is_none_or(Catalog::has_paged_tables);
+    match analysis {
+        Some(analysis) if has_pages && is_log_whole => {
+            let checked = pages(
+                device,
+                &identity,
+                &analysis,
+                (&mut report, path),
+                &mut advance,
+            )?;
+            if let (Some(checked), Some(catalog)) = (checked, &catalog) {
+                name_trees(&checked, catalog, &mut report);
+            }
+        }
+        None if catalog.is_some() && has_pages && checkpoints.anchor.is_none() => {
+            let what = "it is missing; it locates the last checkpoint of pages";
+            report.note(ANCHOR_FILE, None, what);
+        }
+        _ => {}
     }
     Ok(report)
+}
+
+/// Begins the analysis of pages, if there are any. A damaged checkpoint is recorded.
+fn analysis(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    checkpoints: &CheckpointPair,
+    (report, path): (&mut Report, &Path),
+) -> Result<Option<Analysis>> {
+    if checkpoints.anchor.is_none() {
+        return Ok(None);
+    }
+    match Analysis::begin::<PageFileError>(device, identity, None) {
+        Ok(analysis) => Ok(Some(analysis)),
+        Err(RecoveryError::Read(error)) => match *error {
+            OpenError::Device(failure) => Err(not_looked_at(failure, path).into()),
+            // The audit of the log says where.
+            _ => Ok(None),
+        },
+        Err(error) => {
+            report.note(ANCHOR_FILE, Some(0), error.to_string());
+            Ok(None)
+        }
+    }
+}
+
+/// Checks the pages, and records each defect. Returns `None` if they could not be read.
+fn pages(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    analysis: &Analysis,
+    (report, path): (&mut Report, &Path),
+    advance: &mut dyn FnMut(u64),
+) -> Result<Option<PagesReport>> {
+    let source = PageSource {
+        directory: device,
+        file: page_store::FILE,
+        doublewrite: page_store::DOUBLEWRITE_FILE,
+        identity: *identity,
+    };
+    let checked = check_pages(&source, analysis, advance, &mut |found| {
+        report.note(page_store::FILE, Some(found.offset), found.to_string());
+    });
+    let failed = match checked {
+        Ok(checked) => {
+            report.pages = checked.pages;
+            return Ok(Some(checked));
+        }
+        Err(CheckPagesError::Log(RecoveryError::Read(error))) => match *error {
+            OpenError::Device(failure) => return Err(not_looked_at(failure, path).into()),
+            other => other.to_string(),
+        },
+        Err(CheckPagesError::File(error) | CheckPagesError::Log(RecoveryError::Pages(error))) => {
+            match error {
+                PageFileError::Device { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                    "it is missing".to_owned()
+                }
+                PageFileError::Device { call, error, .. }
+                | PageFileError::Double { call, error } => {
+                    let failure = Failure {
+                        operation: call,
+                        file: page_store::FILE.to_owned(),
+                        source: error,
+                    };
+                    return Err(not_looked_at(failure, path).into());
+                }
+                other => other.to_string(),
+            }
+        }
+        Err(other) => other.to_string(),
+    };
+    report.note(page_store::FILE, None, failed);
+    Ok(None)
+}
+
+/// Records the number of rows of each paged table.
+fn name_trees(checked: &PagesReport, catalog: &Catalog, report: &mut Report) {
+    for table in catalog.tables() {
+        let name = &table.record.name;
+        let number = page_store::tree_number(&table);
+        let rows = checked.trees.iter().find(|(tree, _)| *tree == number);
+        if table.record.component == TableComponent::Paged && !is_index_table(name) {
+            report
+                .tables
+                .push((name.clone(), rows.map_or(0, |(_, rows)| *rows)));
+        }
+    }
 }
 
 /// Error: the device failed, which says nothing about the data on it.
@@ -325,13 +475,13 @@ impl LayerOrder {
     }
 }
 
-/// Loads the tables and checks them.
+/// Loads the tables and checks them. Returns their catalog, if they could be loaded.
 fn tables(
     device: &dyn Device,
     identity: &[u8; 16],
     path: &Path,
     report: &mut Report,
-) -> Result<()> {
+) -> Result<Option<Catalog>> {
     let workers = Workers::new();
     let catalog = Catalog::new(workers.domain().clone());
     let options = Options {
@@ -340,18 +490,21 @@ fn tables(
     };
     match restart::read(device, identity, &options, &catalog, &workers, None) {
         Ok(_) => {}
-        Err(RestartError::Checkpoint(error)) => return report.error(error, path),
+        Err(RestartError::Checkpoint(error)) => {
+            report.error(error, path)?;
+            return Ok(None);
+        }
         Err(RestartError::Log(OpenError::Visit { lsn, error })) => {
             let what = format!("the record at log position {lsn} does not hold {error}");
             report.note("the log", None, what);
-            return Ok(());
+            return Ok(None);
         }
         Err(RestartError::Log(OpenError::Device(failure))) => {
             return Err(not_looked_at(failure, path).into());
         }
         Err(RestartError::Log(error)) => {
             report.note("the log", None, error.to_string());
-            return Ok(());
+            return Ok(None);
         }
     }
     let worker = workers.worker();
@@ -359,7 +512,7 @@ fn tables(
         let name = &table.record.name;
         let is_for_users = !is_index_table(name);
         if table.record.component == TableComponent::Paged {
-            continue; // Not checked yet: see `check`.
+            continue; // `pages` checks them.
         }
         match catch_unwind(AssertUnwindSafe(|| look_at(&table, &worker.pin()))) {
             Ok(Ok(rows)) if is_for_users => report.tables.push((name.clone(), rows)),
@@ -376,7 +529,8 @@ fn tables(
             }
         }
     }
-    Ok(())
+    drop(worker);
+    Ok(Some(catalog))
 }
 
 /// Returns the number of rows of a table, after checking that its index is intact and finds each

@@ -47,6 +47,7 @@ mod model;
 mod observe;
 mod old_files;
 mod paged_backup;
+mod paged_check;
 mod paged_model;
 mod paged_restart;
 mod paged_storm;

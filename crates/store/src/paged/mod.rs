@@ -45,4 +45,8 @@ pub mod btree;
 #[cfg(not(loom))]
 pub mod owner;
 
+// Check of all pages of a database that no process has open.
+#[cfg(not(loom))]
+pub mod check;
+
 pub use page_id::PageId;

@@ -76,7 +76,7 @@ use crate::engine::page_store;
 use crate::error::{Request, Result, Storage};
 use crate::recovery::open_error::{no_superblock, not_read};
 use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
-use checkpoint_pair::CheckpointPair;
+pub(crate) use checkpoint_pair::CheckpointPair;
 use error::CopyFailure;
 pub(crate) use label::Label;
 use target::{CopyKind, size_of};
@@ -479,7 +479,7 @@ pub(crate) fn checkpoints_of(
 
 /// Returns the approximate bytes in all files. Ignores entries that are not files or cannot be
 /// opened, because they may not be part of the copy.
-fn about(device: &dyn Device) -> u64 {
+pub(crate) fn about(device: &dyn Device) -> u64 {
     let names = device.list().unwrap_or_default();
     let bytes = |name: &String| device.open(name).and_then(|file| file.len()).unwrap_or(0);
     names.iter().map(bytes).fold(0, u64::saturating_add)

@@ -72,8 +72,14 @@ pub enum PageFault {
 
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {} is damaged: ", self.page)?;
-        match self.fault {
+        let PageError { page, fault } = self;
+        write!(f, "page {page} is damaged: {fault}; restore a backup")
+    }
+}
+
+impl fmt::Display for PageFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             PageFault::Checksum { stored, computed } => write!(
                 f,
                 "its checksum is {stored:#010x}, that of its bytes {computed:#010x}"
@@ -88,8 +94,7 @@ impl fmt::Display for PageError {
                 "it has changes up to {found}, but was written with those up to {written}"
             ),
             PageFault::Missing => write!(f, "the file ends before it does"),
-        }?;
-        f.write_str("; restore a backup")
+        }
     }
 }
 

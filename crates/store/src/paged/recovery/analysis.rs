@@ -91,6 +91,11 @@ impl Analysis {
         self.tables.pages.contains_key(&page)
     }
 
+    /// Returns the end of the last record that it was shown.
+    pub fn log_end(&self) -> Lsn {
+        self.at
+    }
+
     /// Returns where reading the log must begin, and how far it was durable.
     pub fn start(&self) -> Start {
         self.anchor.map_or(Start::default(), |anchor| Start {

@@ -146,6 +146,28 @@ pub fn restart<P: Pages>(
     })
 }
 
+/// Repeats history and does nothing else: makes the changes that `pages` lack of the log in
+/// `device`, which `analysis` was shown. For a reader that changes no file.
+///
+/// # Errors
+///
+/// If the log or the pages fail.
+pub fn repeat_history<P: Pages>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    analysis: &Analysis,
+    pages: &P,
+) -> Result<(), RecoveryError<P::Error>> {
+    let (tables, at) = (&analysis.tables, analysis.at);
+    let from = tables.redo_from(at);
+    if from < at {
+        let reader = DurableReader::open(device, identity, from, at)?;
+        let meter = PhaseMeter::new(None, RestartPhase::Redo, 0);
+        redo(reader, tables, pages, 1, &meter)?;
+    }
+    Ok(())
+}
+
 impl Recovery {
     /// Returns the recovery of the pages of the database `identity`, whose open `log` is in
     /// `device` and was shown to `analysis`. Pages are not to be changed before [`restart`] has

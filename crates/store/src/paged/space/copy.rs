@@ -332,3 +332,87 @@ impl PageCopy {
         grown.map_err(PageCopyError::Target)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use foxton_log::device::memory::MemoryDevice;
+    use foxton_sync::worker::Workers;
+
+    use super::super::doublewrite::DoublewriteBuffer;
+    use super::super::open::open_or_create;
+    use super::*;
+    use crate::paged::page::{PageKind, PageSize, seal};
+
+    const IDENTITY: FileIdentity = [7; 16];
+
+    fn image(page: PageId, lsn: u64) -> Vec<u8> {
+        let mut image = vec![0; PageSize::MIN.bytes()];
+        let mut content = SlottedPage::new(&mut image[..]);
+        content.format(PageKind::Leaf, 0, 9, page, b"", None);
+        content.set_lsn(Lsn::new(lsn));
+        seal(&mut image, &IDENTITY);
+        image
+    }
+
+    fn source(directory: &MemoryDevice) -> PageSource<'_> {
+        PageSource {
+            directory,
+            file: "rows",
+            doublewrite: "rows-double",
+            identity: IDENTITY,
+        }
+    }
+
+    #[test]
+    fn torn_and_empty_pages_are_copied_from_the_doublewrite_buffer() {
+        let device = MemoryDevice::new();
+        let worker = Workers::new().worker();
+        let file = open_or_create(&device, "rows", PageSize::MIN, IDENTITY).expect("memory");
+        let opened = DoublewriteBuffer::open(&device, "rows-double", &file);
+        let (buffer, _) = opened.expect("memory");
+        let pages = [PageId(10), PageId(11), PageId(12)];
+        let images: Vec<u8> = pages.iter().flat_map(|page| image(*page, 200)).collect();
+        buffer.write(&worker, &pages, &images).expect("memory");
+        // Page 10 is torn, page 11 has only zeros, and page 12 was written again.
+        let mut torn = image(pages[0], 100);
+        torn[900] ^= 1;
+        file.write(pages[0], &torn).expect("memory");
+        file.write(pages[2], &image(pages[2], 300)).expect("memory");
+        let target = MemoryDevice::new();
+        let mut copy = PageCopy::begin(&source(&device), &target).expect("memory");
+        let copied = copy.copy_pages(&source(&device), &mut |_| {});
+        copied.expect("each page has a whole image");
+        copy.finish(&source(&device)).expect("memory");
+        assert_eq!((copy.newest(), copy.pages()), (Lsn::new(300), 5));
+        let made = source(&target).open().expect("it is finished");
+        let mut buffer = made.buffer(1);
+        for (page, lsn) in pages.into_iter().zip([200, 200, 300]) {
+            made.read(page, &mut buffer).expect("it is whole");
+            assert_eq!(SlottedPage::new(buffer.bytes()).lsn(), Lsn::new(lsn));
+        }
+        let verified = source(&target).verify(&|_| false, &mut |_| {});
+        assert_eq!(verified.expect("whole"), (5, Lsn::new(300)));
+    }
+
+    #[test]
+    fn a_used_page_of_zeros_is_damaged_unless_a_restart_makes_it() {
+        let device = MemoryDevice::new();
+        let file = open_or_create(&device, "rows", PageSize::MIN, IDENTITY).expect("memory");
+        let mut map = file.buffer(1);
+        let place = PageSize::MIN.map_position(PageId(10));
+        file.read(place.map, &mut map).expect("it is whole");
+        SpaceMap::new(map.bytes_mut()).set_used(place.index, true);
+        seal(map.bytes_mut(), &IDENTITY);
+        file.write(place.map, map.bytes()).expect("memory");
+        let source = source(&device);
+        assert!(
+            source
+                .verify(&|page| page == PageId(10), &mut |_| {})
+                .is_ok()
+        );
+        let error = source
+            .verify(&|_| false, &mut |_| {})
+            .expect_err("a page is lost");
+        assert!(error.to_string().contains("page 10 is damaged"), "{error}");
+    }
+}

@@ -426,7 +426,7 @@ impl PageFile {
 
     /// Reads the bytes of neighbouring pages, the first of which is `page`, and checks nothing.
     /// Bytes behind the end of the file are zeros.
-    pub(super) fn read_unchecked(
+    pub(in crate::paged) fn read_unchecked(
         &self,
         page: PageId,
         bytes: &mut [u8],
