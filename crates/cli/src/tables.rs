@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use foxton::status::{Checkpoints, ConflictingOwner, Deadlock, HotName, Status, Usage, called};
+use foxton::status::{
+    Checkpoints, ConflictingOwner, Deadlock, HotName, PageStatus, Status, Usage, called,
+};
 use foxton_lab::report::{
     number::{bytes, duration_us, grouped},
     table::Table,
@@ -166,6 +168,19 @@ pub(crate) fn checkpoint(state: &Checkpoints) -> String {
             format!("; {who} keeps {} of log", bytes(holder.log_bytes))
         });
     progress + &waiting + &failed + &kept
+}
+
+/// Use of the memory for pages, and reads and writes of pages each second.
+pub(crate) fn pages(status: &PageStatus, reads: f64, writes: f64) -> String {
+    let share = |count: u64| count * 100 / status.frames.max(1);
+    format!(
+        "pages: {} % of {} in use, {} % dirty; {} reads/s, {} writes/s",
+        share(status.frames.saturating_sub(status.free)),
+        grouped(status.frames as f64),
+        share(status.dirty),
+        grouped(reads),
+        grouped(writes)
+    )
 }
 
 /// A name that may be missing.

@@ -174,6 +174,7 @@ mod tests {
             "hot names",
             "labels",
             "1 deadlock",
+            "pages: 90 % of 1,000 in use, 25 % dirty; 1,000 reads/s, 0 writes/s",
             "q quit",
         ] {
             assert!(text.contains(words), "no {words:?} in\n{text}");

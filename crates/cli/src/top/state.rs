@@ -71,6 +71,8 @@ pub(super) struct Rates {
     pub(super) timeouts: f64,
     /// Seconds waited by all transactions together, each second.
     pub(super) waiting: f64,
+    pub(super) page_reads: f64,
+    pub(super) page_writes: f64,
 }
 
 /// See the [module](self).
@@ -201,6 +203,8 @@ fn rates(before: &Status, after: &Status, passed: f64) -> Rates {
         waits: rate(&|status| status.locks.waits),
         timeouts: rate(&|status| status.locks.timeouts),
         waiting: waited.as_secs_f64() / passed,
+        page_reads: rate(&|status| status.pages.as_ref().map_or(0, |pages| pages.reads)),
+        page_writes: rate(&|status| status.pages.as_ref().map_or(0, |pages| pages.writes)),
     }
 }
 
@@ -214,6 +218,8 @@ pub(super) mod tests {
             r#"{{"process":4711,"database":"/tmp/play","lock_manager":"bucket over parking",
             "open_micros":{},
             "transactions":{{"commits":{commits},"rollbacks":3,"deadlocks":1}},
+            "pages":{{"page_bytes":8192,"frames":1000,"free":100,"dirty":250,
+                "reads":{commits},"writes":70}},
             "locks":{{"acquisitions":9000,"waits":40,"waited_micros":5000000,
                 "half_within_micros":64,"most_within_micros":4096,"memory_bytes":1048576}},
             "queues":[{{"name":"accounts/7",

@@ -68,6 +68,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) 
         waits,
         timeouts,
         waiting,
+        ..
     } = state.rates;
     let cell = |what: &str, value: f64| format!("{what} {:>9} ", grouped(value));
     let facts = &status.locks;
@@ -131,10 +132,11 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
+    let lines = 2 + u16::from(status.pages.is_some());
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
-        Constraint::Length(2),
+        Constraint::Length(lines),
     ])
     .areas(area);
     waits(frame, top, state);
@@ -157,9 +159,18 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
         ]);
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
-    let [deadlock, checkpoint] = Layout::vertical([Constraint::Length(1); 2]).areas(last);
+    let [deadlock, checkpoint, pages] = Layout::vertical([Constraint::Length(1); 3]).areas(last);
     frame.render_widget(Paragraph::new(last_deadlock(status)), deadlock);
     frame.render_widget(Paragraph::new(checkpoints(status)), checkpoint);
+    if let Some(status) = &status.pages {
+        let Rates {
+            page_reads,
+            page_writes,
+            ..
+        } = state.rates;
+        let words = tables::pages(status, page_reads, page_writes);
+        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), pages);
+    }
 }
 
 fn last_deadlock(status: &Status) -> Line<'static> {

@@ -237,3 +237,59 @@ fn a_file_that_was_cut_is_noticed_and_so_are_rows_for_other_types() {
         said(&one)
     );
 }
+
+#[test]
+fn paged_tables_are_dumped_loaded_copied_and_checked() {
+    const PAGED: Table<u64, str> = Table::new("paged").paged();
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name).to_string_lossy().into_owned();
+    let db = Database::open_with(at("from"), Options::tiny()).unwrap();
+    db.run(|tx| (0..500).try_for_each(|key| tx.put(&PAGED, &key, &format!("row {key}"))))
+        .unwrap();
+    // Another process copies it while it is open.
+    let copied = foxton(&["backup", &at("from"), &at("copy")]);
+    assert!(copied.status.success(), "{}", said(&copied));
+    drop(db);
+    let restored = foxton(&["restore", &at("copy"), &at("restored")]);
+    assert!(restored.status.success(), "{}", said(&restored));
+    for name in ["from", "copy", "restored"] {
+        let checked = foxton(&["check", &at(name)]);
+        assert!(checked.status.success(), "{}", said(&checked));
+        assert!(
+            said(&checked).contains(" pages, 500 rows in 1 table"),
+            "{}",
+            said(&checked)
+        );
+    }
+    assert_eq!(
+        content(Path::new(&at("restored"))),
+        content(Path::new(&at("from")))
+    );
+    let dumped = foxton(&["dump", &at("from"), "--out", &at("rows.jsonl")]);
+    assert!(dumped.status.success(), "{}", said(&dumped));
+    // Into a table that is paged, and into a new one.
+    let db = Database::open_with(at("paged"), Options::tiny()).unwrap();
+    db.run(|tx| tx.put(&PAGED, &7, "old")).unwrap();
+    drop(db);
+    for name in ["paged", "new"] {
+        let loaded = foxton(&["load", &at(name), &at("rows.jsonl")]);
+        assert!(loaded.status.success(), "{}", said(&loaded));
+        assert_eq!(
+            content(Path::new(&at(name))),
+            content(Path::new(&at("from")))
+        );
+    }
+    // A flipped byte of a page is found.
+    let rows = scratch.path().join("from/rows");
+    let mut bytes = fs::read(&rows).unwrap();
+    bytes[8192 + 100] ^= 1;
+    fs::write(&rows, bytes).unwrap();
+    let _ = fs::remove_file(scratch.path().join("from/rows-double"));
+    let checked = foxton(&["check", &at("from")]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(
+        said(&checked).contains("rows at byte 8192: page 1: its checksum"),
+        "{}",
+        said(&checked)
+    );
+}

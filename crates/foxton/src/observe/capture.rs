@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use foxton_lock::inspect::{self, LockSnapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::{Class, Name};
+use foxton_store::paged::pool::BufferPool;
 
 use crate::engine::{Counter, Engine};
 use crate::status::{
-    Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, QueueStatus,
+    Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, PageStatus, QueueStatus,
     RequestStatus, Status, Transactions, Usage,
 };
 
@@ -104,6 +105,7 @@ pub(crate) fn status(engine: &Engine) -> Status {
             .map(|(label, source)| usage(label.to_string(), source))
             .collect(),
         checkpoints: checkpoints(engine),
+        pages: engine.pages().map(|pages| page_status(pages.pool())),
         deadlocks: engine
             .locks
             .deadlocks()
@@ -113,6 +115,18 @@ pub(crate) fn status(engine: &Engine) -> Status {
                 cycle: cycle(&found.cycle, |name| names.call(name)),
             })
             .collect(),
+    }
+}
+
+fn page_status(pool: &BufferPool) -> PageStatus {
+    let stats = pool.stats();
+    PageStatus {
+        page_bytes: pool.page_size().bytes() as u64,
+        frames: stats.frames as u64,
+        free: stats.free as u64,
+        dirty: stats.dirty as u64,
+        reads: stats.reads,
+        writes: stats.writes,
     }
 }
 

@@ -51,6 +51,27 @@ pub struct Status {
     pub deadlocks: Vec<Deadlock>,
     /// Checkpoints since the database was opened.
     pub checkpoints: Checkpoints,
+    /// Pages of paged tables; `None` if there are no paged tables.
+    pub pages: Option<PageStatus>,
+}
+
+/// Pages of paged tables in memory, and reads and writes since the database was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PageStatus {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Number of pages that fit the memory for pages.
+    pub frames: u64,
+    /// Number of pages for which there is space in that memory now.
+    pub free: u64,
+    /// Number of pages that have changed since they were written.
+    pub dirty: u64,
+    /// Number of pages read from the page file.
+    pub reads: u64,
+    /// Number of pages written to it.
+    pub writes: u64,
 }
 
 /// Checkpoints since the database was opened, and commits that wait for one.
