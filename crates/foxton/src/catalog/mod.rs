@@ -146,7 +146,7 @@ impl OpenTable {
     pub(crate) fn resident(&self) -> &memory::RecordTable {
         match &self.store {
             TableStore::Resident(rows) => rows,
-            TableStore::Paged(_) => unreachable!("paged tables have no indexes"),
+            TableStore::Paged(_) => unreachable!("a paged table has no records"),
         }
     }
 

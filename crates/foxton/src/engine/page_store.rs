@@ -39,14 +39,14 @@ use foxton_store::paged::recovery::error::AnchorError;
 use foxton_store::paged::recovery::restart::restart;
 use foxton_store::paged::recovery::{
     ANCHOR_FILE, Analysis, CheckpointSummary, PageCheckpointer, PageTransaction, Recovery,
-    RecoveryError, RestartOptions, RestartResult, UndoPosition, WriteError,
+    RecoveryError, RestartOptions, RestartResult, UndoCursor, UndoPosition, WriteError,
 };
 use foxton_store::paged::space::{DoublewriteBuffer, PageFile, PageFileError, format_file};
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
 use super::early_release::StampTable;
-use super::page_waits::PageWaitThreads;
+use super::page_waits::{PageNeed, PageWaitThreads};
 use super::persistence::{DatabaseFiles, Logged, Persistence};
 use crate::catalog::table_store::TableStore;
 use crate::catalog::{Catalog, OpenTable};
@@ -518,6 +518,21 @@ impl OpenPages {
             space,
             PageRecord::Row(LoggedRow { entry, transaction }),
         )
+    }
+
+    /// Returns a read of undo at `cursor`; `None` if changes are not logged.
+    pub(crate) fn undo_read(&self, cursor: UndoCursor, bytes: usize) -> Option<PageNeed> {
+        let recovery = self.logging.as_ref()?.recovery.clone();
+        Some(PageNeed::Undo(recovery, cursor, bytes))
+    }
+
+    /// Converts the error of a wait, and records it if it is final.
+    #[cold]
+    pub(crate) fn wait_failed(&self, error: RecoveryError<TreeError>) -> Error {
+        match error {
+            RecoveryError::Pages(error) => self.failed(&error),
+            error => recovery_error(error, Path::new("log")),
+        }
     }
 
     /// Ends the records of a transaction that is undone. If the log has no space for that now, a

@@ -1,4 +1,4 @@
-//! Threads that wait for pages on behalf of tasks.
+//! Threads that wait for pages on behalf of tasks, and read undo from the log.
 //!
 //! A thread that needs a page waits for it itself. A task must not block its executor, so it gives
 //! its wait to one of a few threads, which are started when they are needed, and is woken.
@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 
 use foxton_store::paged::btree::{DetachedVisit, TreeError};
+use foxton_store::paged::recovery::{Recovery, RecoveryError, UndoBatch, UndoCursor};
 use foxton_sync::shim::{self, Condvar, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
@@ -31,8 +32,40 @@ pub(crate) static PAGE_WAITS: Site =
 /// Maximum number of threads.
 const MAX_THREADS: usize = 8;
 
-/// Result of a wait: the visit with its pages.
-type Waited = Result<DetachedVisit, TreeError>;
+/// Lack of an attempt.
+pub(crate) enum PageNeed {
+    /// Need of the last attempt of the visit.
+    Pages(DetachedVisit),
+    /// Undo at the cursor, about so many bytes of it.
+    Undo(Arc<Recovery>, UndoCursor, usize),
+}
+
+/// Gain of a wait.
+pub(crate) enum PageSupply {
+    /// The visit with its pages.
+    Pages(DetachedVisit),
+    /// The undo at the cursor.
+    Undo(UndoCursor, UndoBatch),
+}
+
+/// Result of a wait.
+pub(crate) type Waited = Result<PageSupply, RecoveryError<TreeError>>;
+
+impl PageNeed {
+    /// Waits until it is there. The caller has no latch and no fix.
+    pub(crate) fn wait(self, worker: &Worker) -> Waited {
+        match self {
+            PageNeed::Pages(visit) => {
+                let waited = visit.wait(worker).map_err(RecoveryError::Pages)?;
+                Ok(PageSupply::Pages(waited))
+            }
+            PageNeed::Undo(recovery, cursor, bytes) => {
+                let batch = recovery.read_undo(worker, cursor, bytes)?;
+                Ok(PageSupply::Undo(cursor, batch))
+            }
+        }
+    }
+}
 
 /// See the [module](self).
 pub(crate) struct PageWaitThreads(Arc<PageWaitShared>);
@@ -45,7 +78,7 @@ struct PageWaitShared {
 
 #[derive(Default)]
 struct PageWaitQueue {
-    waits: VecDeque<(DetachedVisit, Arc<Mutex<PageWaitState>>)>,
+    waits: VecDeque<(PageNeed, Arc<Mutex<PageWaitState>>)>,
     threads: Vec<JoinHandle<()>>,
     /// Number of threads that sleep.
     idle: usize,
@@ -95,13 +128,15 @@ impl PageWaitThreads {
         }))
     }
 
-    /// Makes a thread wait for what the last attempt of `visit` needed.
-    pub(crate) fn submit(&self, worker: &Worker, mut visit: DetachedVisit) -> SubmittedWait {
+    /// Makes a thread wait for what an attempt needs.
+    pub(crate) fn submit(&self, worker: &Worker, mut need: PageNeed) -> SubmittedWait {
         worker.account().passed(&PAGE_WAITS);
-        visit.release(); // I1
+        if let PageNeed::Pages(visit) = &mut need {
+            visit.release(); // I1
+        }
         let state = Arc::new(Mutex::new(PageWaitState::Waiting(None)));
         let mut queue = shim::lock(&self.0.queue);
-        queue.waits.push_back((visit, state.clone()));
+        queue.waits.push_back((need, state.clone()));
         if queue.idle < queue.waits.len() && queue.threads.len() < MAX_THREADS && !queue.stop {
             let shared = self.0.clone();
             let name = "foxton-pages".to_owned();
@@ -115,7 +150,7 @@ impl PageWaitThreads {
             let wait = queue.waits.pop_back();
             drop(queue);
             wait.into_iter()
-                .for_each(|(visit, state)| finish(&state, visit.wait(worker)));
+                .for_each(|(need, state)| finish(&state, need.wait(worker)));
         } else {
             drop(queue);
             self.0.wakeup.notify_one();
@@ -150,9 +185,9 @@ impl PageWaitShared {
         let mut queue = shim::lock(&self.queue);
         while !queue.stop {
             queue = match queue.waits.pop_front() {
-                Some((visit, state)) => {
+                Some((need, state)) => {
                     drop(queue);
-                    finish(&state, visit.wait(&worker));
+                    finish(&state, need.wait(&worker));
                     // Site: "page waits", passed by the task.
                     shim::lock(&self.queue)
                 }

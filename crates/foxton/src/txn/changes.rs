@@ -2,7 +2,8 @@
 //!
 //! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
 //! in order; redo is a private buffer that becomes one log record at commit. Changes of paged
-//! tables are in the log already, and have their undo in a list of their own.
+//! tables are in the log already, and have a list of their own ([`PagedChanges`]). A row is in one
+//! component, so the order between both lists does not matter.
 //!
 //! # Invariants
 //!
@@ -15,11 +16,9 @@ use std::collections::BTreeSet;
 
 use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
-use foxton_store::paged::page::RowFlags;
-use foxton_store::paged::page_log::RowBefore;
-use foxton_store::paged::recovery::UndoPosition;
 use foxton_sync::epoch::{Guard, Stamp};
 
+use super::paged_changes::PagedChanges;
 use crate::redo::record::{Effect, RedoForm, RowChange};
 
 /// Buffers above this size are freed after a large transaction.
@@ -29,7 +28,7 @@ const KEPT_UNDO: usize = 4096;
 /// is free only after the last row on it.
 const ROW_BYTES: usize = 512;
 
-/// One change; putting `old` back undoes it.
+/// One change of a table in memory; putting `old` back undoes it.
 #[derive(Debug)]
 pub(crate) struct Undo {
     /// Index of the table among the cached tables.
@@ -38,39 +37,10 @@ pub(crate) struct Undo {
     key_end: usize,
     /// True if it is in the redo.
     pub(super) is_logged: bool,
-    /// Of a paged table: number of its undo in `Changes::paged`; otherwise 0.
-    pub(super) paged: u32,
     /// The value before it; `None` if the key had none.
     pub(crate) old: Option<ValueBlock>,
     /// Which end of the transaction may leave the key without a value.
     pub(crate) ghost_if: GhostIf,
-}
-
-/// Undo of a change of a paged table. A delete leaves the value in its place, and so does the undo
-/// of an insert.
-#[derive(Debug)]
-pub(super) struct PagedUndo {
-    pub(super) before: PagedBefore,
-    /// The change in the log; `None` if the database has no log.
-    pub(super) position: Option<UndoPosition>,
-}
-
-/// State of a row of a paged table before a change.
-#[derive(Debug)]
-pub(super) enum PagedBefore {
-    Absent,
-    Value(Box<[u8]>),
-    Flags(RowFlags),
-}
-
-impl PagedBefore {
-    pub(super) fn as_row(&self) -> RowBefore<'_> {
-        match self {
-            PagedBefore::Absent => RowBefore::Absent,
-            PagedBefore::Value(value) => RowBefore::Value(value),
-            PagedBefore::Flags(flags) => RowBefore::Flags(*flags),
-        }
-    }
 }
 
 /// When a change leaves a ghost behind.
@@ -84,12 +54,25 @@ pub(crate) enum GhostIf {
     Committed,
 }
 
+/// Number of changes of a transaction, by component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ChangeCounts {
+    pub(super) resident: usize,
+    pub(super) paged: usize,
+}
+
+impl ChangeCounts {
+    pub(super) fn total(self) -> usize {
+        self.resident + self.paged
+    }
+}
+
 /// A moment in a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SavepointMark {
     pub(super) number: u64,
     /// Number of changes before it.
-    pub(super) changes: usize,
+    pub(super) changes: ChangeCounts,
     /// Bytes of redo that were not in the log.
     pub(super) redo: usize,
     /// Number of parts in the log.
@@ -123,17 +106,18 @@ pub(crate) struct Changes {
     /// Keys that were inserted and have no value after a rollback to a savepoint, or after a write
     /// that was refused: index of the table among the cached tables, and key.
     pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
-    /// Undo of changes of paged tables, in order.
-    pub(super) paged: Vec<PagedUndo>,
+    /// Changes of paged tables.
+    pub(super) paged: PagedChanges,
     /// Number of parts in the log.
     pub(crate) parts: u64,
     kept_since: Option<Stamp>,
     /// Bytes by which its rows and index entries have grown, about; negative if they have shrunk.
     growth: isize,
     pub(super) savepoints: SavepointStack,
-    /// Number of changes, of the last ones, that are undone already.
+    /// Number of changes of tables in memory, of the last ones, that are undone already.
     pub(super) undone: usize,
-    /// Number of changes, of the first ones, whose ghosts are removed or recorded already.
+    /// Number of changes whose undo is in memory, of the first ones, whose ghosts are removed or
+    /// recorded already. Those of paged tables come last.
     pub(super) swept: usize,
 }
 
@@ -178,7 +162,6 @@ impl Changes {
             key_start,
             key_end,
             is_logged: redo != RedoForm::Nothing,
-            paged: 0,
             old,
             ghost_if,
         });
@@ -206,32 +189,7 @@ impl Changes {
             key_start,
             key_end,
             is_logged: false,
-            paged: 0,
             old,
-            ghost_if,
-        });
-    }
-
-    /// Records a change of a paged table that has just been made.
-    pub(super) fn record_paged(
-        &mut self,
-        table: usize,
-        key: &[u8],
-        undo: PagedUndo,
-        ghost_if: GhostIf,
-    ) {
-        self.paged.push(undo);
-        let paged = u32::try_from(self.paged.len()).expect("memory has fewer changes");
-        let key_start = self.keys.len();
-        self.keys.extend_from_slice(key);
-        let key_end = self.keys.len();
-        self.undo.push(Undo {
-            table,
-            key_start,
-            key_end,
-            is_logged: false,
-            paged,
-            old: None,
             ghost_if,
         });
     }
@@ -266,12 +224,25 @@ impl Changes {
 
     /// True if nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.undo.is_empty() && self.left.is_empty()
+        self.undo.is_empty() && self.left.is_empty() && !self.paged.has_begun()
     }
 
     /// Number of changes and ghosts that an end of the transaction has to visit.
     pub(crate) fn count(&self) -> usize {
-        self.undo.len() + self.left.len()
+        self.counts().total() + self.left.len()
+    }
+
+    /// Number of changes that are not forgotten as undone.
+    pub(super) fn counts(&self) -> ChangeCounts {
+        ChangeCounts {
+            resident: self.undo.len(),
+            paged: self.paged.count(),
+        }
+    }
+
+    /// True if all changes but the first `from` are undone.
+    pub(super) fn is_undone(&self, from: ChangeCounts) -> bool {
+        from.resident + self.undone >= self.undo.len() && self.paged.count() <= from.paged
     }
 
     /// Returns the bytes by which its rows have grown, about; negative if they have shrunk. Of
@@ -280,15 +251,10 @@ impl Changes {
         self.growth
     }
 
-    /// Forgets the changes from `from` on, but not their redo. They must have been undone.
+    /// Forgets the changes of tables in memory from `from` on, but not their redo. They must have
+    /// been undone.
     pub(super) fn truncate(&mut self, from: usize) {
         (self.undone, self.swept) = (0, 0);
-        if let Some(first) = self.undo[from.min(self.undo.len())..]
-            .iter()
-            .find(|undo| undo.paged > 0)
-        {
-            self.paged.truncate(first.paged as usize - 1);
-        }
         if let Some(first) = self.undo.get(from) {
             self.keys.truncate(first.key_start);
             self.undo.truncate(from);

@@ -27,16 +27,18 @@ use std::task::{Context, Poll};
 
 use foxton_lock::name::Name;
 use foxton_log::{Log, LogError, LogWait, Lsn, PendingWakeups};
+use foxton_store::paged::page_log::RowUndo;
 use foxton_sync::admission::SLOTS;
 
 use super::bound::BoundTxn;
 use super::changes::{GhostIf, Undo};
 use super::context::WorkerContext;
+use super::paged_changes::is_delete;
 use super::txn::{Phase, Txn};
-use crate::catalog::table_store::TableStore;
 use crate::checkpoint::WriteStall;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
+use crate::engine::page_store::OpenPages;
 use crate::error::{Result, check_process};
 use crate::options::Locking;
 use crate::testing::failpoint;
@@ -184,9 +186,12 @@ impl BoundTxn {
             ..
         } = &self.ctx;
         let changes = &self.txn.changes;
-        let is_large = changes.undo.len() > early_release::MAX_STAMPED;
+        let count = changes.counts().total();
+        let is_large = count > early_release::MAX_STAMPED || !changes.paged.is_whole();
         let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
-        if is_large || changes.undo.iter().any(removes) {
+        let removes_paged = |(_, undo): (usize, RowUndo<'_>)| is_delete(undo.before);
+        if is_large || changes.undo.iter().any(removes) || changes.paged.recent().any(removes_paged)
+        {
             // All readers would wait for it, though it waits for less than a system call.
             let CommitWait::Durable(end) = until else {
                 return false;
@@ -198,15 +203,16 @@ impl BoundTxn {
         }
         let (guard, durable) = (worker.pin(), engine.log().map_or(Lsn::ZERO, Log::durable));
         for undo in &changes.undo {
-            let table = &tables[undo.table].table;
-            let TableStore::Resident(rows) = &table.store else {
-                let name = Name::key(table.record.id, changes.key(undo), &engine.hasher);
-                let stamps = engine.pages().map(|pages| &pages.stamps);
-                stamps.inspect(|stamps| stamps.stamp(&name, until, durable));
-                continue;
-            };
+            let rows = tables[undo.table].table.resident();
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
                 early_release::stamp(record, until, durable);
+            }
+        }
+        if let Some(OpenPages { stamps, .. }) = engine.pages() {
+            for (table, undo) in changes.paged.recent() {
+                let id = tables[table].table.record.id;
+                let name = Name::key(id, undo.key, &engine.hasher);
+                stamps.stamp(&name, until, durable);
             }
         }
         true

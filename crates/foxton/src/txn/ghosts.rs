@@ -24,6 +24,8 @@
 //! A ghost that stays is put on a list. Later writing transactions of the worker try it again at
 //! their end. They lock the key for that purpose, without waiting.
 
+use std::collections::VecDeque;
+
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
@@ -35,10 +37,10 @@ use foxton_sync::worker::Worker;
 use super::bound::BoundTxn;
 use super::changes::GhostIf;
 use super::context::{PagedGhost, WorkerContext};
+use super::paged_changes::is_delete;
 use super::table_locks::request_now;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
-use crate::catalog::table_store::TableStore;
 use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
@@ -67,20 +69,12 @@ impl BoundTxn {
             txn: Txn { changes, .. },
             ..
         } = self;
-        let (first, count) = (changes.swept, changes.undo.len());
+        let (first, resident) = (changes.swept, changes.undo.len());
+        let count = resident + changes.paged.recent_count();
         let end = count.min(first.saturating_add(most));
         let mut remove_one = |index: usize, key: &[u8]| {
             let table = &*tables[index].table;
-            let TableStore::Resident(rows) = &table.store else {
-                if paged_ghosts.len() < REMEMBERED {
-                    paged_ghosts.push_back(PagedGhost {
-                        table: index,
-                        key: key.into(),
-                        is_old: false,
-                    });
-                }
-                return;
-            };
+            let rows = table.resident();
             // It may have a value again, or be gone already. No other transaction changes that.
             let guard = worker.pin();
             let record = rows.get(&guard, key);
@@ -99,9 +93,16 @@ impl BoundTxn {
                 engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
             }
         };
-        for undo in &changes.undo[first..end] {
+        for undo in &changes.undo[first.min(resident)..end.min(resident)] {
             if undo.ghost_if == ended {
                 remove_one(undo.table, changes.key(undo));
+            }
+        }
+        // A rollback has listed those that it leaves.
+        let paged = first.saturating_sub(resident)..end.saturating_sub(resident);
+        for (table, undo) in changes.paged.recent_in(paged) {
+            if ended == GhostIf::Committed && is_delete(undo.before) {
+                list_paged_ghost(paged_ghosts, table, undo.key);
             }
         }
         changes.swept = end;
@@ -153,6 +154,17 @@ impl BoundTxn {
             drop(guard);
             lock_scope.release(&engine.locks, worker, owner);
         }
+    }
+}
+
+/// Lists a ghost of a paged table for a purge, which finds out if it is one.
+pub(super) fn list_paged_ghost(ghosts: &mut VecDeque<PagedGhost>, table: usize, key: &[u8]) {
+    if ghosts.len() < REMEMBERED {
+        ghosts.push_back(PagedGhost {
+            table,
+            key: key.into(),
+            is_old: false,
+        });
     }
 }
 

@@ -47,7 +47,8 @@ impl fmt::Debug for TxnHandle {
             shown
                 .field("owner", &bound.ctx.owner.id())
                 .field("locks", &bound.ctx.owner.lock_count())
-                .field("changes", &bound.txn.changes.undo.len());
+                .field("changes", &bound.txn.changes.counts().total())
+                .field("undo_bytes", &bound.txn.changes.paged.memory_bytes());
         }
         shown.finish_non_exhaustive()
     }

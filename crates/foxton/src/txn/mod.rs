@@ -9,6 +9,9 @@ pub(crate) mod work_budget;
 /// Waits for pages.
 pub(crate) mod page_wait;
 
+/// Undo of changes of paged tables.
+pub(crate) mod paged_changes;
+
 /// Changes of a transaction: undo, redo and savepoints.
 pub(crate) mod changes;
 

@@ -8,11 +8,14 @@
 //! *pending*, and says how far it has come. If the task is dropped meanwhile, the transaction keeps
 //! it. If a task drops a transaction that is large, or whose pages are not in memory, the
 //! background thread rolls it back, because dropping cannot yield.
+//!
+//! Changes of paged tables are undone first, because their undo may have to wait: for a page, or
+//! for undo that the transaction has [forgotten](super::paged_changes) and reads from the log.
 
 use std::mem;
 
 use super::bound::BoundTxn;
-use super::changes::GhostIf;
+use super::changes::{ChangeCounts, GhostIf};
 use super::lock_scope::LockScope;
 use super::txn::{PendingUndo, Phase};
 use super::work_budget::UNITS;
@@ -68,14 +71,10 @@ impl BoundTxn {
 
     /// Visits at most so many changes of a pending rollback; returns true at its end.
     fn roll_back_some(&mut self, most: usize) -> bool {
-        let count = self.txn.changes.undo.len();
-        let undone = self.txn.changes.undone;
-        if undone < count {
-            // It logs nothing, so nothing fails.
-            let _ = self.undo_since(0, false, most);
-        }
-        let rest = most - (self.txn.changes.undone - undone);
-        if self.txn.changes.undone < count || !self.remove_ghosts(GhostIf::RolledBack, rest) {
+        let (from, mut left) = (ChangeCounts::default(), most);
+        // It logs nothing of tables in memory, so nothing fails.
+        let _ = self.undo_since(from, false, &mut left);
+        if !self.txn.changes.is_undone(from) || !self.remove_ghosts(GhostIf::RolledBack, left) {
             return false;
         }
         // First what it took, and then what is free again.
@@ -99,10 +98,10 @@ impl BoundTxn {
         let (from, logs) = match self.txn.pending {
             PendingUndo::Nothing => return Ok(()),
             PendingUndo::Savepoint { from, log } => (from, log),
-            PendingUndo::Rollback => (0, false),
+            PendingUndo::Rollback => (ChangeCounts::default(), false),
         };
         self.check_process()?;
-        let count = self.txn.changes.count() - from;
+        let count = self.txn.changes.count().saturating_sub(from.total());
         while !self.settle_some(UNITS) {
             self.yield_for_undo().await;
             self.check_process()?;

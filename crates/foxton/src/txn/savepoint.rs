@@ -9,17 +9,16 @@
 //! * *Records* inserted since then stay as ghosts, which no other transaction can read, because
 //!   this one holds their keys exclusively. They are removed when the transaction ends, and not
 //!   before: the name of such a key may be the only lock on the gap before it, which we have read
-//!   since.
+//!   since. Those of paged tables are listed for a purge at once, which comes after the end, too.
 
 use std::ops::Range;
 
 use foxton_store::memory::Record;
 
 use super::bound::BoundTxn;
-use super::changes::{GhostIf, SavepointMark};
+use super::changes::{ChangeCounts, GhostIf, SavepointMark};
 use super::context::WorkerContext;
 use super::txn::{PendingUndo, Txn};
-use crate::catalog::table_store::TableStore;
 use crate::error::{Request, Result};
 use crate::types::savepoint::Savepoint;
 
@@ -31,7 +30,7 @@ impl BoundTxn {
         self.txn.changes.savepoints.taken += 1;
         let mark = SavepointMark {
             number: self.txn.changes.savepoints.taken,
-            changes: self.txn.changes.undo.len(),
+            changes: self.txn.changes.counts(),
             redo: self.txn.changes.redo.len(),
             parts: self.txn.changes.parts,
         };
@@ -105,7 +104,7 @@ impl BoundTxn {
 
     /// Forgets the savepoints after `savepoint`. Returns the first change to be undone, and whether
     /// the values put back have to be logged.
-    fn begin_roll_back_to(&mut self, savepoint: &Savepoint) -> Result<(usize, bool)> {
+    fn begin_roll_back_to(&mut self, savepoint: &Savepoint) -> Result<(ChangeCounts, bool)> {
         let at = self.find(savepoint)?;
         let changes = &mut self.txn.changes;
         changes.savepoints.open.truncate(at + 1);
@@ -114,30 +113,29 @@ impl BoundTxn {
         if redo_is_ours {
             changes.redo.truncate(mark.redo);
         }
-        changes.swept = mark.changes;
+        changes.swept = mark.changes.resident;
         Ok((mark.changes, !redo_is_ours))
     }
 
     /// Visits at most so many changes of a rollback to a savepoint; returns true at its end.
     pub(super) fn roll_back_to_some(
         &mut self,
-        from: usize,
+        from: ChangeCounts,
         log: bool,
         most: usize,
     ) -> Result<bool> {
-        let undone = self.txn.changes.undone;
-        let mut logged = self.undo_since(from, log, most);
-        let rest = most - (self.txn.changes.undone - undone);
+        let mut rest = most;
+        let mut logged = self.undo_since(from, log, &mut rest);
         let count = self.txn.changes.undo.len();
         if logged.is_err() {
             // All of it is undone, even so.
-            while from + self.txn.changes.undone < count {
-                let again = self.undo_since(from, false, usize::MAX);
+            while !self.txn.changes.is_undone(from) {
+                let again = self.undo_since(from, false, &mut { usize::MAX });
                 logged = logged.and(again);
                 self.sleep_for_undo();
             }
         }
-        if from + self.txn.changes.undone < count {
+        if !self.txn.changes.is_undone(from) {
             return logged.map(|()| false);
         }
         let swept = self.txn.changes.swept;
@@ -145,7 +143,7 @@ impl BoundTxn {
         self.record_ghosts(swept..end);
         self.txn.changes.swept = end;
         if end == count {
-            self.txn.changes.truncate(from);
+            self.txn.changes.truncate(from.resident);
             self.txn.pending = PendingUndo::Nothing;
         }
         logged.map(|()| end == count)
@@ -162,14 +160,8 @@ impl BoundTxn {
         for undo in &changes.undo[undone] {
             if undo.ghost_if == GhostIf::RolledBack {
                 let key = changes.key(undo);
-                let is_ghost = match &tables[undo.table].table.store {
-                    TableStore::Resident(rows) => {
-                        rows.get(&guard, key).is_some_and(Record::is_ghost)
-                    }
-                    // A purge finds out.
-                    TableStore::Paged(_) => true,
-                };
-                if is_ghost {
+                let rows = tables[undo.table].table.resident();
+                if rows.get(&guard, key).is_some_and(Record::is_ghost) {
                     changes.left.insert((undo.table, key.into()));
                 }
             }

@@ -15,7 +15,7 @@ use foxton_lock::name::Name;
 use foxton_log::Lsn;
 use foxton_store::paged::recovery::PageTransaction;
 
-use super::changes::Changes;
+use super::changes::{ChangeCounts, Changes};
 use super::index_plan::IndexPlan;
 use super::lock_scope::LockScope;
 use super::scan_state::ScanState;
@@ -71,7 +71,7 @@ pub(crate) enum PendingUndo {
     Nothing,
     /// Of the changes from `from` on, for a savepoint; with `log`, into the log as well.
     Savepoint {
-        from: usize,
+        from: ChangeCounts,
         log: bool,
     },
     /// Of the whole transaction.

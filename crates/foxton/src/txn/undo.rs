@@ -3,39 +3,51 @@
 use foxton_store::memory::VALUE;
 
 use super::bound::BoundTxn;
+use super::changes::ChangeCounts;
 use super::context::WorkerContext;
 use super::txn::Txn;
-use crate::catalog::table_store::TableStore;
 use crate::error::Result;
 use crate::redo::record::{Effect, RowChange};
 use crate::testing::injected_fault;
 
 impl BoundTxn {
-    /// Undoes at most so many of the changes from `from` on that are not undone yet. With `log`,
-    /// also writes the values put back to the log, in parts. Undoes them even if the log fails.
-    /// Stops early at a change of a page that is not there; the context then has the wait for it.
-    pub(super) fn undo_since(&mut self, from: usize, log: bool, most: usize) -> Result<()> {
+    /// Undoes at most `left` of the changes from `from` on that are not undone yet, and takes their
+    /// number from `left`. With `log`, also writes the values put back to the log, in parts. Undoes
+    /// them even if the log fails. Stops early at a change of a page that is not there; the context
+    /// then has the wait for it.
+    pub(super) fn undo_since(
+        &mut self,
+        from: ChangeCounts,
+        log: bool,
+        left: &mut usize,
+    ) -> Result<()> {
         let faults = self.ctx.engine.faults();
         let in_order = faults.misbehaves(&injected_fault::UNDO_IN_ORDER);
         let is_forgotten = faults.misbehaves(&injected_fault::UNDO_FORGOTTEN);
         let keeps_entries = faults.misbehaves(&injected_fault::ENTRY_KEPT);
+        while *left > 0 && self.txn.changes.paged.count() > from.paged {
+            let is_skipped = is_forgotten && self.txn.changes.paged.count() == 1;
+            if is_skipped {
+                self.txn.changes.paged.give_up(0);
+            } else if !self.undo_paged(from.paged, in_order) {
+                // It waits for pages, and the caller waits with it.
+                return Ok(());
+            }
+            *left -= 1;
+        }
         let (start, end) = (self.txn.changes.undone, self.txn.changes.undo.len());
-        let mut logged = Ok(());
-        for nth in start..(end - from).min(start.saturating_add(most)) {
+        let (first, mut logged) = (from.resident, Ok(()));
+        for nth in start..(end - first).min(start.saturating_add(*left)) {
             let index = match in_order {
-                true => from + nth,
+                true => first + nth,
                 false => end - 1 - nth,
             };
             let change = &self.txn.changes.undo[index];
             let is_skipped = is_forgotten && index == 0;
-            let is_skipped = is_skipped || keeps_entries && from > 0 && !change.is_logged;
-            let is_paged = change.paged > 0;
-            if is_paged && !is_skipped && !self.undo_paged(index) {
-                // It waits for pages, and the caller waits with it.
-                return logged;
-            }
+            let is_skipped = is_skipped || keeps_entries && first > 0 && !change.is_logged;
             self.txn.changes.undone = nth + 1;
-            if is_paged || is_skipped {
+            *left -= 1;
+            if is_skipped {
                 continue;
             }
             self.undo_one(index, log);
@@ -62,9 +74,7 @@ impl BoundTxn {
         let old = changes.undo[index].old.take();
         let undo = &changes.undo[index];
         let table = &tables[undo.table].table;
-        let TableStore::Resident(rows) = &table.store else {
-            return;
-        };
+        let rows = table.resident();
         let key = changes.key(undo);
         // It is there: only the owner of the exclusive lock removes a record, and we are that
         // owner.

@@ -48,6 +48,7 @@ mod observe;
 mod old_files;
 mod paged_backup;
 mod paged_check;
+mod paged_large;
 mod paged_model;
 mod paged_restart;
 mod paged_storm;

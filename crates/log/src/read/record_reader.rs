@@ -96,13 +96,18 @@ impl<'d> RecordReader<'d> {
         self
     }
 
+    /// True if the record that begins at `lsn` is in the segments that were opened.
+    pub fn covers(&self, lsn: Lsn) -> bool {
+        self.stream.begin().is_some_and(|begin| begin <= lsn)
+    }
+
     /// Returns the record that begins at `lsn`.
     ///
     /// # Errors
     ///
     /// If the device fails, or no good record begins there: it is damaged, or `lsn` is wrong.
     pub fn record(&mut self, lsn: Lsn) -> Result<RecordView<'_>, ReadError> {
-        if self.stream.begin().is_none_or(|begin| lsn < begin) {
+        if !self.covers(lsn) {
             return Err(self.stream.corruption(lsn, CorruptionKind::Missing).into());
         }
         let (kind, end, length) = match self.stream.record(self.codec, lsn)? {

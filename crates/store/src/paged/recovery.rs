@@ -85,3 +85,4 @@ pub use space::{NoLogSpace, UndoSpace};
 pub use transaction::{
     PageChange, PageSavepoint, PageTransaction, Recovery, UndoData, UndoPosition,
 };
+pub use undo::{LoggedUndo, UndoBatch, UndoCursor};

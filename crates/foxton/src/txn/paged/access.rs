@@ -5,19 +5,17 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use foxton_store::paged::btree::{
-    DetachedVisit, PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit,
-};
+use foxton_store::paged::btree::{PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit};
 use foxton_store::paged::pool::PageHint;
-use foxton_store::paged::recovery::PageTransaction;
+use foxton_store::paged::recovery::{PageTransaction, UndoPosition};
 use foxton_sync::worker::Worker;
 
 use crate::catalog::table_store::TableStore;
 use crate::engine::page_store::{OpenPages, tree_number};
+use crate::engine::page_waits::{PageNeed, PageSupply, Waited};
 use crate::error::{Result, Storage};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
-use crate::txn::changes::{PagedBefore, PagedUndo};
 use crate::txn::context::{CachedTable, WorkerContext};
 use crate::txn::page_wait::PageWait;
 
@@ -122,13 +120,12 @@ impl<'a> PageAccess<'a> {
     #[cold]
     fn detach(&mut self) {
         let visit = self.visit.take().map(|visit| visit.detach(self.tree));
-        *self.wait = visit.map(|visit| PageWait::Needed(Box::new(visit)));
+        *self.wait = visit.map(PageNeed::Pages).map(PageWait::needed);
     }
 
-    /// Returns the undo of a change that was just made.
-    pub(super) fn undo(&self, before: PagedBefore) -> PagedUndo {
-        let position = self.visit.as_ref().and_then(TreeVisit::last_change);
-        PagedUndo { before, position }
+    /// Returns the position in the log of a change that was just made; `None` without a log.
+    pub(super) fn last_change(&self) -> Option<UndoPosition> {
+        self.visit.as_ref().and_then(TreeVisit::last_change)
     }
 
     /// Returns the leaves that the last attempt has read.
@@ -197,11 +194,11 @@ impl BoundTxn {
 
     /// Waits for what the last attempt needed; the thread sleeps.
     pub(in crate::txn) fn sleep_for_pages(&mut self) -> Result<()> {
-        let Some(PageWait::Needed(visit)) = self.ctx.page_wait.take() else {
+        let Some(PageWait::Needed(need)) = self.ctx.page_wait.take() else {
             return Ok(());
         };
         self.ctx.block();
-        let waited = visit.wait(&self.ctx.worker);
+        let waited = need.wait(&self.ctx.worker);
         self.ctx.unblock();
         self.waited_for_pages(waited)
     }
@@ -210,8 +207,8 @@ impl BoundTxn {
     /// operation forgets the wait.
     pub(in crate::txn) async fn yield_for_pages(&mut self) -> Result<()> {
         match (self.ctx.page_wait.take(), self.ctx.engine.pages()) {
-            (Some(PageWait::Needed(visit)), Some(pages)) => {
-                let submitted = pages.waits.submit(&self.ctx.worker, *visit);
+            (Some(PageWait::Needed(need)), Some(pages)) => {
+                let submitted = pages.waits.submit(&self.ctx.worker, *need);
                 self.ctx.page_wait = Some(PageWait::Submitted(submitted));
                 self.ctx.block();
                 poll_fn(|context| self.poll_pages(context)).await
@@ -231,20 +228,36 @@ impl BoundTxn {
         Poll::Ready(waited.map_or(Ok(()), |waited| self.waited_for_pages(waited)))
     }
 
-    fn waited_for_pages(&mut self, waited: Result<DetachedVisit, TreeError>) -> Result<()> {
+    fn waited_for_pages(&mut self, waited: Waited) -> Result<()> {
         match waited {
-            Ok(visit) => {
+            Ok(PageSupply::Pages(visit)) => {
                 self.ctx.page_wait = Some(PageWait::Done(Box::new(visit)));
                 Ok(())
             }
+            Ok(PageSupply::Undo(cursor, batch)) => {
+                let tables = &self.ctx.tables;
+                let table_of = |number| {
+                    let is_it = |cached: &CachedTable| tree_number(&cached.table) == number;
+                    tables.iter().position(is_it)
+                };
+                let paged = &mut self.txn.changes.paged;
+                match paged.add_older(cursor, &batch, table_of) {
+                    true => Ok(()),
+                    false => {
+                        let place = "log".to_owned();
+                        let what = "undo of a change of a row".to_owned();
+                        Err(Storage::Damaged { place, what }.into())
+                    }
+                }
+            }
             Err(error) => {
                 let pages = self.ctx.engine.pages().expect(MADE);
-                Err(pages.failed(&error))
+                Err(pages.wait_failed(error))
             }
         }
     }
 
-    /// Waits for pages that undo needs, if it does; the thread sleeps. If they cannot be had, no
+    /// Waits for what undo needs, if it does; the thread sleeps. If that cannot be had, no
     /// transaction that has used pages commits any more, and the undo goes on without them.
     pub(in crate::txn) fn sleep_for_undo(&mut self) {
         if let Err(error) = self.sleep_for_pages() {

@@ -20,13 +20,15 @@
 use foxton_lock::name::Name;
 use foxton_store::paged::btree::{InsertReply, NextKey};
 use foxton_store::paged::page::RowFlags;
+use foxton_store::paged::page_log::{RowBefore, RowUndo};
+use foxton_store::paged::recovery::UndoPosition;
 
 use super::access::PageAccess;
+use crate::engine::page_store::tree_number;
 use crate::error::{Request, Result};
 use crate::testing::{failpoint, injected_fault};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
-use crate::txn::changes::{GhostIf, PagedBefore};
 use crate::txn::context::WorkerContext;
 use crate::txn::insert::lock_gap;
 use crate::txn::table_locks::TableLocks;
@@ -42,6 +44,14 @@ impl BoundTxn {
         write: Write,
     ) -> Result<AttemptResult<bool>> {
         done!(self.open_tree(index));
+        let written = self.try_write_paged(index, write);
+        if self.txn.changes.paged.is_long() {
+            self.forget_undo();
+        }
+        written
+    }
+
+    fn try_write_paged(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -72,6 +82,12 @@ impl BoundTxn {
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         let name = Name::key(id, key, &engine.hasher);
+        let mut record = |before: RowBefore<'_>, position: Option<UndoPosition>| {
+            let table = tree_number(table);
+            changes
+                .paged
+                .record(index, &RowUndo { table, key, before }, position);
+        };
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
         loop {
             let found = done!(access.attempt(|visit| visit.flags(key)));
@@ -84,19 +100,23 @@ impl BoundTxn {
                 (Write::Delete, _) => {
                     let ghost = RowFlags::GHOST;
                     let before = done!(access.attempt(|visit| visit.set_flags(key, ghost)));
-                    let before = PagedBefore::Flags(before.unwrap_or_default());
-                    changes.record_paged(index, key, access.undo(before), GhostIf::Committed);
+                    record(
+                        RowBefore::Flags(before.unwrap_or_default()),
+                        access.last_change(),
+                    );
                     return Ok(AttemptResult::Done(true));
                 }
                 (_, Some(_)) => {
                     let old = done!(access.attempt(|visit| visit.update(key, new)));
-                    let before = PagedBefore::Value(old.unwrap_or_default().into_boxed_slice());
-                    changes.record_paged(index, key, access.undo(before), GhostIf::Never);
+                    let before = RowBefore::Value(old.as_deref().unwrap_or_default());
+                    record(before, access.last_change());
                     if !is_there {
                         let none = RowFlags::NONE;
                         let before = done!(access.attempt(|visit| visit.set_flags(key, none)));
-                        let before = PagedBefore::Flags(before.unwrap_or_default());
-                        changes.record_paged(index, key, access.undo(before), GhostIf::RolledBack);
+                        record(
+                            RowBefore::Flags(before.unwrap_or_default()),
+                            access.last_change(),
+                        );
                     }
                     return Ok(AttemptResult::Done(is_there));
                 }
@@ -114,8 +134,7 @@ impl BoundTxn {
             let next = next.as_deref().map_or(NextKey::End, NextKey::Key);
             let reply = access.attempt(|visit| visit.insert(key, new, new.len(), next));
             if done!(reply) == InsertReply::Inserted {
-                let undo = access.undo(PagedBefore::Absent);
-                changes.record_paged(index, key, undo, GhostIf::RolledBack);
+                record(RowBefore::Absent, access.last_change());
                 return Ok(AttemptResult::Done(false));
             }
         }

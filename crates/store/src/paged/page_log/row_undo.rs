@@ -20,6 +20,9 @@
 
 use crate::paged::page::{PageOperation, RowFlags};
 
+/// Bytes before the key.
+const HEAD_BYTES: usize = 11;
+
 /// State of a row before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowBefore<'a> {
@@ -49,12 +52,24 @@ impl<'a> RowUndo<'a> {
     ///
     /// If the key has 2^16 bytes or more.
     pub fn encode(&self) -> Vec<u8> {
-        let tag = match self.before {
-            RowBefore::Absent => 1,
-            RowBefore::Value(_) => 2,
-            RowBefore::Flags(_) => 3,
+        let mut bytes = Vec::new();
+        self.encode_to(&mut bytes);
+        bytes
+    }
+
+    /// Appends the encoded undo to `bytes`.
+    ///
+    /// # Panics
+    ///
+    /// As [`encode`](Self::encode).
+    pub fn encode_to(&self, bytes: &mut Vec<u8>) {
+        let (tag, value_bytes) = match self.before {
+            RowBefore::Absent => (1, 0),
+            RowBefore::Value(value) => (2, value.len()),
+            RowBefore::Flags(_) => (3, 2),
         };
-        let mut bytes = vec![tag];
+        bytes.reserve(HEAD_BYTES + self.key.len() + value_bytes);
+        bytes.push(tag);
         bytes.extend(self.table.to_le_bytes());
         let key_bytes = u16::try_from(self.key.len()).expect("a key has 16 bits of length");
         bytes.extend(key_bytes.to_le_bytes());
@@ -64,7 +79,6 @@ impl<'a> RowUndo<'a> {
             RowBefore::Value(value) => bytes.extend(value),
             RowBefore::Flags(flags) => bytes.extend(flags.bits().to_le_bytes()),
         }
-        bytes
     }
 
     /// Returns the undo that `bytes` encode; `None` if they encode none (I1).

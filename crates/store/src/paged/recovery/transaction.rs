@@ -77,6 +77,8 @@ pub(super) struct RecordChain {
 /// Position of a change among those that its transaction may have to undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UndoPosition {
+    /// Start of the change's record.
+    pub(super) begin: Lsn,
     /// The transaction's record before the change; `None` if it began with the change.
     pub(super) before: Option<Lsn>,
     /// Bytes of log that are reserved for undoing it.
@@ -236,13 +238,20 @@ impl Recovery {
                 let before = Some(chain.last);
                 let place = self.append(worker, chain, &update)?;
                 (chain.undo_space, chain.undo_next) = (undo_space, Some(place.begin));
-                chain.last_change = Some(UndoPosition { before, reserve });
+                chain.last_change = Some(UndoPosition {
+                    begin: place.begin,
+                    before,
+                    reserve,
+                });
                 place
             }
             None => {
                 let (place, mut chain) = self.begin(worker, &update, undo_space, needed)?;
-                let before = None;
-                chain.last_change = Some(UndoPosition { before, reserve });
+                chain.last_change = Some(UndoPosition {
+                    begin: place.begin,
+                    before: None,
+                    reserve,
+                });
                 transaction.chain = Some(chain);
                 place
             }

@@ -10,9 +10,16 @@
 //!   itself. Either the compensation is in the log, and then every later restart continues before
 //!   the change. Or it is not, and then no page that was changed by it was written (`pages`, P2).
 //! * I2  Undo never lacks space: the space for its writes was reserved (`space`, I1).
+//!
+//! # Undo in memory
+//!
+//! A caller may keep the undo of the last changes, and [log](Recovery::compensate) the compensation
+//! of each itself. It [reads](Recovery::read_undo) the undo of older changes in batches. A batch is
+//! read from the segments that have its records, and not from the segments of the whole
+//! transaction. So the time for a rollback is in proportion to the transaction.
 
 use foxton_log::read::record_reader::RecordReader;
-use foxton_log::{LogError, Lsn};
+use foxton_log::{LogError, Lsn, RecordView};
 use foxton_sync::worker::Worker;
 
 use super::error::RecoveryError;
@@ -23,6 +30,75 @@ use super::record::{
 };
 use super::tables::TransactionState;
 use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery, UndoPosition};
+
+/// Position from which older undo of a transaction is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UndoCursor {
+    /// Start of the transaction.
+    transaction: Lsn,
+    /// Start of the record that is read next.
+    next: Lsn,
+    /// The log is read up to here: start of a later record of the transaction.
+    until: Lsn,
+}
+
+/// Undo of one change, read from the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedUndo {
+    /// The change.
+    pub position: UndoPosition,
+    /// Data that undoes it, as the owner of the page has logged it.
+    pub undo: Vec<u8>,
+}
+
+/// Undo of several changes, read from the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UndoBatch {
+    /// The changes, from the last to the first.
+    pub changes: Vec<LoggedUndo>,
+    /// Position of older undo; `None` if there is none.
+    pub rest: Option<UndoCursor>,
+}
+
+impl PageTransaction {
+    /// Returns the position of the undo that is older than the change at `position`. `None`: there
+    /// is none.
+    pub fn undo_before(&self, position: UndoPosition) -> Option<UndoCursor> {
+        Some(UndoCursor {
+            transaction: self.chain.as_ref()?.begin,
+            next: position.before?,
+            until: position.begin,
+        })
+    }
+}
+
+/// Undo of one record of a transaction.
+enum UndoStep<'a> {
+    /// It is a change to be undone.
+    Change(Update<'a>),
+    /// There is nothing to undo in it, and undo continues at this record.
+    Next(Option<Lsn>),
+}
+
+/// Reads the record `view` of the transaction that begins at `transaction`.
+fn undo_step<'a, E>(
+    view: &RecordView<'a>,
+    transaction: Lsn,
+) -> Result<UndoStep<'a>, RecoveryError<E>> {
+    let at = view.lsn;
+    let record = RecoveryRecord::decode(view)?;
+    let owner = record.as_ref().and_then(|record| record.transaction(at));
+    if owner != Some(transaction) {
+        return Err(unexpected(at));
+    }
+    Ok(match record {
+        Some(RecoveryRecord::Update(update)) if update.reserve > 0 => UndoStep::Change(update),
+        Some(RecoveryRecord::Update(update)) => UndoStep::Next(before(&update)),
+        Some(RecoveryRecord::Compensation(compensation)) => UndoStep::Next(compensation.undo_next),
+        Some(RecoveryRecord::Abort(link)) => UndoStep::Next(Some(link.prev)),
+        _ => return Err(unexpected(at)),
+    })
+}
 
 impl Recovery {
     /// Undoes the changes of the transaction since `savepoint`. The transaction may continue.
@@ -148,23 +224,66 @@ impl Recovery {
             return Ok(());
         };
         let view = reader.record(at)?;
-        let record = RecoveryRecord::decode(&view)?;
-        let transaction = record.as_ref().and_then(|record| record.transaction(at));
-        if transaction != Some(chain.begin) {
-            return Err(unexpected(at));
-        }
-        match record {
-            Some(RecoveryRecord::Update(update)) if update.reserve > 0 => {
-                return self.undo_update(worker, chain, at, &update, pages);
+        match undo_step(&view, chain.begin)? {
+            UndoStep::Change(update) => self.undo_update(worker, chain, at, &update, pages),
+            UndoStep::Next(next) => {
+                chain.undo_next = next;
+                Ok(())
             }
-            Some(RecoveryRecord::Update(update)) => chain.undo_next = before(&update),
-            Some(RecoveryRecord::Compensation(compensation)) => {
-                chain.undo_next = compensation.undo_next
-            }
-            Some(RecoveryRecord::Abort(link)) => chain.undo_next = Some(link.prev),
-            _ => return Err(unexpected(at)),
         }
-        Ok(())
+    }
+
+    /// Reads undo from `cursor` on, until it takes `bytes` bytes of memory or more, or there is no
+    /// more. It waits for the log and reads it, so the caller holds no latch and no fix.
+    ///
+    /// # Errors
+    ///
+    /// If the log has failed, cannot be read, or is damaged.
+    pub fn read_undo<E>(
+        &self,
+        worker: &Worker,
+        cursor: UndoCursor,
+        bytes: usize,
+    ) -> Result<UndoBatch, RecoveryError<E>> {
+        self.log.wait_written(worker, cursor.until)?;
+        let (device, identity) = (&*self.device, &self.identity);
+        let (mut changes, mut size) = (Vec::new(), 0);
+        let (mut rest, mut open) = (Some(cursor), None);
+        while let Some(cursor) = rest
+            && size < bytes
+        {
+            let UndoCursor {
+                transaction,
+                next,
+                until,
+            } = cursor;
+            let reader = match open.take() {
+                Some(reader) if RecordReader::covers(&reader, next) => reader,
+                _ => RecordReader::open(device, identity, next, until)?,
+            };
+            let view = open.insert(reader).record(next)?;
+            let before = match undo_step(&view, transaction)? {
+                UndoStep::Next(before) => before,
+                UndoStep::Change(update) => {
+                    size += size_of::<LoggedUndo>() + update.undo.len();
+                    let before = before(&update);
+                    let position = UndoPosition {
+                        begin: next,
+                        before,
+                        reserve: update.reserve,
+                    };
+                    let undo = update.undo.to_vec();
+                    changes.push(LoggedUndo { position, undo });
+                    before
+                }
+            };
+            rest = before.map(|before| UndoCursor {
+                transaction,
+                next: before,
+                until: next,
+            });
+        }
+        Ok(UndoBatch { changes, rest })
     }
 
     /// Appends a compensation, and says where undo continues (I1).
