@@ -270,11 +270,19 @@ impl CheckpointControl {
         }
     }
 
-    /// For a commit that has exceeded its write credit but cannot wait: requests a checkpoint if
-    /// one is due.
+    /// For a transaction that cannot wait: requests a checkpoint if one is due.
     pub(crate) fn ask(&self, worker: &Worker, end: Lsn) {
         if self.throttle.asks(worker, end) {
             self.wake_thread();
+        }
+    }
+
+    /// For an open transaction, whose last record ends at `end`: requests a checkpoint if one is
+    /// due. It never waits.
+    #[inline]
+    pub(crate) fn note_open(&self, worker: &Worker, write_credit: &mut WriteCredit, end: Lsn) {
+        if self.throttle.may_be_due(write_credit, end) {
+            self.ask(worker, end);
         }
     }
 

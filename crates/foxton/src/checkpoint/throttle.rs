@@ -18,6 +18,9 @@
 //! sleeping and waking cost more than most commits. So a few threads write for a while, and then
 //! others.
 //!
+//! A transaction that changes pages writes log before its commit, and so does its rollback. It
+//! requests the checkpoint that is due, and does not wait for it, because it holds locks.
+//!
 //! InnoDB makes its writers wait when its log is full, and RocksDB when compaction falls behind.
 //! PostgreSQL does not, and its `max_wal_size` is no bound.
 //!
@@ -139,6 +142,8 @@ pub(crate) struct WriteCredit {
     round: u64,
     /// Whether the current commit is beyond the threshold without credit.
     is_ahead: bool,
+    /// Where the log ended when its open transaction last requested a checkpoint.
+    asked_at: Lsn,
 }
 
 impl WriteCredit {
@@ -256,6 +261,19 @@ impl Throttle {
             true => write_credit.credit = write_credit.credit.saturating_sub(bytes),
             false => write_credit.is_ahead = true,
         }
+    }
+
+    /// True if an open transaction, whose last record ends at `end`, should find out whether a
+    /// checkpoint is [due](Self::asks). It does so once for as many bytes of log as a credit has,
+    /// because a large transaction would otherwise pass the gate for each of its changes.
+    #[inline]
+    pub(super) fn may_be_due(&self, write_credit: &mut WriteCredit, end: Lsn) -> bool {
+        let is_due = end.bytes() >= self.threshold.load(Relaxed)
+            && end >= write_credit.asked_at.plus(self.credit);
+        if is_due {
+            write_credit.asked_at = end;
+        }
+        is_due
     }
 
     /// Decides what a commit whose record ends at `end` must do, now that it holds nothing.

@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Options, Savepoint, Table, Transaction};
@@ -26,6 +27,9 @@ const CHANGES: u64 = 3_000;
 const KEYS: u64 = 1_500;
 /// Maximum number of bytes of undo in memory.
 const MOST_UNDO: usize = 64 << 10;
+
+/// A checkpoint takes milliseconds; a busy machine is not that slow.
+const MOST_WAIT: Duration = Duration::from_secs(120);
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
@@ -208,6 +212,32 @@ fn a_log_that_cannot_be_read_refuses_commits_until_a_restart_has_undone_it() {
     let open = reopened(device.crash(Damage::KeepAll, 1));
     open.run(|tx| tx.delete(&RESIDENT, &1_000_000)).unwrap();
     assert!(contents(&open) == committed);
+}
+
+#[test]
+fn a_transaction_without_a_commit_makes_checkpoints_due() {
+    let device = FaultDevice::new();
+    let db = Database::open_on(Arc::new(device.clone()), options()).unwrap();
+    db.run(|tx| tx.put(&PAGED, &0, b"a table")).unwrap();
+    let await_checkpoints = |count: u64| {
+        let begun = Instant::now();
+        while db.checkpoints().made < count {
+            assert!(begun.elapsed() < MOST_WAIT, "no checkpoint {count}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let mut tx = db.begin().unwrap();
+    let write = |tx: &mut Transaction| {
+        (0..1_000).for_each(|key| tx.put(&PAGED, &key, &[7; 100]).unwrap());
+    };
+    for count in 1..4 {
+        // More log than `checkpoint_log_bytes`.
+        write(&mut tx);
+        await_checkpoints(count);
+    }
+    let made = db.checkpoints().made;
+    tx.rollback();
+    await_checkpoints(made + 1);
 }
 
 /// Wakes the thread that polls.

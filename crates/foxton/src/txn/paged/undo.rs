@@ -29,7 +29,10 @@ impl BoundTxn {
             return true;
         }
         match self.try_undo_paged(down_to, in_order) {
-            Ok(AttemptResult::Done(())) => true,
+            Ok(AttemptResult::Done(())) => {
+                self.note_log();
+                true
+            }
             Ok(AttemptResult::Wait | AttemptResult::Pause) => false,
             Err(error) => {
                 self.fail_undo(&error);
@@ -94,6 +97,20 @@ impl BoundTxn {
         }
         changes.paged.undone(at);
         Ok(AttemptResult::Done(()))
+    }
+
+    /// Requests the checkpoint that is due, if the transaction's log has made it due.
+    #[inline]
+    pub(super) fn note_log(&mut self) {
+        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let Txn {
+            page_transaction,
+            credit,
+            ..
+        } = &mut self.txn;
+        if let (Some(end), Some(logged)) = (page_transaction.end(), engine.logged()) {
+            logged.checkpoints.note_open(worker, credit, end);
+        }
     }
 
     /// Forgets the oldest undo in memory, which the log has too. Ghosts that its changes have left

@@ -48,6 +48,7 @@ impl BoundTxn {
         if self.txn.changes.paged.is_long() {
             self.forget_undo();
         }
+        self.note_log();
         written
     }
 

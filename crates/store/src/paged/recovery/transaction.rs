@@ -164,6 +164,12 @@ impl PageTransaction {
         self.chain.as_ref()?.last_change
     }
 
+    /// Returns where its last record ends; `None` if it has none.
+    #[inline]
+    pub fn end(&self) -> Option<Lsn> {
+        self.chain.as_ref().map(|chain| chain.end)
+    }
+
     /// Returns the present moment.
     pub fn savepoint(&self) -> PageSavepoint {
         PageSavepoint {
