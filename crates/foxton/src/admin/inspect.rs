@@ -250,6 +250,13 @@ pub struct PageStats {
     pub free: usize,
     /// Number of pages that have changed since they were written.
     pub dirty: usize,
+    /// Number of threads and tasks that wait because too many pages are dirty: of a half of the
+    /// frames on, commits that changed pages, and of seven eighths on, changes of further pages.
+    pub stalled: usize,
+    /// Number of commits that have waited for that reason, or wait.
+    pub commit_stalls: u64,
+    /// Number of times that a change has waited for that reason, or waits.
+    pub change_stalls: u64,
     /// Bytes of memory for frames and what belongs to each, for which
     /// [`Options::page_memory`](crate::Options::page_memory) is the limit, and for the buffers of
     /// reads and writes.
@@ -270,6 +277,9 @@ impl PageStats {
             frames: stats.frames,
             free: stats.free,
             dirty: stats.dirty,
+            stalled: stats.stalled,
+            commit_stalls: stats.commit_stalls,
+            change_stalls: stats.change_stalls,
             memory_bytes: pool.memory_bytes(),
             reads: stats.reads,
             writes: stats.writes,

@@ -34,7 +34,7 @@ use foxton_store::paged::page_log::{
     LogSpace, LoggedChange, LoggedRow, PageEntry, PageRecord, RecoveryLog, Unlogged,
     log_compensation,
 };
-use foxton_store::paged::pool::{BufferPool, PoolError, PoolThreads};
+use foxton_store::paged::pool::{BufferPool, DirtyBound, DirtyWait, PoolError, PoolThreads};
 use foxton_store::paged::recovery::error::AnchorError;
 use foxton_store::paged::recovery::restart::restart;
 use foxton_store::paged::recovery::{
@@ -592,6 +592,12 @@ impl OpenPages {
                 Err(CheckpointError::Pages(error.to_string()))
             }
         }
+    }
+
+    /// Begins to wait until fewer pages are dirty, if a commit that changed pages has to. The
+    /// caller holds nothing.
+    pub(crate) fn stall_commit(&self, worker: &Worker) -> Option<DirtyWait> {
+        self.pool.wait_for_clean(worker, DirtyBound::Commit)
     }
 
     /// True if the database was opened to be read.

@@ -12,7 +12,8 @@
 //! * C5  *Wait* for the log.
 //! * C6  *Acknowledge*: the result of the wait is the result of the commit.
 //! * C7  *Finish*, unless C4 did: remove ghosts, then release locks.
-//! * C8  *Wait for a checkpoint*, if the transaction wrote more than checkpoints can keep up with.
+//! * C8  *Wait for a checkpoint*, if the transaction wrote more than checkpoints can keep up with;
+//!   and for the page cleaner, if it changed pages and too many are dirty.
 //!
 //! Two drivers run these steps. A thread sleeps in C5 and C8; a task yields. A task also yields
 //! while it removes many ghosts and retires many values. If it is dropped after C2, the background
@@ -28,6 +29,7 @@ use std::task::{Context, Poll};
 use foxton_lock::name::Name;
 use foxton_log::{Log, LogError, LogWait, Lsn, PendingWakeups};
 use foxton_store::paged::page_log::RowUndo;
+use foxton_store::paged::pool::DirtyWait;
 use foxton_sync::admission::SLOTS;
 
 use super::bound::BoundTxn;
@@ -68,6 +70,9 @@ impl BoundTxn {
         if self.txn.credit.is_ahead() {
             self.sleep_for_checkpoint();
         }
+        if self.txn.has_changed_pages {
+            self.sleep_for_cleaner();
+        }
         Ok(())
     }
 
@@ -91,11 +96,12 @@ impl BoundTxn {
     /// no record of it.
     fn start_commit(&mut self) -> Result<CommitWait> {
         self.check_active()?;
-        if self.txn.uses_pages
-            && let Err(error) = self.check_pages()
-        {
-            self.end_by(Phase::Ended);
-            return Err(error);
+        if self.txn.uses_pages {
+            if let Err(error) = self.check_pages() {
+                self.end_by(Phase::Ended);
+                return Err(error);
+            }
+            self.txn.has_changed_pages = self.txn.changes.paged.has_begun();
         }
         let faults = self.ctx.engine.faults();
         if faults.misbehaves(&injected_fault::UNLOCK_BEFORE_LOG) {
@@ -241,6 +247,20 @@ impl BoundTxn {
         }
     }
 
+    /// C8 of a thread that has changed pages.
+    fn sleep_for_cleaner(&mut self) {
+        self.ctx.free_slot();
+        if let Some(wait) = self.stall_for_cleaner() {
+            wait.wait();
+        }
+    }
+
+    /// Returns the wait for the page cleaner, if there is one.
+    fn stall_for_cleaner(&self) -> Option<DirtyWait> {
+        let pages = self.ctx.engine.pages()?;
+        pages.stall_commit(&self.ctx.worker)
+    }
+
     /// Requests the checkpoint that is due, or returns the stall to wait for.
     fn stall(&mut self) -> Option<WriteStall> {
         let WorkerContext { engine, worker, .. } = &self.ctx;
@@ -367,6 +387,16 @@ impl CommitTask {
             let waited: Result<()> = poll_fn(|context| {
                 check_process(&process)?;
                 stall.poll(&mut bound.txn.credit, context).map(Ok)
+            })
+            .await;
+            waited?;
+        }
+        if bound.txn.has_changed_pages
+            && let Some(wait) = bound.stall_for_cleaner()
+        {
+            let waited: Result<()> = poll_fn(|context| {
+                check_process(&process)?;
+                wait.poll(context).map(Ok)
             })
             .await;
             waited?;

@@ -36,6 +36,8 @@ pub(crate) struct Txn {
     pub(crate) cancel_token: Option<CancelToken>,
     /// True if it has used a paged table: after a failure of the pages it does not commit.
     pub(crate) uses_pages: bool,
+    /// True if it commits changes of pages.
+    pub(crate) has_changed_pages: bool,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) changes: Changes,
@@ -114,6 +116,7 @@ impl Txn {
             ended_by: None,
             cancel_token: None,
             uses_pages: false,
+            has_changed_pages: false,
             durability: options.durability,
             isolation: options.isolation,
             changes: Changes::default(),
@@ -155,6 +158,7 @@ impl Txn {
             self.cancel_token = None;
         }
         self.uses_pages = false;
+        self.has_changed_pages = false;
         self.durability = options.durability;
         self.isolation = options.isolation;
         self.credit.done();

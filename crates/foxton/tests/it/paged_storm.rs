@@ -4,9 +4,11 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Error, Options, Table, Transaction};
+use foxton_log::device::fault::{Call, FaultDevice, Times};
 
 use crate::common::paged::tiny_pages;
 use crate::common::random::Random;
@@ -124,6 +126,100 @@ fn storm(threads: u64, transactions: u64, frames: usize) {
         (rows(&db, &PAGED), rows(&db, &RESIDENT)),
         (expected.clone(), expected)
     );
+}
+
+/// Threads make pages dirty faster than a slow device takes them: each changes rows of its own,
+/// far apart, and rolls some changes back. Others read. The waits are counted.
+fn dirtying_storm(threads: u64, transactions: u64, frames: usize) {
+    let device = FaultDevice::new();
+    let mut options = tiny_pages(Options::default(), frames);
+    options.durability = Durability::None;
+    let db = Database::open_on(Arc::new(device.clone()), options.clone()).unwrap();
+    let key = |thread: u64, step: u64| step * threads + thread;
+    let value = |round: u64| vec![round as u8; 150];
+    const STEPS: u64 = 4;
+    for first in (0..threads * STEPS).step_by(64) {
+        let keys = first..(first + 64).min(threads * STEPS);
+        db.run(|tx| {
+            keys.clone()
+                .try_for_each(|key| tx.put(&PAGED, &key, &value(0)))
+        })
+        .unwrap();
+    }
+    device.slow_sync(Duration::from_millis(1));
+    let barrier = Barrier::new(threads as usize);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (db, barrier) = (&db, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for round in 1..=transactions {
+                    let mut tx = db.begin().unwrap();
+                    for step in 0..STEPS {
+                        let before = tx.get(&PAGED, &key(thread, step)).unwrap();
+                        assert_eq!(before, Some(value(round - 1)));
+                        tx.put(&PAGED, &key(thread, step), &value(round)).unwrap();
+                    }
+                    match (thread + round) % 3 {
+                        0 => {
+                            tx.rollback();
+                            let again = |tx: &mut Transaction| {
+                                let put = |step| tx.put(&PAGED, &key(thread, step), &value(round));
+                                (0..STEPS).try_for_each(put)
+                            };
+                            db.run(again).unwrap();
+                        }
+                        _ => tx.commit().unwrap(),
+                    }
+                }
+            });
+        }
+    });
+    device.slow_sync(Duration::ZERO);
+    let stats = db.stats().pages.unwrap();
+    assert!(
+        stats.change_stalls > 0 && stats.commit_stalls > 0,
+        "{stats:?}"
+    );
+    assert_eq!(stats.stalled, 0, "{stats:?}");
+    let rows = |db: &Database| db.run(|tx| tx.range(&PAGED, ..).collect()).unwrap();
+    let expected: Vec<_> = (0..threads * STEPS)
+        .map(|key| (key, value(transactions)))
+        .collect();
+    assert!(rows(&db) == expected);
+    assert!(db.locks().is_empty());
+    db.verify();
+    db.close().unwrap();
+}
+
+#[test]
+fn five_hundred_threads_that_dirty_sixteen_frames_all_finish() {
+    dirtying_storm(512, 1, 16);
+}
+
+#[test]
+fn five_hundred_threads_that_dirty_sixty_four_frames_all_finish() {
+    dirtying_storm(512, 1, 64);
+}
+
+#[test]
+fn threads_that_wait_for_a_cleaner_learn_that_it_has_failed() {
+    let device = FaultDevice::new();
+    let mut options = tiny_pages(Options::default(), 16);
+    options.durability = Durability::None;
+    let db = Database::open_on(Arc::new(device.clone()), options).unwrap();
+    db.run(|tx| tx.put(&PAGED, &0, b"a table")).unwrap();
+    device.fail(Call::Sync, 1, Times::ForEver, std::io::ErrorKind::Other);
+    thread::scope(|scope| {
+        for thread in 0..64_u64 {
+            let db = &db;
+            scope.spawn(move || {
+                let put = |key: u64| db.run(|tx| tx.put(&PAGED, &(64 * key + thread), &[7; 150]));
+                let refused = (1..).find_map(|key| put(key).err()).unwrap();
+                assert_eq!(refused.code(), "poisoned", "{refused}");
+            });
+        }
+    });
 }
 
 #[test]

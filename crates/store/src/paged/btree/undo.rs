@@ -1,7 +1,8 @@
 //! Undo of a row's change, where the row is now.
 //!
 //! Undo may descend, because the row may have moved. It neither splits nor allocates: the space of
-//! each earlier value is where the row is (I4 of the page).
+//! each earlier value is where the row is (I4 of the page). It makes a page dirty however many are,
+//! because the transaction holds locks that others wait for.
 
 use super::TreeVisit;
 use super::descend::TreeTarget;

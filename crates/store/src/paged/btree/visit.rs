@@ -66,6 +66,8 @@ pub(super) enum Need {
     FreePage,
     /// Bytes of log.
     LogSpace(u64),
+    /// Fewer dirty pages.
+    CleanPages,
 }
 
 /// A split that has begun and waits for something.
@@ -158,10 +160,15 @@ impl<'t> TreeVisit<'t> {
     /// If it cannot be had.
     pub fn wait(&mut self) -> Result<(), TreeError> {
         let (pool, worker) = (&*self.tree.pool, self.worker);
+        if matches!(self.need, Need::CleanPages) {
+            // The pages stay: the cleaner writes them too, and the attempt will need them.
+            self.need = Need::Nothing;
+            return Ok(pool.await_clean(worker)?);
+        }
         // I5: frames are given up before others are requested.
         self.release();
         match std::mem::take(&mut self.need) {
-            Need::Nothing => {}
+            Need::Nothing | Need::CleanPages => {}
             Need::Pages(pages) => {
                 self.reservation = Some(Box::new(pool.reserve(worker, &pages)?));
             }
@@ -347,6 +354,19 @@ impl<'t> TreeVisit<'t> {
             Some(space) => Ok(space),
             None => {
                 self.need = Need::LogSpace(bytes);
+                Err(TreeStop::Wait)
+            }
+        }
+    }
+
+    /// Ends this part of the attempt if it would make one more page dirty and too many are, before
+    /// any latch. `page` is the page that it changes; `None`: it changes several.
+    pub(super) fn admit_change(&mut self, page: Option<&PageView<'t>>) -> Step<()> {
+        let is_dirty = page.is_some_and(PageView::is_dirty);
+        match self.tree.pool.admits_change(self.worker, is_dirty) {
+            true => Ok(()),
+            false => {
+                self.need = Need::CleanPages;
                 Err(TreeStop::Wait)
             }
         }

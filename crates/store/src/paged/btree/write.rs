@@ -216,6 +216,7 @@ impl<'t> TreeVisit<'t> {
                 });
             }
             let operation = PageOperation::Remove { slot: slot16(slot) };
+            visit.admit_change(Some(&leaf))?;
             let space = visit.log_space(0)?;
             let writer = visit.try_lock(&leaf)?;
             let mut latched = [(writer, operation)];
@@ -319,6 +320,7 @@ impl<'t> TreeVisit<'t> {
         match checked {
             Ok(()) => {}
             Err(OperationError::Full(_)) => {
+                self.admit_change(None)?;
                 self.split(key, 0, (page, lsn))?;
                 // Another round finds the place in one of both halves.
                 return self.busy(page);
@@ -328,6 +330,7 @@ impl<'t> TreeVisit<'t> {
             }
         }
         self.want(page);
+        self.admit_change(Some(leaf))?;
         // The record has the row before, or its key, and the row after.
         let space = self.log_space(2 * self.tree.size().max_row_bytes())?;
         let mut writer = self.try_lock(leaf)?;

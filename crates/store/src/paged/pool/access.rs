@@ -120,6 +120,12 @@ impl<'p> PageView<'p> {
         self.frame.read()
     }
 
+    /// True if the page is dirty, just now.
+    #[inline]
+    pub fn is_dirty(&self) -> bool {
+        self.frame.is_dirty()
+    }
+
     /// True if the page is in its frame and has not changed since the view was made.
     #[inline]
     pub fn is_valid(&self) -> bool {

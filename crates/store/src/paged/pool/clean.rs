@@ -99,6 +99,12 @@ impl BufferPool {
 
     /// As [`clean_batch`](Self::clean_batch), with up to `most` batches before the sync.
     pub(super) fn clean_batches(&self, worker: &Worker, most: usize) -> Result<usize, PoolError> {
+        let cleaned = self.clean_once(worker, most);
+        self.serve_dirty_waiters(worker);
+        cleaned
+    }
+
+    fn clean_once(&self, worker: &Worker, most: usize) -> Result<usize, PoolError> {
         // Site: "page latch", passed for each page.
         let mut state = shim::lock(&self.cleaning);
         if let Some(failure) = self.failure() {

@@ -28,6 +28,7 @@
 //! * I6  No system call reads or writes a frame.
 //! * I7  A page is written only when the log is durable up to the LSN of the written copy. One
 //!   function writes pages from frames, and it waits for the log first.
+//! * I8  A thread that waits because too many pages are dirty holds no latch (`dirty_gate`).
 //!
 //! Latches and mutexes are acquired in this order: latch of a frame, home bucket, mutex of the
 //! replacement, mutex of the reserve. The latch of a frame with a page is only tried while another
@@ -64,6 +65,8 @@ mod load;
 
 mod clean;
 
+mod dirty_gate;
+
 mod growth;
 
 mod limit;
@@ -74,6 +77,7 @@ mod tests;
 
 pub use access::{PageAbsence, PageHint, PageView, PageWriter, SeenPage};
 pub use clean::CLEAN_BATCH;
+pub use dirty_gate::{DirtyBound, DirtyWait};
 pub use error::PoolError;
 pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
 pub use service::PoolThreads;
@@ -150,6 +154,7 @@ pub struct BufferPool {
     replacement: Mutex<Replacement>,
     /// Number of dirty pages.
     dirty: AtomicUsize,
+    dirty_gate: dirty_gate::DirtyGate,
     cleaning: Mutex<clean::CleanerState>,
     failure: Mutex<Option<error::WriteFailure>>,
     /// Buffers for reads, which threads share.
@@ -180,6 +185,12 @@ pub struct PoolStats {
     pub free: usize,
     /// Number of dirty pages.
     pub dirty: usize,
+    /// Number of threads that wait because too many pages are dirty.
+    pub stalled: usize,
+    /// Number of commits that have waited for that reason, or wait.
+    pub commit_stalls: u64,
+    /// Number of times that a change of a page has waited for that reason, or waits.
+    pub change_stalls: u64,
     /// Number of pages read from the file.
     pub reads: u64,
     /// Number of pages written to the file.
@@ -251,6 +262,7 @@ impl BufferPool {
             free: FreeFrames::with_limit(maximum, frames),
             replacement: Mutex::new(replacement),
             dirty: AtomicUsize::new(0),
+            dirty_gate: dirty_gate::DirtyGate::default(),
             cleaning: Mutex::new(clean::CleanerState::new(&file, maximum)),
             failure: Mutex::new(None),
             buffers: Mutex::new(Vec::new()),
@@ -295,7 +307,12 @@ impl BufferPool {
     /// Returns state and counts, each of a moment of its own.
     pub fn stats(&self) -> PoolStats {
         let count = |counter: &unmodelled::AtomicU64| counter.load(Ordering::Relaxed);
+        let [commits, changes] =
+            [DirtyBound::Commit, DirtyBound::Change].map(|bound| self.dirty_gate.counts(bound));
         PoolStats {
+            stalled: commits.0 + changes.0,
+            commit_stalls: commits.1,
+            change_stalls: changes.1,
             frames: self.frame_limit(),
             surplus: self.surplus_count(),
             free: self.free.count(),

@@ -62,6 +62,7 @@ impl ServiceWakeup {
 #[derive(Debug)]
 pub struct PoolThreads {
     pool: Arc<BufferPool>,
+    workers: Arc<Workers>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
@@ -74,6 +75,7 @@ impl PoolThreads {
     pub fn start(pool: Arc<BufferPool>, workers: &Arc<Workers>) -> io::Result<PoolThreads> {
         let mut threads = PoolThreads {
             pool,
+            workers: workers.clone(),
             threads: Vec::new(),
         };
         threads.spawn("frame-provider", workers, |pool, worker| {
@@ -84,8 +86,11 @@ impl PoolThreads {
         threads.spawn("page-cleaner", workers, |pool, worker| {
             while pool.cleaner_wakeup.wait() {
                 pool.clean_while_due(worker);
+                // Some may have been woken and have made no page dirty.
+                pool.serve_dirty_waiters(worker);
             }
         })?;
+        threads.pool.set_cleaner(&workers.worker(), true);
         Ok(threads)
     }
 
@@ -105,6 +110,7 @@ impl PoolThreads {
 
 impl Drop for PoolThreads {
     fn drop(&mut self) {
+        self.pool.set_cleaner(&self.workers.worker(), false);
         self.pool.provider_wakeup.close();
         self.pool.cleaner_wakeup.close();
         for thread in self.threads.drain(..) {
