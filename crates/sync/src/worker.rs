@@ -136,17 +136,26 @@ impl fmt::Debug for Workers {
 impl Workers {
     /// Returns a set without workers; their random numbers differ from run to run.
     pub fn new() -> Self {
-        Self::with_seed(RandomState::new().hash_one(0))
+        Self::with_failpoints(Failpoints::default())
     }
 
     /// Returns a set without workers; worker `id` draws the same random numbers whenever `seed` is
     /// the same.
     pub fn with_seed(seed: u64) -> Self {
+        Self::with(seed, Failpoints::default())
+    }
+
+    /// As [`new`](Self::new), with failpoints that a test has made.
+    pub fn with_failpoints(failpoints: Failpoints) -> Self {
+        Self::with(RandomState::new().hash_one(0), failpoints)
+    }
+
+    fn with(seed: u64, failpoints: Failpoints) -> Self {
         Self(Arc::new(WorkersInner {
             domain: Domain::new(),
             short_domain: Domain::new(),
             registry: Mutex::default(),
-            failpoints: Failpoints::default(),
+            failpoints,
             clock: Clock::default(),
             elision_trials: ElisionTrials::default(),
             process: ProcessStamp::new(),

@@ -224,7 +224,7 @@ impl Database {
             .into());
         }
         check_observe(None, &options)?;
-        let workers = Workers::new();
+        let workers = options.workers();
         let restored = RestoredDatabase {
             persistence: Persistence::InMemory(CommitPositions::default()),
             redo_form: RedoForm::Nothing,
@@ -257,7 +257,7 @@ impl Database {
             0 => RedoForm::Values,
             _ => RedoForm::Patches,
         };
-        let workers = Workers::new();
+        let workers = options.workers();
         let catalog = Catalog::new(workers.domain().clone());
         let mut analysis = page_store::begin_analysis(&files, path)?;
         let restored = restore(files, &options, &catalog, &workers, analysis.as_mut());

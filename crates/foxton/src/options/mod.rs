@@ -17,6 +17,8 @@ use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use foxton_log::format::segment;
 use foxton_store::paged::page::PageSize;
 use foxton_store::paged::pool::MIN_FRAMES;
+use foxton_sync::failpoint::Failpoints;
+use foxton_sync::worker::Workers;
 
 use crate::error::{Request, Result};
 use crate::options::admission::Admission;
@@ -165,6 +167,10 @@ pub struct Options {
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
     pub page_bytes: usize,
+    /// Failpoints of the database, for tests that use them while it is opened. Default `None`: the
+    /// database makes its own.
+    #[doc(hidden)]
+    pub failpoints: Option<Failpoints>,
     /// Number of threads that load and replay when the database is opened; at most 256 are used.
     /// Default 0: as many as the process may run at once, but at most 16.
     pub restart_threads: usize,
@@ -217,6 +223,7 @@ impl Default for Options {
             component: TableComponent::default(),
             page_memory: 64 << 20,
             page_bytes: PageSize::default().bytes(),
+            failpoints: None,
             restart_threads: 0,
             progress: None,
             indexes: Indexes::default(),
@@ -243,6 +250,11 @@ impl Options {
             checkpoint_log_bytes: 64 << 10,
             ..Options::default()
         }
+    }
+
+    /// Returns the workers of a database, with its failpoints.
+    pub(crate) fn workers(&self) -> Workers {
+        Workers::with_failpoints(self.failpoints.clone().unwrap_or_default())
     }
 
     /// Returns the number of threads for [`restart_threads`](Self::restart_threads).
