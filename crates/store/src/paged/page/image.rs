@@ -66,6 +66,13 @@ pub enum PageFault {
         /// LSN with which it was written.
         written: Lsn,
     },
+    /// The page has changes beyond the end of the log: the log lost records that were durable.
+    AheadOfLog {
+        /// LSN of the page.
+        found: Lsn,
+        /// End of the log.
+        end: Lsn,
+    },
     /// The file ends before the page does.
     Missing,
 }
@@ -93,6 +100,9 @@ impl fmt::Display for PageFault {
                 f,
                 "it has changes up to {found}, but was written with those up to {written}"
             ),
+            PageFault::AheadOfLog { found, end } => {
+                write!(f, "it has changes up to {found}, but the log ends at {end}")
+            }
             PageFault::Missing => write!(f, "the file ends before it does"),
         }
     }

@@ -437,7 +437,8 @@ impl BufferPool {
         loaded
     }
 
-    /// Reads the page and compares it with what the eviction history remembers.
+    /// Reads the page and compares it with what the eviction history remembers, and with the end of
+    /// the log: no page is written before the log is durable up to its LSN.
     fn read(
         &self,
         worker: &Worker,
@@ -448,13 +449,14 @@ impl BufferPool {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let found: Lsn = crate::paged::page::SlottedPage::new(buffer.bytes()).lsn();
         let written = self.replacement(worker, |replacement| replacement.evicted_at(page));
-        match written {
-            Some(written) if found < written => Err(PoolError::Damaged(PageError {
-                page,
-                fault: PageFault::Stale { found, written },
-            })),
-            _ => Ok(()),
-        }
+        // Behind the read: the log may have grown since the page was written.
+        let end = self.log.end(worker);
+        let fault = match written {
+            Some(written) if found < written => PageFault::Stale { found, written },
+            _ if found > end => PageFault::AheadOfLog { found, end },
+            _ => return Ok(()),
+        };
+        Err(PoolError::Damaged(PageError { page, fault }))
     }
 
     /// Waits until the page of a frame is loaded. The thread that loads it holds the latch.

@@ -19,7 +19,7 @@ use foxton_sync::worker::{Worker, Workers};
 
 use super::*;
 use crate::paged::PageId;
-use crate::paged::page::{PageFault, PageKind, RowFlags, SlottedPage};
+use crate::paged::page::{PageError, PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use crate::paged::recovery::WriteError;
 use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, format_file};
@@ -36,6 +36,9 @@ struct Data {
     counts: Vec<AtomicU64>,
 }
 
+/// End of a log that is beyond all changes.
+const LOG_END: Lsn = Lsn::new(1 << 40);
+
 fn page_of(index: u64) -> PageId {
     PageId::new(0, FIRST + index)
 }
@@ -48,7 +51,7 @@ fn row(content: &SlottedPage<impl crate::paged::page::PageWords>, index: usize) 
 impl Data {
     /// Returns a pool of `frames` over `pages` pages, each written and evicted or not.
     fn create(device: &dyn Device, frames: usize, pages: u64) -> Data {
-        Data::create_with_log(device, frames, pages, Arc::new(Unlogged::new(Lsn::ZERO)))
+        Data::create_with_log(device, frames, pages, Arc::new(Unlogged::new(LOG_END)))
     }
 
     /// Returns a pool whose limit may be raised.
@@ -57,7 +60,7 @@ impl Data {
             device,
             (frames, maximum),
             pages,
-            Arc::new(Unlogged::new(Lsn::ZERO)),
+            Arc::new(Unlogged::new(LOG_END)),
         )
     }
 
@@ -476,6 +479,29 @@ fn a_damaged_page_and_a_lost_write_are_errors() {
     data.pool.verify();
 }
 
+#[test]
+fn a_page_with_changes_beyond_the_end_of_the_log_is_damaged() {
+    let device = MemoryDevice::new();
+    let end = Lsn::new(20);
+    let data = Data::create_with_log(&device, 16, 60, Arc::new(Unlogged::new(end)));
+    let worker = Workers::new().worker();
+    let (mut whole, mut ahead) = (0, 0);
+    for index in 0..60 {
+        match data.pool.reserve(&worker, &data.requests(&[index])) {
+            Ok(_) => whole += 1,
+            Err(PoolError::Damaged(PageError {
+                fault: PageFault::AheadOfLog { found, end: log },
+                ..
+            })) => {
+                assert!(found > end && log == end);
+                ahead += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(whole >= 10 && ahead >= 10, "{whole} {ahead}");
+}
+
 /// A directory in memory whose files call functions before writes and syncs.
 #[derive(Debug, Default)]
 struct HookedDevice {
@@ -677,7 +703,7 @@ impl PageLog for SlowLog {
     }
 
     fn end(&self, _: &Worker) -> Lsn {
-        Lsn::new(1 << 40)
+        LOG_END
     }
 
     fn try_take_space(&self, _: &Worker, _: u64) -> bool {
