@@ -47,6 +47,7 @@ fn main() -> Outcome {
                 seed,
                 steps,
                 fault: None,
+                is_failing: false,
             };
             let run = Run::record(setting).map_err(|trouble| format!("{setting}: {trouble}"))?;
             let mut tally = Tally::default();
@@ -77,6 +78,7 @@ fn main() -> Outcome {
     println!("  of restarts that were cut        {:>10}", sum.images[1]);
     println!("  of restarts of such restarts     {:>10}", sum.images[2]);
     println!("refused, where durable bytes were hit {:>7}", sum.refused);
+    println!("changes undone, in logs that are whole {:>6}", sum.audited);
     println!("runs                               {runs:>10}");
     println!("nothing acknowledged is lost, nothing else is left, every tree is whole");
     println!(

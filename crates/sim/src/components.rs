@@ -48,6 +48,10 @@ const FRAME_BYTES: usize = PAGE_BYTES + 16 + 256;
 /// Fewest frames that a pool may have.
 const FRAMES: u64 = 16;
 
+/// How often the cleaner yields before it syncs the pages that it has written.
+#[cfg(feature = "hooks")]
+const YIELDS: u32 = 20;
+
 /// Rows by table and key.
 pub type Rows = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
@@ -60,11 +64,15 @@ pub struct Setting {
     pub steps: usize,
     /// The injected fault, if any. It needs the feature `hooks`.
     pub fault: Option<Failpoint>,
+    /// True if calls of the device may fail. Then no tree is verified while the run lasts.
+    pub is_failing: bool,
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { seed, steps, fault } = self;
+        let Setting {
+            seed, steps, fault, ..
+        } = self;
         write!(f, "run {seed} of {steps} steps")?;
         fault.map_or(Ok(()), |fault| write!(f, ", fault {fault}"))
     }
@@ -84,11 +92,17 @@ impl Setting {
         let mut options = victim::options(self.seed);
         options.page_bytes = PAGE_BYTES;
         options.page_memory = FRAME_BYTES * (FRAMES + mix(self.seed ^ 11) % FRAMES) as usize;
+        options.page_batch = [3, 8, 128][(mix(self.seed ^ 13) % 3) as usize];
         options.restart_threads = 1 + (mix(self.seed ^ 12) % 2) as usize;
         #[cfg(feature = "hooks")]
-        if let Some(fault) = &self.fault {
+        {
             let failpoints = foxton_sync::failpoint::Failpoints::default();
-            failpoints.arm(fault);
+            self.fault.inspect(|fault| failpoints.arm(fault));
+            // So that rows change before the sync.
+            failpoints.set(&foxton_store::failpoint::PAGES_WRITTEN, |_| {
+                (0..YIELDS).for_each(|_| std::thread::yield_now());
+                Ok(())
+            });
             options.failpoints = Some(failpoints);
         }
         options

@@ -15,7 +15,7 @@ use crate::{
     load,
     victim::{Honesty, durability, options},
 };
-use foxton::{Database, Durability};
+use foxton::{Database, Durability, Options};
 use foxton_log::device::{
     Device,
     disk::{Damage, Disk},
@@ -133,16 +133,18 @@ pub fn open(device: impl Device + 'static, seed: u64) -> foxton::Result<Database
 ///
 /// Any error of the database.
 pub fn record(seed: u64, clients: u32, count: u64, honesty: Honesty) -> foxton::Result<Run> {
-    record_on(|device| Arc::new(device), seed, clients, count, honesty)
+    let before = |device| -> Arc<dyn Device> { Arc::new(device) };
+    record_on(before, options(seed), seed, clients, count, honesty)
 }
 
-/// As [`record`], on a device that is in front of the recording one.
+/// As [`record`], on a device that is in front of the recording one, with other options.
 ///
 /// # Errors
 ///
 /// Any error of the database.
 pub fn record_on(
     before: impl FnOnce(FaultDevice) -> Arc<dyn Device>,
+    options: Options,
     seed: u64,
     clients: u32,
     count: u64,
@@ -151,7 +153,7 @@ pub fn record_on(
     let scale = Scale::SMALL;
     let device = FaultDevice::new();
     device.record();
-    let db = Database::open_on(before(device.clone()), options(seed))?;
+    let db = Database::open_on(before(device.clone()), options)?;
     load::load(&db, scale)?;
     let loaded = device.recorded();
     let run = |client| {

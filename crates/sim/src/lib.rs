@@ -64,11 +64,11 @@ pub mod crash;
 /// Damage at rest.
 pub mod flip;
 
-/// Power cuts of databases with resident and paged tables.
-pub mod components;
-
 /// Pages that are larger than memory, and their restart.
 pub mod pages;
+
+/// Power cuts of databases with resident and paged tables.
+pub mod components;
 
 /// Files whose checksums are made right again.
 pub mod mend;

@@ -30,8 +30,30 @@ pub const TAIL_IGNORED: Failpoint = Failpoint::fault("pages/tail ignored");
 /// A child hint is used without a look at the page in the frame.
 pub const HINT_TRUSTED: Failpoint = Failpoint::fault("pages/hint trusted");
 
+/// A page is written before the log is durable up to its LSN.
+pub const PAGE_BEFORE_LOG: Failpoint = Failpoint::fault("pages/page before log");
+/// A page counts as clean once it is written, and the page file is not synced.
+pub const CLEAN_UNSYNCED: Failpoint = Failpoint::fault("pages/clean unsynced");
+/// Redo takes every page for one without an LSN.
+pub const LSN_IGNORED: Failpoint = Failpoint::fault("pages/lsn ignored");
+/// Undone changes are not logged.
+pub const COMPENSATION_UNLOGGED: Failpoint = Failpoint::fault("pages/compensation unlogged");
+/// A compensation says to continue with the change that was just undone.
+pub const UNDO_NEXT_WRONG: Failpoint = Failpoint::fault("pages/undo next wrong");
+/// Restart takes a transaction without a commit for a committed one.
+pub const LOSER_WINS: Failpoint = Failpoint::fault("pages/loser wins");
+/// A split gives away the reserved bytes of rows, which an open transaction may need for its undo.
+pub const RESERVE_GIVEN_AWAY: Failpoint = Failpoint::fault("pages/reserve given away");
+
 /// The faults of pages.
-pub const PAGE_FAULTS: [Failpoint; 6] = [
+pub const PAGE_FAULTS: [Failpoint; 13] = [
+    PAGE_BEFORE_LOG,
+    CLEAN_UNSYNCED,
+    LSN_IGNORED,
+    COMPENSATION_UNLOGGED,
+    UNDO_NEXT_WRONG,
+    LOSER_WINS,
+    RESERVE_GIVEN_AWAY,
     CLEAN_UNCOMPARED,
     SLOT_REUSED,
     FORMAT_READS,

@@ -550,7 +550,7 @@ impl Database {
             }
         }
         if let Some(pages) = engine.pages() {
-            pages.verify(&worker, &engine.catalog);
+            pages.verify(&worker);
         }
         for index in engine.catalog.indexes() {
             if let Some(open) = index.open {

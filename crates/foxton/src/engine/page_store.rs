@@ -59,6 +59,8 @@ use crate::options::Options;
 pub(crate) const FILE: &str = "rows";
 /// Name of the doublewrite buffer.
 pub(crate) const DOUBLEWRITE_FILE: &str = "rows-double";
+/// Largest number of a table, for checks.
+const MOST_TABLES: u64 = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -418,6 +420,7 @@ impl OpenPages {
         ));
         let log = Arc::new(RecoveryLog::new(recovery.clone()));
         let pool = BufferPool::new(file, frames, log)?.with_doublewrite(doublewrite);
+        pool.limit_batches(options.page_batch);
         let pool = Arc::new(pool);
         let owner = PageOwner::new(pool.clone(), Arc::new(workers.clone()));
         let failed = |error| MakeError::Request(recovery_error(error, path));
@@ -711,17 +714,39 @@ impl OpenPages {
         Ok(())
     }
 
-    /// Panics if an invariant of the pool or of a tree is broken. Only while nothing uses them.
-    pub(crate) fn verify(&self, worker: &Worker, catalog: &Catalog) {
+    /// Panics if an invariant of the pool or of a tree is broken, or if a page is in no place or in
+    /// two. Only while nothing uses them.
+    pub(crate) fn verify(&self, worker: &Worker) {
         let check = |tree: &PagedTree| match tree.verify(worker) {
-            Ok(_) => {}
+            Ok(summary) => summary,
             Err(error) => panic!("{tree:?}: {error}"),
         };
-        check(self.directory.tree());
-        for table in catalog.tables() {
-            if let TableStore::Paged(rows) = &table.store {
-                rows.tree.get().into_iter().for_each(|tree| check(tree));
+        let directory = check(self.directory.tree());
+        let (mut pages, mut tables) = (directory.pages, 0);
+        for number in 1.. {
+            if tables == directory.rows {
+                break;
+            }
+            assert!(number <= MOST_TABLES, "tables that the directory counts");
+            let tree = match self.directory.open(worker, number) {
+                Ok(Some(tree)) => tree,
+                Ok(None) => continue,
+                Err(error) => panic!("table {number}: {error}"),
+            };
+            tables += 1;
+            for page in check(&tree).pages {
+                assert!(pages.insert(page), "page {page} is in two trees");
             }
         }
+        // Header, maps, the partition page of each table, and the pages of trees.
+        let (file, mapped) = (self.pool.file(), self.pool.page_size().mapped_pages());
+        let count = || {
+            let end = file.header().end;
+            let expected = 1 + end.div_ceil(mapped) + tables + pages.len() as u64;
+            (end - self.pool.space().free_count(), expected)
+        };
+        // The file may grow meanwhile.
+        let is_right = || (0..1_000).any(|_| count().0 == count().1);
+        assert!(is_right(), "used and expected pages: {:?}", count());
     }
 }

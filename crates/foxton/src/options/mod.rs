@@ -16,7 +16,7 @@ use std::time::Duration;
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use foxton_log::format::segment;
 use foxton_store::paged::page::PageSize;
-use foxton_store::paged::pool::MIN_FRAMES;
+use foxton_store::paged::pool::{CLEAN_BATCH, MIN_FRAMES};
 use foxton_sync::failpoint::Failpoints;
 use foxton_sync::worker::Workers;
 
@@ -167,6 +167,10 @@ pub struct Options {
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
     pub page_bytes: usize,
+    /// Maximum number of pages that are written together, from 1 to 128. Default 128. For tests,
+    /// which reach several batches sooner with few.
+    #[doc(hidden)]
+    pub page_batch: usize,
     /// Failpoints of the database, for tests that use them while it is opened. Default `None`: the
     /// database makes its own.
     #[doc(hidden)]
@@ -223,6 +227,7 @@ impl Default for Options {
             component: TableComponent::default(),
             page_memory: 64 << 20,
             page_bytes: PageSize::default().bytes(),
+            page_batch: CLEAN_BATCH,
             failpoints: None,
             restart_threads: 0,
             progress: None,

@@ -10,6 +10,7 @@
 pub use foxton_lock::failpoint::{
     ANCHOR_IGNORED, CONVERTED_IGNORED, GRANT_UNCONFIRMED, GRANTED_TWICE, QUEUE_IGNORED,
 };
+pub use foxton_store::failpoint::PAGE_FAULTS;
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_sync::failpoint::{Failpoint, Failpoints};
@@ -67,8 +68,14 @@ pub const ANCHOR_KEPT: Failpoint = Failpoint::fault("txn/anchor kept");
 /// A ghost of a paged table is purged without a lock on its key and its gap.
 pub const PURGE_UNLOCKED: Failpoint = Failpoint::fault("txn/purge unlocked");
 
-/// All faults.
-pub const ALL: [Failpoint; 29] = [
+/// A ghost of a paged table is purged without a lock on the gap before it.
+pub const PURGE_GAP_UNLOCKED: Failpoint = Failpoint::fault("txn/purge gap unlocked");
+/// A commit that releases its locks early leaves no stamp for the rows of paged tables. Only
+/// crashes show it, so it is not in [`ALL`].
+pub const STAMP_FORGOTTEN: Failpoint = Failpoint::fault("txn/stamp forgotten");
+
+/// All faults that show while a database runs.
+pub const ALL: [Failpoint; 30] = [
     GAPS_UNLOCKED,
     BOUND_UNLOCKED,
     MISS_UNLOCKED,
@@ -98,6 +105,7 @@ pub const ALL: [Failpoint; 29] = [
     BORN_FREE,
     ANCHOR_KEPT,
     PURGE_UNLOCKED,
+    PURGE_GAP_UNLOCKED,
 ];
 
 /// Returns how long a read holds its locks, where `right` is correct.
@@ -142,6 +150,16 @@ pub(crate) fn skips_lock(
 pub(crate) fn write_mode(faults: &Failpoints, right: Mode) -> Mode {
     match faults.misbehaves(&WRONG_CELL) {
         true => Mode::key(KeyPart::U, GapPart::None),
+        false => right,
+    }
+}
+
+/// Returns the mode in which the key and the gap of a ghost are locked to purge it, where `right`
+/// is correct.
+#[inline(always)]
+pub(crate) fn purge_mode(faults: &Failpoints, right: Mode) -> Mode {
+    match faults.misbehaves(&PURGE_GAP_UNLOCKED) {
+        true => Mode::key(right.key_part(), GapPart::None),
         false => right,
     }
 }

@@ -214,7 +214,8 @@ impl BoundTxn {
                 early_release::stamp(record, until, durable);
             }
         }
-        if let Some(OpenPages { stamps, .. }) = engine.pages() {
+        let is_forgotten = engine.faults().misbehaves(&injected_fault::STAMP_FORGOTTEN);
+        if let Some(OpenPages { stamps, .. }) = engine.pages().filter(|_| !is_forgotten) {
             for (table, undo) in changes.paged.recent() {
                 let id = tables[table].table.record.id;
                 let name = Name::key(id, undo.key, &engine.hasher);

@@ -4,10 +4,14 @@
 use super::load::{Random, Run, apply};
 use super::{FRAMES, Rows, Setting, TABLES, difference, read};
 use crate::ledger::mix;
+use crate::pages::audit::audit;
 use foxton::Durability;
+use foxton_log::Lsn;
+use foxton_log::device::Device;
 use foxton_log::device::disk::{Damage, Disk};
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
+use foxton_log::format::{segment, superblock::Superblock};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -26,6 +30,8 @@ const DAMAGE: [&str; 4] = ["damaged", "foreign", "future_format", "not_a_databas
 pub struct Tally {
     /// Images restarted, by how often they had been cut.
     pub images: [u64; DEPTH],
+    /// Compensations in the logs that were read from the beginning: no change is undone twice.
+    pub audited: u64,
     /// Images that were refused as damaged, where durable bytes were harmed.
     pub refused: u64,
 }
@@ -41,6 +47,7 @@ impl Tally {
         for (sum, more) in self.images.iter_mut().zip(other.images) {
             *sum += more;
         }
+        self.audited += other.audited;
         self.refused += other.refused;
     }
 }
@@ -217,7 +224,7 @@ impl Run {
     ) -> Result<(), Box<Failure>> {
         let depth = cuts.len();
         tally.images[depth - 1] += 1;
-        let restarted = without_panic(|| self.restart(image, seed, expected));
+        let restarted = without_panic(|| self.restart(image, seed, expected, tally));
         let right = restarted.map_err(|what| self.failure(cuts, image, what))?;
         if depth == DEPTH {
             return Ok(());
@@ -238,7 +245,13 @@ impl Run {
 
     /// Restarts the image. Its rows must be those of one of `expected`. One more transaction
     /// commits, and another is left open.
-    fn restart(&self, image: &MemoryDevice, seed: u64, expected: &[Rows]) -> Result<Right, String> {
+    fn restart(
+        &self,
+        image: &MemoryDevice,
+        seed: u64,
+        expected: &[Rows],
+        tally: &mut Tally,
+    ) -> Result<Right, String> {
         let device = FaultDevice::holding(image);
         device.record();
         let failed = |doing: &'static str| {
@@ -249,6 +262,7 @@ impl Run {
         let rows = read(&db).map_err(failed("reading"))?;
         compare(&rows, expected)?;
         db.verify();
+        tally.audited += audit_log(&device.crash(Damage::KeepAll, 0))?;
         let mut random = Random::new(seed);
         let mut after = rows.clone();
         let mut write = |transaction: &mut foxton::Transaction| {
@@ -304,6 +318,21 @@ fn compare(rows: &Rows, expected: &[Rows]) -> Result<(), String> {
     let differs = expected.iter().map(|state| difference(rows, state));
     let differs: Vec<_> = differs.collect();
     Err(format!("wrong rows: {}", differs.join("\n    or ")))
+}
+
+/// Audits the log, if its beginning is still there. Returns the number of changes that were undone,
+/// or an error if one was undone twice, or one that was committed.
+fn audit_log(image: &MemoryDevice) -> Result<u64, String> {
+    let failed = |error: &dyn fmt::Display| format!("the log: {error}");
+    let superblock = Superblock::read(image).map_err(|error| failed(&error))?;
+    let names = image.list().map_err(|error| failed(&error))?;
+    if !names.contains(&segment::name(Lsn::ZERO)) {
+        return Ok(0);
+    }
+    let audited = audit(image, &superblock.identity);
+    audited
+        .map(|counted| counted.compensations)
+        .map_err(|error| failed(&error))
 }
 
 /// Calls `body`; a panic is an error.

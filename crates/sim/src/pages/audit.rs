@@ -1,7 +1,7 @@
 //! Audit of a run's log: no change is undone twice, and no committed change is undone.
 
-use super::engine::{IDENTITY, Trouble};
-use foxton_log::device::fault::FaultDevice;
+use super::engine::Trouble;
+use foxton_log::device::Device;
 use foxton_log::read::reader;
 use foxton_log::{Lsn, Start};
 use foxton_store::paged::recovery::record::{Malformed, RecoveryRecord};
@@ -24,12 +24,12 @@ struct Chain {
     committed: bool,
 }
 
-/// Reads the whole log in `device`, from its first record.
+/// Reads the whole log of the database `identity` in `device`, from its first record.
 ///
 /// # Errors
 ///
 /// If a change was undone that cannot be: because it was undone before, or was committed.
-pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
+pub fn audit(device: &dyn Device, identity: &[u8; 16]) -> Result<Counted, Trouble> {
     let mut counted = Counted::default();
     let mut chains: BTreeMap<Lsn, Chain> = BTreeMap::new();
     let mut take = |record: &RecoveryRecord<'_>, lsn: Lsn| {
@@ -54,7 +54,7 @@ pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
             _ => true,
         }
     };
-    reader::read(device, &IDENTITY, Start::default(), &mut |view| {
+    reader::read(device, identity, Start::default(), &mut |view| {
         let expected = "the first compensation of a change that can be undone";
         let record = RecoveryRecord::decode(&view)?;
         let sound = record.is_none_or(|record| take(&record, view.lsn));

@@ -3,7 +3,7 @@
 
 use super::Fault;
 use super::audit::{Counted, audit};
-use super::engine::{Contents, Setting, Trouble, open};
+use super::engine::{Contents, IDENTITY, Setting, Trouble, open};
 use super::run::Run;
 use super::wrong::crown;
 use crate::ledger::mix;
@@ -216,7 +216,7 @@ impl Run {
         }
         engine.wait(engine.log_end())?;
         if !self.setting.cuts_log() {
-            let counted = audit(&device)?;
+            let counted = audit(&device, &IDENTITY)?;
             tally.audited += 1;
             if counted.updates > tally.most.updates {
                 tally.most = counted;

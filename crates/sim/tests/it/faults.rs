@@ -15,7 +15,7 @@ use foxton_sim::{
     crash::{open, record_on},
     ledger::{Contents, Expectation, Expectations, Scale, check, is_abandoned},
     load,
-    victim::Honesty,
+    victim::{Honesty, options},
 };
 use std::{io, sync::Arc, thread};
 
@@ -304,6 +304,7 @@ impl DeviceFile for ForgetfulFile {
 fn a_device_that_only_says_it_synced_is_found_out() {
     let run = record_on(
         |device| Arc::new(Forgetful(device)),
+        options(SEED),
         SEED,
         4,
         9,

@@ -7,9 +7,15 @@
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, LockManagerKind, Options, TableComponent, injected_fault};
+use foxton_log::device::Device;
 use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::components::Setting;
+use foxton_sim::components::cuts::{Damages, Tally};
+use foxton_sim::components::load::Run;
+use foxton_sim::crash::record_on;
+use foxton_sim::victim::{self, Honesty};
 use foxton_sim::{graph, replay::replay};
-use foxton_sync::failpoint::Failpoint;
+use foxton_sync::failpoint::{Failpoint, Failpoints};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +32,10 @@ const OF_DIRECT: [Failpoint; 7] = [
 ];
 
 /// Faults that only paged tables have.
-const OF_PAGES: [Failpoint; 1] = [injected_fault::PURGE_UNLOCKED];
+const OF_PAGES: [Failpoint; 2] = [
+    injected_fault::PURGE_UNLOCKED,
+    injected_fault::PURGE_GAP_UNLOCKED,
+];
 
 /// Faults of operations that paged tables have too.
 const OF_BOTH: [Failpoint; 13] = [
@@ -147,6 +156,67 @@ fn every_planted_fault_is_found() {
         );
     }
     assert!(missed.is_empty(), "no checker found {missed:?}");
+}
+
+/// Power cuts find the faults of pages. Some show earlier, while the database runs.
+#[test]
+fn every_fault_of_pages_is_found_by_power_cuts() {
+    let mut missed = Vec::new();
+    for fault in injected_fault::PAGE_FAULTS {
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let found = (0..60).find_map(|seed| {
+            let setting = Setting {
+                seed,
+                steps: 300,
+                fault: Some(fault),
+                is_failing: false,
+            };
+            let run = match Run::record(setting) {
+                Ok(run) => run,
+                Err(trouble) => return Some(format!("{setting}: {trouble}")),
+            };
+            let cut = run.cut_everywhere(3, Damages::One, &mut tally, &|_| {});
+            cut.err().map(|failure| failure.to_string())
+        });
+        let found = found.unwrap_or_else(|| {
+            missed.push(fault);
+            "none".to_owned()
+        });
+        let (images, seconds) = (tally.all(), start.elapsed().as_secs_f64());
+        println!("{fault:30} {images:>6} {seconds:>6.2}  {found}");
+    }
+    assert!(missed.is_empty(), "power cuts did not find {missed:?}");
+}
+
+/// A reader is acknowledged although the commit that it saw is lost. Clients of the ledger read
+/// what others wrote, and cuts show whether it stays.
+#[test]
+fn a_forgotten_stamp_of_a_paged_row_is_found_by_power_cuts() {
+    let find = |fault: Option<Failpoint>, seeds: u64| {
+        (0..seeds).find_map(|seed| {
+            let mut options = victim::options(seed);
+            options.component = TableComponent::Paged;
+            options.early_release = true;
+            let failpoints = Failpoints::default();
+            fault.inspect(|fault| failpoints.arm(fault));
+            // So that others read it before it is durable.
+            failpoints.set(&foxton_log::failpoint::WRITE, |_| {
+                std::thread::yield_now();
+                Ok(())
+            });
+            options.failpoints = Some(failpoints);
+            let before = |device| -> Arc<dyn Device> { Arc::new(device) };
+            let run = record_on(before, options, seed, 4, 9, Honesty::Honest);
+            let run = run.expect("a run without failing calls");
+            let cut = run.cut_everywhere(2, seed);
+            cut.err().map(|failure| failure.to_string())
+        })
+    };
+    let found = find(Some(injected_fault::STAMP_FORGOTTEN), 40);
+    println!("{found:?}");
+    assert!(found.is_some(), "nobody noticed");
+    assert_eq!(find(None, 4), None);
 }
 
 #[test]

@@ -116,6 +116,7 @@ impl Pages for PageOwner {
 
     fn page_lsn(&self, page: PageId) -> Result<Lsn, TreeError> {
         self.with_worker(|worker| match self.fix(worker, PageRequest::read(page)) {
+            Ok(_) if worker.failpoints().misbehaves(&failpoint::LSN_IGNORED) => Ok(Lsn::ZERO),
             Ok(fixed) => Ok(lsn_of(worker, &fixed)),
             Err(PoolError::Damaged(_)) => Ok(Lsn::ZERO),
             Err(error) => Err(error.into()),

@@ -51,7 +51,7 @@ fn committed_rows_are_there_and_others_are_gone() {
 fn every_injected_fault_is_found() {
     for fault in &foxton_store::failpoint::PAGE_FAULTS {
         let mut tally = RowTally::default();
-        let found = (0..30).find_map(|seed| run(seed, 1, Some(fault), &mut tally).err());
+        let found = (0..90).find_map(|seed| run(seed, 1, Some(fault), &mut tally).err());
         let found = found.unwrap_or_else(|| panic!("{fault} was not found"));
         println!("{fault}: {found}");
     }

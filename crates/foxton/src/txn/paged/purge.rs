@@ -62,8 +62,9 @@ impl BoundTxn {
                     || engine.faults().misbehaves(&injected_fault::PURGE_UNLOCKED)
                     || request_now(engine, worker, owner, request)
             };
+            let mode = injected_fault::purge_mode(engine.faults(), KEY_AND_GAP);
             let mut stays = true;
-            if is_locked(parent) && is_locked((name, None, KEY_AND_GAP)) {
+            if is_locked(parent) && is_locked((name, None, mode)) {
                 worker.failpoints().pass(&failpoint::PURGE);
                 stays = match tree.visit(worker).purge(&ghost.key) {
                     Ok(TreeAttempt::Done(PurgeReply::Removed)) => {

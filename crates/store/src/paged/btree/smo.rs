@@ -124,6 +124,7 @@ impl<'t> TreeVisit<'t> {
         let node_writer = self.try_lock(node)?;
         let content = node_writer.read();
         let halves = Halves::of(&content, key).ok_or_else(|| one_slot(node.page()))?;
+        let halves = self.trimmed(halves);
         let format = PageOperation::Format {
             kind: kind(&content),
             level: content.level(),
@@ -163,6 +164,7 @@ impl<'t> TreeVisit<'t> {
         let root_writer = self.try_lock(root)?;
         let content = root_writer.read();
         let halves = Halves::of(&content, key).ok_or_else(|| one_slot(root.page()))?;
+        let halves = self.trimmed(halves);
         let (kind, level) = (kind(&content), content.level());
         let half = |low: &[u8], high: Option<KeyBytes>, rows| PageOperation::Format {
             kind,
@@ -186,6 +188,16 @@ impl<'t> TreeVisit<'t> {
         latched.push((self.lock(left), left_half));
         latched.push((self.lock(right), right_half));
         self.finish_structure(space, latched, 2)
+    }
+
+    /// Returns the halves as they are. An injected fault gives away the reserved bytes of rows.
+    fn trimmed(&self, mut halves: Halves) -> Halves {
+        let failpoints = self.worker.failpoints();
+        if failpoints.misbehaves(&failpoint::RESERVE_GIVEN_AWAY) {
+            let rows = halves.left.iter_mut().chain(&mut halves.right);
+            rows.for_each(|row| row.reserved_bytes = row.value.len());
+        }
+        halves
     }
 
     /// Returns the pages that an SMO with so many new pages needs for them: they and their maps.

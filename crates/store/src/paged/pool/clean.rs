@@ -132,7 +132,9 @@ impl BufferPool {
             return Ok(0);
         }
         worker.failpoints().pass(&failpoint::PAGES_WRITTEN);
-        if let Err(error) = self.file.sync() {
+        if !worker.failpoints().misbehaves(&failpoint::CLEAN_UNSYNCED)
+            && let Err(error) = self.file.sync()
+        {
             return Err(self.fail(error.into()).into());
         }
         if let Some(doublewrite) = &state.doublewrite {
@@ -296,8 +298,10 @@ impl BufferPool {
     ) -> Result<(), WriteFailure> {
         let newest = batch.iter().map(|page| page.lsn).max();
         let newest = newest.unwrap_or(Lsn::ZERO);
-        let durable = self.log.wait_durable(worker, newest);
-        durable.map_err(WriteFailure::Log)?;
+        if !worker.failpoints().misbehaves(&failpoint::PAGE_BEFORE_LOG) {
+            let durable = self.log.wait_durable(worker, newest);
+            durable.map_err(WriteFailure::Log)?;
+        }
         let size = self.page_size().bytes();
         let images = &state.buffer.bytes()[..batch.len() * size];
         if let Some(doublewrite) = &state.doublewrite {

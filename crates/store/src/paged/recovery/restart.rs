@@ -33,6 +33,7 @@ use super::redo::{RedoStats, redo};
 use super::space::UndoSpace;
 use super::tables::{Tables, TransactionEntry};
 use super::transaction::{RecordChain, Recovery};
+use crate::failpoint;
 
 /// Options of a restart.
 #[derive(Debug, Clone)]
@@ -242,7 +243,8 @@ impl Recovery {
             while let Some((undo_next, index)) = heap.pop() {
                 let loser = &mut losers[index];
                 let before = loser.undo_space;
-                if undo_next.is_none() {
+                let wins = worker.failpoints().misbehaves(&failpoint::LOSER_WINS);
+                if undo_next.is_none() || wins {
                     self.end(worker, loser)?;
                     meter.advance(before);
                     continue;

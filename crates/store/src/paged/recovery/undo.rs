@@ -30,6 +30,7 @@ use super::record::{
 };
 use super::tables::TransactionState;
 use super::transaction::{PageSavepoint, PageTransaction, RecordChain, Recovery, UndoPosition};
+use crate::failpoint;
 
 /// Position from which older undo of a transaction is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,13 +297,21 @@ impl Recovery {
         change: ChainedChange<'_>,
     ) -> Result<RecordPosition, LogError> {
         let undo_space = chain.undo_space.saturating_sub(reserve);
+        let is_wrong = worker.failpoints().misbehaves(&failpoint::UNDO_NEXT_WRONG);
         let compensation = Compensation {
             link: chain.link(),
             undo_space,
-            undo_next,
+            undo_next: if is_wrong { chain.undo_next } else { undo_next },
             change,
         };
-        let place = self.append(worker, chain, &RecoveryRecord::Compensation(compensation))?;
+        let is_forgotten = worker
+            .failpoints()
+            .misbehaves(&failpoint::COMPENSATION_UNLOGGED);
+        let place = match is_forgotten {
+            // The page still needs an LSN of its own.
+            true => RecoveryRecord::CheckpointBegin.insert(&self.log, worker)?,
+            false => self.append(worker, chain, &RecoveryRecord::Compensation(compensation))?,
+        };
         (chain.undo_space, chain.undo_next) = (undo_space, undo_next);
         Ok(place)
     }
