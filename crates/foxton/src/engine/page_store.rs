@@ -307,8 +307,13 @@ impl MakeError {
 /// Returns the error of a restart of pages.
 fn recovery_error(error: RecoveryError<TreeError>, path: &Path) -> Error {
     match error {
-        RecoveryError::Log(error) => error.into(),
-        RecoveryError::Pages(TreeError::Pool(PoolError::Read(error))) => file_error(&error, path),
+        RecoveryError::Log(error)
+        | RecoveryError::Pages(TreeError::Log(error) | TreeError::Pool(PoolError::Log(error))) => {
+            error.into()
+        }
+        RecoveryError::Pages(TreeError::Pool(
+            PoolError::Read(error) | PoolError::Write(error) | PoolError::NoPages(error),
+        )) => file_error(&error, path),
         RecoveryError::Anchor(AnchorError::Device { operation, source }) => {
             let doing = format!("{operation} {}", path.join(ANCHOR_FILE).display());
             Storage::from_io(path, doing, source).into()
@@ -342,6 +347,10 @@ fn file_error(error: &PageFileError, path: &Path) -> Error {
     match error {
         PageFileError::Device { call, page, error } => {
             let doing = format!("{call} {file}, page {page}");
+            Storage::from_io(path, doing, same_io_error(error)).into()
+        }
+        PageFileError::Double { call, error } => {
+            let doing = format!("{call} {}", path.join(DOUBLEWRITE_FILE).display());
             Storage::from_io(path, doing, same_io_error(error)).into()
         }
         PageFileError::Header { field: "identity" } => {

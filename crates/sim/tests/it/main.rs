@@ -6,6 +6,7 @@ mod backups;
 #[cfg(target_os = "linux")]
 mod calls;
 mod cases;
+mod component_faults;
 mod components;
 mod crash;
 mod faults;
