@@ -412,7 +412,9 @@ impl OpenPages {
             .map_err(MakeError::Request)?;
         let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
         let worker = workers.worker();
-        let (doublewrite, _) = DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file)?;
+        let is_redone = |page, lsn| analysis.redoes(page, lsn);
+        let doublewrite = DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file, &is_redone);
+        let (doublewrite, _) = doublewrite?;
         let mut restart_options = RestartOptions::default();
         restart_options.threads = options.threads_for_restart();
         let anchor = analysis.anchor().copied();

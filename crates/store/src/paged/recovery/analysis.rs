@@ -96,6 +96,12 @@ impl Analysis {
         self.at
     }
 
+    /// True if redo makes all changes of `page` behind `lsn`.
+    pub fn redoes(&self, page: PageId, lsn: Lsn) -> bool {
+        let recovery = self.tables.pages.get(&page);
+        recovery.is_some_and(|recovery| *recovery <= lsn)
+    }
+
     /// Returns where reading the log must begin, and how far it was durable.
     pub fn start(&self) -> Start {
         self.anchor.map_or(Start::default(), |anchor| Start {

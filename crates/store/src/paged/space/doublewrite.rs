@@ -29,6 +29,9 @@
 //!   newest image of a page in the file is the newest one that was written at all, and never an old
 //!   one that would undo a later write.
 //! * I4  Repair is durable before a slot is written. A repair that was cut is repeated.
+//! * I5  A damaged page gets an image only if redo makes all changes behind it. That is so for the
+//!   image of a page that a power cut tore, because the page was dirty. If the page was clean, it
+//!   was damaged otherwise, and its newest image may be damaged, too: an older one is no repair.
 //!
 //! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
 //! time. A space map that the file grows by is durable before the header covers it.
@@ -106,6 +109,7 @@ fn device(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
 impl DoublewriteBuffer {
     /// Opens the doublewrite buffer `name` of `pages`, or creates it, and repairs the pages that a
     /// power cut has torn. No page has been read before, and no other thread uses the files.
+    /// `is_redone` is true if redo makes all changes of the page behind the LSN (I5).
     ///
     /// # Errors
     ///
@@ -114,6 +118,7 @@ impl DoublewriteBuffer {
         directory: &dyn Device,
         name: &str,
         pages: &PageFile,
+        is_redone: &dyn Fn(PageId, Lsn) -> bool,
     ) -> Result<(DoublewriteBuffer, RepairSummary), PageFileError> {
         let file = match directory.open(name) {
             Ok(file) => file,
@@ -128,7 +133,7 @@ impl DoublewriteBuffer {
         };
         let buffer = DoublewriteBuffer::over(file, pages);
         let images = buffer.images()?;
-        let repaired = buffer.repair(pages, &images)?;
+        let repaired = buffer.repair(pages, &images, is_redone)?;
         Ok((buffer, repaired))
     }
 
@@ -208,6 +213,7 @@ impl DoublewriteBuffer {
         &self,
         pages: &PageFile,
         images: &BTreeMap<PageId, FoundImage>,
+        is_redone: &dyn Fn(PageId, Lsn) -> bool,
     ) -> Result<RepairSummary, PageFileError> {
         let mut repaired = RepairSummary::default();
         let mut buffer = pages.buffer(1);
@@ -219,6 +225,7 @@ impl DoublewriteBuffer {
             match pages.read(*page, &mut buffer) {
                 Ok(()) if SlottedPage::new(buffer.bytes()).lsn() >= image.lsn => continue,
                 Ok(()) => repaired.old += 1,
+                Err(PageFileError::Damaged(_)) if !is_redone(*page, image.lsn) => continue, // I5
                 Err(PageFileError::Damaged(_)) => repaired.torn += 1,
                 Err(error) => return Err(error),
             }
@@ -367,6 +374,8 @@ mod tests {
     use foxton_sync::worker::Workers;
 
     const IDENTITY: FileIdentity = [7; 16];
+    /// Redo makes the changes behind this.
+    const REDO_FROM: Lsn = Lsn::new(150);
 
     fn image(page: PageId, lsn: u64) -> Vec<u8> {
         let mut image = vec![0; PageSize::MIN.bytes()];
@@ -379,7 +388,8 @@ mod tests {
 
     fn open(device: &MemoryDevice) -> (PageFile, DoublewriteBuffer, RepairSummary) {
         let file = open_or_create(device, "rows", PageSize::MIN, IDENTITY).expect("memory");
-        let opened = DoublewriteBuffer::open(device, "rows-double", &file);
+        let opened =
+            DoublewriteBuffer::open(device, "rows-double", &file, &|_, lsn| lsn >= REDO_FROM);
         let (buffer, repaired) = opened.expect("memory");
         (file, buffer, repaired)
     }
@@ -411,6 +421,25 @@ mod tests {
         }
         drop((file, buffer));
         assert_eq!(open(&device).2, RepairSummary::default());
+    }
+
+    #[test]
+    fn a_damaged_page_gets_no_image_that_redo_does_not_complete() {
+        let device = MemoryDevice::new();
+        let worker = Workers::new().worker();
+        let (file, buffer, _) = open(&device);
+        let page = PageId(10);
+        buffer
+            .write(&worker, &[page], &image(page, 100))
+            .expect("memory");
+        let mut damaged = image(page, 200);
+        damaged[900] ^= 1;
+        file.write(page, &damaged).expect("memory");
+        drop((file, buffer));
+        let (file, _, repaired) = open(&device);
+        assert_eq!(repaired, RepairSummary::default());
+        let read = file.read(page, &mut file.buffer(1));
+        assert!(matches!(read, Err(PageFileError::Damaged(_))), "{read:?}");
     }
 
     #[test]
