@@ -7,6 +7,7 @@
 mod common;
 
 use common::{Arguments, Outcome, bar};
+use foxton::TableComponent;
 use foxton_sim::{
     flip::{Answer, Harm, Original},
     ledger::mix,
@@ -42,8 +43,13 @@ fn main() -> Outcome {
         for n in (thread..count).step_by(threads as usize) {
             let of = n / OF_ONE;
             if originals.is_empty() || n % OF_ONE < threads {
-                let new = |closed| Original::new(mix(seed ^ mix(of)), each, closed);
-                originals = vec![new(true)?, new(false)?];
+                originals = Vec::new();
+                for component in TableComponent::ALL {
+                    for closed in [true, false] {
+                        let seed = mix(seed ^ mix(of));
+                        originals.push(Original::new(seed, each, closed, component)?);
+                    }
+                }
             }
             let draw = mix(mix(seed) ^ n);
             let harm = match draw % 10 {
@@ -51,7 +57,7 @@ fn main() -> Outcome {
                 odd if odd % 2 == 1 => Harm::Bit,
                 _ => Harm::Byte,
             };
-            let original = &originals[(draw >> 16) as usize % 2];
+            let original = &originals[(draw >> 16) as usize % originals.len()];
             let answer = original
                 .harm(harm, draw)
                 .map_err(|failure| format!("seed {seed}, number {n}: {failure}"))?;

@@ -20,7 +20,7 @@ pub mod load;
 pub mod cuts;
 
 use crate::ledger::mix;
-use crate::victim;
+use crate::victim::{self, FRAMES, set_small_pages};
 use foxton::{Database, Options, Table};
 use foxton_log::device::Device;
 use foxton_sync::failpoint::Failpoint;
@@ -43,10 +43,6 @@ const LATER: [Table<[u8], [u8]>; 4] = [
 ];
 /// Bytes of a page.
 const PAGE_BYTES: usize = 1 << 10;
-/// Bytes in memory for each page, as `Options::page_memory` counts them.
-const FRAME_BYTES: usize = PAGE_BYTES + 16 + 256;
-/// Fewest frames that a pool may have.
-const FRAMES: u64 = 16;
 
 /// How often the cleaner yields before it syncs the pages that it has written.
 #[cfg(feature = "hooks")]
@@ -90,8 +86,8 @@ impl Setting {
 
     fn options(&self) -> Options {
         let mut options = victim::options(self.seed);
-        options.page_bytes = PAGE_BYTES;
-        options.page_memory = FRAME_BYTES * (FRAMES + mix(self.seed ^ 11) % FRAMES) as usize;
+        let more = mix(self.seed ^ 11) as usize % FRAMES;
+        set_small_pages(&mut options, FRAMES + more);
         options.page_batch = [3, 8, 128][(mix(self.seed ^ 13) % 3) as usize];
         options.restart_threads = 1 + (mix(self.seed ^ 12) % 2) as usize;
         #[cfg(feature = "hooks")]

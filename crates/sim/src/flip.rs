@@ -10,9 +10,10 @@
 
 use crate::{
     ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
-    load, victim,
+    load,
+    victim::{self, FRAMES, set_small_pages},
 };
-use foxton::{Database, Durability};
+use foxton::{Database, Durability, Options, TableComponent};
 use foxton_log::device::memory::MemoryDevice;
 use std::{
     fmt,
@@ -87,8 +88,11 @@ type Files = Vec<(String, Vec<u8>)>;
 #[derive(Debug)]
 pub struct Original {
     seed: u64,
+    component: TableComponent,
     closed: bool,
     files: Files,
+    /// File and offset of each sector that is not zeros, as space for later pages is.
+    sectors: Vec<(usize, usize)>,
     stale: Files,
     foreign: Files,
     contents: Contents,
@@ -102,14 +106,20 @@ const SECTOR: usize = 512;
 const CLIENT: u32 = 0;
 
 impl Original {
-    /// Fills a database with `count` transactions, and closes it or not.
+    /// Fills a database whose tables are of `component` with `count` transactions, and closes it or
+    /// not. Its pages are small, and few of them fit into memory.
     ///
     /// # Errors
     ///
     /// Any error of the database.
-    pub fn new(seed: u64, count: u64, closed: bool) -> foxton::Result<Original> {
+    pub fn new(
+        seed: u64,
+        count: u64,
+        closed: bool,
+        component: TableComponent,
+    ) -> foxton::Result<Original> {
         let device = Arc::new(MemoryDevice::new());
-        let db = Database::open_on(device.clone(), victim::options(seed))?;
+        let db = Database::open_on(device.clone(), options(seed, component))?;
         load::load(&db, Scale::SMALL)?;
         let mut stale = Vec::new();
         for n in 1..=count {
@@ -123,7 +133,7 @@ impl Original {
         drop(db);
         let files = if closed { files(&device) } else { abandoned };
         let foreign = if count > 0 {
-            Original::new(mix(seed), 0, closed)?.files
+            Original::new(mix(seed), 0, closed, component)?.files
         } else {
             Vec::new()
         };
@@ -136,10 +146,18 @@ impl Original {
             loaded: false,
             clients: [(CLIENT, client)].into(),
         };
+        let mut sectors = Vec::new();
+        for (file, (_, bytes)) in files.iter().enumerate() {
+            let used = bytes.chunks(SECTOR).enumerate();
+            let used = used.filter(|(_, sector)| sector.iter().any(|byte| *byte != 0));
+            sectors.extend(used.map(|(index, _)| (file, index * SECTOR)));
+        }
         Ok(Original {
             seed,
+            component,
             closed,
             files,
+            sectors,
             stale,
             foreign,
             contents,
@@ -168,12 +186,19 @@ impl Original {
         let files = files.into_iter();
         let device = MemoryDevice::with_files(files.map(|(name, bytes)| (name, bytes.into())));
         let told = |error: foxton::Error| format!("{} ({error})", error.code());
-        let db = match Database::open_on(Arc::new(device), victim::options(self.seed)) {
+        let db = match Database::open_on(Arc::new(device), options(self.seed, self.component)) {
             Ok(db) => db,
             Err(error) if CODES.contains(&error.code()) => return Ok(Answer::Refused),
             Err(error) => return Err(told(error)),
         };
-        let found = load::read(&db).map_err(told)?;
+        let found = match load::read(&db) {
+            Ok(found) => found,
+            // Pages are read when they are needed, and the error names the one that is damaged.
+            Err(error) if error.code() == "damaged" && names_page(&error) => {
+                return Ok(Answer::Refused);
+            }
+            Err(error) => return Err(told(error)),
+        };
         if found == self.contents {
             return Ok(Answer::Whole);
         }
@@ -190,18 +215,10 @@ impl Original {
     fn harmed(&self, harm: Harm, seed: u64) -> Files {
         let mut files = self.files.clone();
         let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count.max(1);
-        // Position among all bytes, so that a small file is not hit as often as a large one.
-        let mut place = draw(1, self.bytes());
-        let file = files
-            .iter()
-            .position(|(_, bytes)| match place < bytes.len() {
-                true => true,
-                false => {
-                    place -= bytes.len();
-                    false
-                }
-            });
-        let file = file.expect("a place in one of the files");
+        // One of all sectors, so that a small file is not hit as often as a large one.
+        let (file, begin) = self.sectors[draw(1, self.sectors.len())];
+        let length = SECTOR.min(files[file].1.len() - begin);
+        let place = begin + draw(4, length);
         match harm {
             Harm::Bit => files[file].1[place] ^= 1 << draw(2, 8),
             Harm::Byte => files[file].1[place] ^= 1 + draw(2, 255) as u8,
@@ -234,6 +251,20 @@ impl Original {
         }
         files
     }
+}
+
+/// Returns the options of a database whose tables are of `component`.
+fn options(seed: u64, component: TableComponent) -> Options {
+    let mut options = victim::options(seed);
+    options.component = component;
+    set_small_pages(&mut options, FRAMES);
+    options
+}
+
+/// True if an error names the page file and a page.
+fn names_page(error: &foxton::Error) -> bool {
+    let text = error.to_string();
+    text.contains("rows: page ")
 }
 
 /// Returns the sector around `place`.

@@ -145,6 +145,16 @@ pub fn options(seed: u64) -> Options {
     options
 }
 
+/// Fewest frames that a pool may have.
+pub const FRAMES: usize = 16;
+
+/// Makes pages of 1 KiB, and memory for so many of them.
+pub fn set_small_pages(options: &mut Options, frames: usize) {
+    options.page_bytes = 1 << 10;
+    // As `Options::page_memory` counts: the page, its hints, and what it has in the tables.
+    options.page_memory = frames * (options.page_bytes + 16 + 256);
+}
+
 /// True if the tables of a victim with this `seed` have indexes: every second.
 pub fn has_indexes(seed: u64) -> bool {
     mix(mix(seed) ^ 7).is_multiple_of(2)

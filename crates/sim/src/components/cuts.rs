@@ -2,9 +2,10 @@
 //! that.
 
 use super::load::{Random, Run, apply};
-use super::{FRAMES, Rows, Setting, TABLES, difference, read};
+use super::{Rows, Setting, TABLES, difference, read};
 use crate::ledger::mix;
 use crate::pages::audit::audit;
+use crate::victim::FRAMES;
 use foxton::Durability;
 use foxton_log::Lsn;
 use foxton_log::device::Device;
@@ -267,10 +268,7 @@ impl Run {
         let mut after = rows.clone();
         let mut write = |transaction: &mut foxton::Transaction| {
             for number in 0..FRAMES {
-                let key = (
-                    number as usize % TABLES.len(),
-                    vec![random.below(256) as u8; 9],
-                );
+                let key = (number % TABLES.len(), vec![random.below(256) as u8; 9]);
                 let value = vec![number as u8; random.below(90) as usize];
                 apply(transaction, &key, Some(&value))?;
                 after.insert(key, value);
@@ -286,7 +284,7 @@ impl Run {
         let committed = after.clone();
         let mut open = db.begin().map_err(failed("beginning"))?;
         let write = |transaction: &mut foxton::Transaction| {
-            (committed.keys().take(2 * FRAMES as usize)).try_for_each(|key| {
+            (committed.keys().take(2 * FRAMES)).try_for_each(|key| {
                 apply(
                     transaction,
                     key,
