@@ -4,7 +4,11 @@
 
 use std::ops::RangeInclusive;
 
-use foxton_sim::{crash::record, victim::Honesty};
+use foxton::TableComponent;
+use foxton_log::device::Device;
+use foxton_sim::crash::{record, record_on};
+use foxton_sim::victim::{FRAMES, Honesty, options, set_small_pages};
+use std::sync::Arc;
 
 #[test]
 fn every_cut_of_a_recorded_run_is_survived_and_so_is_a_cut_while_recovering() {
@@ -29,6 +33,24 @@ fn cut_runs(seeds: RangeInclusive<u64>, at_least: u64) {
     }
     println!("{images} images");
     assert!(images > at_least, "only {images} images");
+}
+
+/// The clients of a run are threads, so their commits share syncs while pages are written.
+#[test]
+fn every_cut_of_a_run_over_paged_tables_is_survived() {
+    let mut images = 0;
+    for seed in [1, 3] {
+        let mut paged = options(seed);
+        paged.component = TableComponent::Paged;
+        set_small_pages(&mut paged, FRAMES);
+        let before = |device| -> Arc<dyn Device> { Arc::new(device) };
+        let run = record_on(before, paged, seed, 4, 9, Honesty::Honest);
+        let run = run.expect("a run without faults");
+        let tally = run.cut_everywhere(5, seed);
+        images += tally.unwrap_or_else(|failure| panic!("{failure}")).images;
+    }
+    println!("{images} images");
+    assert!(images > 500, "only {images} images");
 }
 
 #[test]
