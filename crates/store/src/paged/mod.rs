@@ -41,6 +41,10 @@ pub mod pool;
 #[cfg(not(loom))]
 pub mod btree;
 
+// Large values: what a row has instead of one, and where its parts are.
+#[cfg(not(loom))]
+pub mod values;
+
 // The owner of the pages of a pool, for recovery.
 #[cfg(not(loom))]
 pub mod owner;

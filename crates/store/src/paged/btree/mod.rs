@@ -73,6 +73,8 @@ mod merge;
 
 mod write;
 
+mod store;
+
 mod undo;
 
 mod directory;
@@ -85,6 +87,7 @@ pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
 pub use read::{ScanDirection, ScanRange};
+pub(super) use store::BESIDE_PART;
 pub use token::ScanToken;
 pub use verify::TreeSummary;
 pub use visit::{TreeAttempt, TreeVisit};

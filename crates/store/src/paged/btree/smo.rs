@@ -18,7 +18,7 @@ use crate::paged::pool::{PageRequest, PageView, PageWriter};
 use crate::paged::reserve::MAX_RESERVED;
 
 /// Bytes of a child in a branch, beside its key: the slot and the page number.
-const CHILD_BYTES: usize = 16 + 8;
+pub(super) const CHILD_BYTES: usize = 16 + 8;
 
 /// The latched pages of an SMO, each with its change.
 pub(super) type LatchedPages<'w, 'a> =

@@ -457,7 +457,15 @@ fn step(
                 model.insert(key, (value, RowFlags::NONE));
             }
         }
-        6..=8 => {
+        6 => {
+            let value = random_value(random, &key);
+            let flags = [RowFlags::NONE, RowFlags::GHOST][random.below(2) as usize];
+            let before = visit.run(|visit| visit.rewrite(&key, &value, flags));
+            let known = model.get_mut(&key);
+            let known = known.map(|row| std::mem::replace(row, (value, flags)));
+            assert_eq!(before.expect("whole"), known.map(|row| (row.1, row.0)));
+        }
+        7..=8 => {
             let value = random_value(random, &key);
             let before = visit.run(|visit| visit.update(&key, &value));
             let known = model
@@ -1448,6 +1456,67 @@ fn rows_that_go_leave_no_pages() {
         assert_eq!(remove(&mut visit, &last), PurgeReply::OnlyRow);
         drop(visit);
         bench.verify(&[&tree]);
+    }
+}
+
+#[test]
+fn rows_that_fill_their_pages_are_stored_and_erased() {
+    // In order, backwards, in random order, and between others.
+    for seed in 0..4_u64 {
+        let bench = Bench::new(16);
+        let worker = bench.workers.worker();
+        let tree = bench.directory().create(&worker, TABLE).expect("space");
+        let mut visit = tree.visit(&worker);
+        let mut random = Lcg(seed);
+        let mut model = BTreeMap::new();
+        let longest = 1024 - BESIDE_PART;
+        for number in 0..200 {
+            let number = match seed {
+                0 => number,
+                1 => 1000 - number,
+                _ => random.below(1000),
+            };
+            let mut key = vec![0; 12 + random.below(5) as usize];
+            key[4..12].copy_from_slice(&number.to_be_bytes());
+            let bytes = match random.below(3) {
+                0 => longest,
+                1 => longest / 2 - random.below(30) as usize,
+                _ => random.below(100) as usize,
+            };
+            let value = vec![number as u8; bytes];
+            let is_new = !model.contains_key(&key);
+            let stored = visit.run(|visit| visit.store(&key, &value));
+            assert_eq!(stored.expect("whole"), is_new);
+            model.entry(key).or_insert(value);
+            if seed == 3 && random.below(3) > 0 {
+                let (key, _) = model.pop_first().expect("it has one");
+                let erased = visit.run(|visit| visit.erase(&key)).expect("whole");
+                if erased == PurgeReply::OnlyRow {
+                    model.insert(key, vec![]);
+                    let found = model.last_key_value().expect("it has one").0.clone();
+                    assert!(
+                        model.len() == 1 || tree.verify(&worker).is_ok(),
+                        "{found:?}"
+                    );
+                    break;
+                }
+            }
+        }
+        let rows = scan_all(&mut visit, ScanDirection::Forward);
+        let keys: Vec<_> = rows.iter().map(|row| row.0.clone()).collect();
+        assert!(keys.iter().eq(model.keys()));
+        assert!(rows.iter().all(|row| row.1 == model[&row.0]));
+        visit.release();
+        bench.verify(&[&tree]);
+        for key in keys.iter().skip(1) {
+            let erased = visit.run(|visit| visit.erase(key)).expect("whole");
+            assert_eq!(erased, PurgeReply::Removed);
+        }
+        let again = visit.run(|visit| visit.erase(&keys[1])).expect("whole");
+        assert_eq!(again, PurgeReply::NoGhost);
+        drop(visit);
+        let summary = bench.verify(&[&tree]);
+        assert_eq!(summary.pages.len(), usize::from(summary.levels));
     }
 }
 

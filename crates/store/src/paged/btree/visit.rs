@@ -390,6 +390,12 @@ impl<'t> TreeVisit<'t> {
                     content.append_value(usize::from(*slot), &mut value);
                     RowBefore::Value(&value)
                 }
+                PageOperation::Rewrite { slot, .. } => {
+                    key = content.key(usize::from(*slot));
+                    content.append_value(usize::from(*slot), &mut value);
+                    let row = content.row(usize::from(*slot));
+                    RowBefore::Row(row.expect("it was checked").flags, &value)
+                }
                 PageOperation::SetFlags { slot, .. } => {
                     key = content.key(usize::from(*slot));
                     let row = content.row(usize::from(*slot));

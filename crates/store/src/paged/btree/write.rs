@@ -64,7 +64,7 @@ enum FoundNext {
     Other,
 }
 
-fn slot16(slot: usize) -> u16 {
+pub(super) fn slot16(slot: usize) -> u16 {
     // A page has at most 4,096 slots; more are read only before validation.
     u16::try_from(slot).unwrap_or(u16::MAX)
 }
@@ -83,6 +83,21 @@ impl<'t> TreeVisit<'t> {
         &mut self,
         key: &[u8],
         value: &[u8],
+        reserved: usize,
+        next: NextKey<'_>,
+    ) -> Result<TreeAttempt<InsertReply>, TreeError> {
+        self.insert_flagged(key, (value, RowFlags::NONE), reserved, next)
+    }
+
+    /// As [`insert`](Self::insert), with flags.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn insert_flagged(
+        &mut self,
+        key: &[u8],
+        (value, flags): (&[u8], RowFlags),
         reserved: usize,
         next: NextKey<'_>,
     ) -> Result<TreeAttempt<InsertReply>, TreeError> {
@@ -108,7 +123,7 @@ impl<'t> TreeVisit<'t> {
                             key,
                             value,
                             reserved: slot16(reserved),
-                            flags: RowFlags::NONE,
+                            flags,
                         };
                         Plan::Change(operation, InsertReply::Inserted)
                     }
@@ -142,6 +157,35 @@ impl<'t> TreeVisit<'t> {
                             value,
                         };
                         Plan::Change(operation, Some(page.value(slot)))
+                    }
+                }
+            })
+        })
+    }
+
+    /// Attempts to replace value and flags of `key`, of a row or of a ghost; returns those before.
+    /// `None`: there is no such row.
+    ///
+    /// # Errors
+    ///
+    /// If the row is too long, a page is damaged, or the change cannot be logged.
+    pub fn rewrite(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        flags: RowFlags,
+    ) -> Result<TreeAttempt<Option<(RowFlags, Vec<u8>)>>, TreeError> {
+        self.check_row(key, value.len())?;
+        self.is_scan = false;
+        self.attempt(|visit| {
+            visit.change(key, |leaf| {
+                let page = leaf.read();
+                match page.search(key) {
+                    Err(_) => Plan::Nothing(None),
+                    Ok(slot) => {
+                        let before = page.row(slot).map(|row| (row.flags, page.value(slot)));
+                        let slot = slot16(slot);
+                        Plan::Change(PageOperation::Rewrite { slot, value, flags }, before)
                     }
                 }
             })
@@ -190,7 +234,8 @@ impl<'t> TreeVisit<'t> {
         self.remove_row(key, |flags| flags.has(RowFlags::GHOST))
     }
 
-    fn remove_row(
+    /// Attempts to remove the row of `key`, if its flags say so.
+    pub(super) fn remove_row(
         &mut self,
         key: &[u8],
         is_due: impl Fn(RowFlags) -> bool,

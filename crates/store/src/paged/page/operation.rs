@@ -14,6 +14,7 @@
 //!   6 truncate    slot u16, high bytes
 //!   7 map         count u8, indexes u32, is used u8
 //!   8 widen       flag u8, high bytes
+//!   9 rewrite     slot u16, flags u16, value bytes
 //!
 //!   row           key bytes, value bytes, reserved u16, flags u16
 //! ```
@@ -76,6 +77,15 @@ pub enum PageOperation<'a> {
         /// The new value.
         value: &'a [u8],
     },
+    /// Value and flags of a slot are replaced.
+    Rewrite {
+        /// The slot.
+        slot: u16,
+        /// The new value.
+        value: &'a [u8],
+        /// The new flags.
+        flags: RowFlags,
+    },
     /// The flags of a slot are replaced.
     SetFlags {
         /// The slot.
@@ -88,7 +98,8 @@ pub enum PageOperation<'a> {
         /// The slot.
         slot: u16,
     },
-    /// A slot and all behind it are removed, because they are on another page now.
+    /// A slot and all behind it are removed, because they are on another page now. There may be
+    /// none: then only a part of the range is another page's.
     Truncate {
         /// The slot.
         slot: u16,
@@ -196,6 +207,11 @@ impl PageOperation<'_> {
                 let stored = key.len().saturating_sub(page.prefix_bytes());
                 has_space(page, stored + usize::from(*reserved) + SLOT_BYTES, 0)
             }
+            PageOperation::Rewrite { slot, value, flags } => {
+                require(flags.bits() & !RowFlags::ALL == 0, "flags")?;
+                let (slot, value) = (*slot, *value);
+                PageOperation::Replace { slot, value }.check(page, number)
+            }
             PageOperation::Replace { slot, value } => {
                 has_slot(*slot)?;
                 let row = page.slot(usize::from(*slot));
@@ -262,6 +278,10 @@ impl PageOperation<'_> {
             PageOperation::Replace { slot, value } => {
                 page.replace_value(usize::from(*slot), value).expect(fits);
             }
+            PageOperation::Rewrite { slot, value, flags } => {
+                page.replace_value(usize::from(*slot), value).expect(fits);
+                page.set_flags(usize::from(*slot), *flags);
+            }
             PageOperation::SetFlags { slot, flags } => page.set_flags(usize::from(*slot), *flags),
             PageOperation::Remove { slot } => page.remove(usize::from(*slot)),
             PageOperation::MapPages { indexes, is_used } => {
@@ -313,11 +333,15 @@ impl PageOperation<'_> {
             }
             PageOperation::Truncate { slot, high } => {
                 let slot = usize::from(*slot);
-                require(0 < slot && slot < page.slot_count(), "slot")?;
+                require(0 < slot && slot <= page.slot_count(), "slot")?;
                 let low = page.low_fence();
                 fences(&low, Some(high))?;
+                let before = page.high_fence();
+                let is_within = before.is_none_or(|before| *high < before);
+                require(is_within, "high fence")?;
                 let mut rows = page.owned_rows();
-                require(*high <= rows[slot].key, "separator")?;
+                let is_below = rows.get(slot).is_none_or(|row| *high <= row.key);
+                require(is_below, "separator")?;
                 rows.truncate(slot);
                 let last_is_below = rows.last().is_some_and(|row| row.key < *high);
                 require(last_is_below, "separator")?;
@@ -374,6 +398,12 @@ impl PageOperation<'_> {
             PageOperation::Replace { slot, value } => {
                 bytes.push(3);
                 bytes.extend(slot.to_le_bytes());
+                put_bytes(bytes, value);
+            }
+            PageOperation::Rewrite { slot, value, flags } => {
+                bytes.push(9);
+                bytes.extend(slot.to_le_bytes());
+                bytes.extend(flags.bits().to_le_bytes());
                 put_bytes(bytes, value);
             }
             PageOperation::SetFlags { slot, flags } => {
@@ -488,6 +518,11 @@ impl<'a> PageOperation<'a> {
                     high: has_high.then_some(high),
                 }
             }
+            9 => PageOperation::Rewrite {
+                slot: bytes.number::<2>()? as u16,
+                flags: RowFlags::from_bits(bytes.number::<2>()? as u16)?,
+                value: bytes.bytes()?,
+            },
             _ => return None,
         };
         bytes.0.is_empty().then_some(operation)

@@ -6,6 +6,7 @@
 //!   1 inserted    nothing                 undone by setting the ghost flag
 //!   2 replaced    the value before        undone by putting it back
 //!   3 flagged     the flags before u16    undone by putting them back
+//!   4 rewritten   both before             undone by putting them back
 //! ```
 //!
 //! A delete only sets the ghost flag, and a value keeps the space that it had. So the undo of each
@@ -32,6 +33,8 @@ pub enum RowBefore<'a> {
     Value(&'a [u8]),
     /// It had these flags.
     Flags(RowFlags),
+    /// It had these flags and this value.
+    Row(RowFlags, &'a [u8]),
 }
 
 /// Undo of a change of one row.
@@ -67,6 +70,7 @@ impl<'a> RowUndo<'a> {
             RowBefore::Absent => (1, 0),
             RowBefore::Value(value) => (2, value.len()),
             RowBefore::Flags(_) => (3, 2),
+            RowBefore::Row(_, value) => (4, 2 + value.len()),
         };
         bytes.reserve(HEAD_BYTES + self.key.len() + value_bytes);
         bytes.push(tag);
@@ -78,6 +82,10 @@ impl<'a> RowUndo<'a> {
             RowBefore::Absent => {}
             RowBefore::Value(value) => bytes.extend(value),
             RowBefore::Flags(flags) => bytes.extend(flags.bits().to_le_bytes()),
+            RowBefore::Row(flags, value) => {
+                bytes.extend(flags.bits().to_le_bytes());
+                bytes.extend(value);
+            }
         }
     }
 
@@ -94,6 +102,11 @@ impl<'a> RowUndo<'a> {
             3 => {
                 let flags = u16::from_le_bytes(rest.try_into().ok()?);
                 RowBefore::Flags(RowFlags::from_bits(flags)?)
+            }
+            4 => {
+                let (flags, value) = rest.split_first_chunk()?;
+                let flags = u16::from_le_bytes(*flags);
+                RowBefore::Row(RowFlags::from_bits(flags)?, value)
             }
             _ => return None,
         };
@@ -113,6 +126,7 @@ impl<'a> RowUndo<'a> {
             },
             RowBefore::Value(value) => PageOperation::Replace { slot, value },
             RowBefore::Flags(flags) => PageOperation::SetFlags { slot, flags },
+            RowBefore::Row(flags, value) => PageOperation::Rewrite { slot, value, flags },
         }
     }
 }
@@ -133,6 +147,7 @@ mod tests {
             undo(RowBefore::Value(b"")),
             undo(RowBefore::Value(b"a value")),
             undo(RowBefore::Flags(RowFlags::GHOST)),
+            undo(RowBefore::Row(RowFlags::OVERFLOW, b"a value")),
         ];
         let mut decoded = 0;
         for sample in samples {
