@@ -267,6 +267,10 @@ pub struct PageStats {
     pub writes: u64,
     /// Number of pages that left memory.
     pub evictions: u64,
+    /// Number of pages of the page file, free ones included.
+    pub file_pages: u64,
+    /// Number of pages of the page file that are free.
+    pub free_pages: u64,
 }
 
 impl PageStats {
@@ -284,6 +288,8 @@ impl PageStats {
             reads: stats.reads,
             writes: stats.writes,
             evictions: stats.evictions,
+            file_pages: pool.file().header().end,
+            free_pages: pool.space().free_count(),
         }
     }
 }

@@ -41,6 +41,9 @@ pub(crate) mod persistence;
 /// Threads that wait for pages.
 pub(crate) mod page_waits;
 
+/// Large values of paged tables.
+pub(crate) mod large_values;
+
 /// Page store: page file and buffer pool.
 pub(crate) mod page_store;
 

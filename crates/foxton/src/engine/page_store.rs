@@ -46,6 +46,7 @@ use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
 use super::early_release::StampTable;
+use super::large_values::LargeValues;
 use super::page_waits::{PageNeed, PageWaitThreads};
 use super::persistence::{DatabaseFiles, Logged, Persistence};
 use crate::catalog::table_store::TableStore;
@@ -59,8 +60,6 @@ use crate::options::Options;
 pub(crate) const FILE: &str = "rows";
 /// Name of the doublewrite buffer.
 pub(crate) const DOUBLEWRITE_FILE: &str = "rows-double";
-/// Largest number of a table, for checks.
-const MOST_TABLES: u64 = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -75,6 +74,7 @@ pub(crate) struct OpenPages {
     pub(crate) directory: TableDirectory,
     pub(crate) stamps: StampTable,
     pub(crate) waits: PageWaitThreads,
+    pub(crate) values: LargeValues,
     pool: Arc<BufferPool>,
     /// None if the database was opened to be read.
     threads: Mutex<Option<PoolThreads>>,
@@ -488,8 +488,10 @@ impl OpenPages {
                 &Arc::new(workers.clone()),
             )?),
         };
-        Ok(OpenPages {
+        let worker = workers.worker();
+        let pages = OpenPages {
             directory: TableDirectory::new(pool.clone()),
+            values: LargeValues::new(pool.log().end(&worker)),
             stamps: StampTable::new(),
             waits: PageWaitThreads::new(workers.clone()),
             pool,
@@ -497,7 +499,10 @@ impl OpenPages {
             logging,
             is_read_only: options.read_only,
             failure: OnceLock::new(),
-        })
+        };
+        let opened = pages.values.open(&pages.directory, &worker);
+        opened.map_err(|error| MakeError::Request(pages.failed(&error)))?;
+        Ok(pages)
     }
 
     /// Returns the recovery of pages, which logs their changes; `None` if they are not logged.
@@ -732,19 +737,11 @@ impl OpenPages {
             Ok(summary) => summary,
             Err(error) => panic!("{tree:?}: {error}"),
         };
-        let directory = check(self.directory.tree());
-        let (mut pages, mut tables) = (directory.pages, 0);
-        for number in 1.. {
-            if tables == directory.rows {
-                break;
-            }
-            assert!(number <= MOST_TABLES, "tables that the directory counts");
-            let tree = match self.directory.open(worker, number) {
-                Ok(Some(tree)) => tree,
-                Ok(None) => continue,
-                Err(error) => panic!("table {number}: {error}"),
-            };
-            tables += 1;
+        let mut pages = check(self.directory.tree()).pages;
+        let trees = self.directory.trees(worker);
+        let trees = trees.unwrap_or_else(|error| panic!("directory: {error}"));
+        let tables = trees.len() as u64;
+        for tree in trees {
             for page in check(&tree).pages {
                 assert!(pages.insert(page), "page {page} is in two trees");
             }

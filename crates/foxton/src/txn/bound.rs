@@ -103,6 +103,7 @@ impl BoundTxn {
         table: &Table<K, V>,
     ) -> Result<usize> {
         self.check_active()?;
+        self.forget_large();
         self.ctx.cached_table(table)
     }
 }

@@ -27,6 +27,7 @@ use foxton_sync::worker::Worker;
 
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
 use super::page_wait::PageWait;
+use super::paged::large::LargeState;
 use super::table_cache::{Identified, TableCache};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::{NamedTable, OpenTable};
@@ -68,6 +69,10 @@ pub(crate) struct WorkerContext {
     pub(super) page_wait: Option<PageWait>,
     /// The value of a row of a paged table, copied out of its page.
     pub(super) page_value: Vec<u8>,
+    /// Large values of the current operation.
+    pub(super) large: Option<Box<LargeState>>,
+    /// The leaf where this worker has been last in the tree of large values.
+    pub(super) values_leaf: Cell<Option<PageHint>>,
     /// Rows of a paged table that a scan has copied.
     pub(super) page_rows: LeafRows,
     /// The row that was read last to be written, which the write need not search for again.
@@ -191,6 +196,8 @@ impl WorkerContext {
             paged_ghosts: VecDeque::new(),
             page_wait: None,
             page_value: Vec::new(),
+            large: None,
+            values_leaf: Cell::default(),
             page_rows: LeafRows::default(),
             hint: RecordHint::default(),
             region: RegionTracker::default(),

@@ -116,6 +116,9 @@ impl BoundTxn {
 
     /// Returns a transaction without changes and locks to the pool, or to its session.
     pub(crate) fn recycle(mut bound: Box<BoundTxn>) {
+        if !bound.txn.marked_values.is_empty() {
+            bound.hand_over_marked();
+        }
         let BoundTxn { ctx, txn, .. } = &mut *bound;
         txn.reset(&ctx.engine.options);
         ctx.free_slot();

@@ -78,6 +78,7 @@ pub(super) enum NextUndo<'a> {
 pub(super) fn leaves_ghost(before: RowBefore<'_>) -> bool {
     match before {
         RowBefore::Absent => true,
+        RowBefore::Row(flags, _) => flags.has(RowFlags::GHOST),
         RowBefore::Flags(flags) => flags.has(RowFlags::GHOST),
         RowBefore::Value(_) => false,
     }

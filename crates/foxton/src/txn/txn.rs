@@ -43,6 +43,8 @@ pub(crate) struct Txn {
     pub(crate) changes: Changes,
     /// Its records of changes of pages.
     pub(crate) page_transaction: PageTransaction,
+    /// Large values that the transaction has marked.
+    pub(super) marked_values: Vec<u64>,
     pub(crate) pending: PendingUndo,
     /// End of its commit record in the log, once the record is there.
     pub(crate) commit_lsn: Lsn,
@@ -121,6 +123,7 @@ impl Txn {
             isolation: options.isolation,
             changes: Changes::default(),
             page_transaction: PageTransaction::new(),
+            marked_values: Vec::new(),
             pending: PendingUndo::Nothing,
             commit_lsn: Lsn::default(),
             credit: WriteCredit::default(),

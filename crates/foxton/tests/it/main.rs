@@ -54,6 +54,7 @@ mod paged_restart;
 mod paged_storm;
 mod paged_tables;
 mod paged_tasks;
+mod paged_values;
 mod patches;
 mod phantoms;
 #[cfg(unix)]

@@ -18,6 +18,7 @@ use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::{CachedTable, WorkerContext};
 use crate::txn::page_wait::PageWait;
+use crate::txn::paged::free_values::examine_marked;
 
 /// Why a paged table has a tree.
 const OPENED: &str = "the operation has opened the tree";
@@ -183,6 +184,8 @@ impl BoundTxn {
         };
         // If another thread was faster, its tree is the same.
         let _ = rows.tree.set(Arc::new(tree));
+        // Marks may be left from before the database was opened.
+        examine_marked(engine, worker, Vec::new());
         Ok(AttemptResult::Done(()))
     }
 

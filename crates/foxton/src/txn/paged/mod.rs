@@ -38,3 +38,9 @@ mod undo;
 
 /// Purge of ghosts.
 mod purge;
+
+/// Large values, read and stored.
+pub(in crate::txn) mod large;
+
+/// Freeing of large values.
+pub(in crate::txn) mod free_values;

@@ -1,13 +1,15 @@
 //! Reads of one key of a paged table.
 //!
 //! The key is locked by its name, and then its leaf is read. While the lock is held the row does
-//! not change, so nothing has to be checked afterwards.
+//! not change, so nothing has to be checked afterwards. If the value is [large](super::large), its
+//! parts are read next, and then the row once more.
 
 use foxton_lock::name::{KeyHasher, Name};
 use foxton_store::paged::page::RowFlags;
 use foxton_sync::failpoint::Failpoints;
 
 use super::access::PageAccess;
+use super::large::LargeState;
 use crate::catalog::OpenTable;
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::engine::early_release::ReadDependencies;
@@ -36,6 +38,17 @@ struct PagedReader<'a> {
     reads: &'a ReadDependencies,
     short_lock: &'a ShortLock,
     value: &'a mut Vec<u8>,
+    large: &'a mut Option<Box<LargeState>>,
+}
+
+/// Result of a read.
+enum PagedFound<R> {
+    /// There is no such row.
+    Absent,
+    /// What was read.
+    Read(R),
+    /// The value is large, and its parts are to be read.
+    Large,
 }
 
 impl PagedReader<'_> {
@@ -44,7 +57,7 @@ impl PagedReader<'_> {
         &mut self,
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<AttemptResult<Option<R>>> {
+    ) -> Result<AttemptResult<PagedFound<R>>> {
         let (table, mode) = (self.table.record.id, self.options.lock.key_mode());
         let name = Name::key(table, key, self.hasher);
         let short_lock = (self.duration == LockDuration::Short).then_some(self.short_lock);
@@ -57,7 +70,7 @@ impl PagedReader<'_> {
             Ok(AttemptResult::Done(())) => {}
             Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
             Err(error) if self.options.wait == LockWait::Skip && error.is_busy() => {
-                return Ok(AttemptResult::Done(None));
+                return Ok(AttemptResult::Done(PagedFound::Absent));
             }
             Err(error) => return Err(error),
         }
@@ -65,8 +78,18 @@ impl PagedReader<'_> {
         let flags = done!(self.access.attempt(|visit| visit.get(key, value)));
         self.reads.record_paged(&self.access.pages.stamps, &name);
         let is_there = flags.is_some_and(|flags| !flags.has(RowFlags::GHOST));
-        let found = is_there.then(|| read(value));
-        if found.is_none() && self.faults.misbehaves(&injected_fault::MISS_UNLOCKED) {
+        let found = match is_there {
+            false => PagedFound::Absent,
+            true if flags.is_some_and(|flags| flags.has(RowFlags::OVERFLOW)) => {
+                match self.large.get_or_insert_default().bytes_of(value)? {
+                    Some(value) => PagedFound::Read(read(value)),
+                    // The locks stay until the value is there.
+                    None => return Ok(AttemptResult::Done(PagedFound::Large)),
+                }
+            }
+            true => PagedFound::Read(read(value)),
+        };
+        if !is_there && self.faults.misbehaves(&injected_fault::MISS_UNLOCKED) {
             locks.release_shared(name);
         }
         if short_lock.is_some() {
@@ -85,9 +108,16 @@ impl BoundTxn {
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<AttemptResult<Option<R>>> {
         done!(self.open_tree(index));
-        let (mut reader, key) = self.paged_reader(index, options);
-        let found = done!(reader.read(key, |value| read.take().map(|read| read(value))));
-        Ok(AttemptResult::Done(found.flatten()))
+        loop {
+            done!(self.read_large());
+            let (mut reader, key) = self.paged_reader(index, options);
+            let take = |value: &[u8]| read.take().map(|read| read(value));
+            match done!(reader.read(key, take)) {
+                PagedFound::Absent => return Ok(AttemptResult::Done(None)),
+                PagedFound::Read(found) => return Ok(AttemptResult::Done(found)),
+                PagedFound::Large => {}
+            }
+        }
     }
 
     /// As [`get_many_step`](Self::get_many_step), of a paged table.
@@ -107,6 +137,7 @@ impl BoundTxn {
             if !is_not_cancelled(&self.txn.cancel_token) {
                 return Err(Conflict::CANCELLED.into());
             }
+            done!(self.read_large());
             let (place, mut bytes) = (*next, 0);
             let found = {
                 let (mut reader, _) = self.paged_reader(index, options);
@@ -115,9 +146,12 @@ impl BoundTxn {
                     read(place, Some(value));
                 }))
             };
-            if found.is_none() {
-                read(place, None);
+            match found {
+                PagedFound::Absent => read(place, None),
+                PagedFound::Read(()) => {}
+                PagedFound::Large => continue,
             }
+            self.forget_large();
             *next += 1;
             self.ctx.budget.charge(1 + bytes / BYTES_PER_UNIT);
         }
@@ -137,6 +171,7 @@ impl BoundTxn {
                     key,
                     page_wait,
                     page_value,
+                    large,
                     ..
                 },
             txn:
@@ -165,6 +200,7 @@ impl BoundTxn {
             reads,
             short_lock,
             value: page_value,
+            large,
         };
         (reader, key)
     }

@@ -25,6 +25,7 @@ use foxton_store::paged::page::{LeafRows, RowFlags};
 use foxton_sync::worker::Worker;
 
 use super::access::PageAccess;
+use super::large::LargeState;
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::{failpoint, injected_fault};
@@ -51,6 +52,7 @@ struct PagedScan<'a> {
     worker: &'a Worker,
     key_mode: Mode,
     range_mode: Mode,
+    large: &'a mut Option<Box<LargeState>>,
     /// Ghosts that were found.
     ghosts: Vec<Box<[u8]>>,
 }
@@ -61,6 +63,8 @@ enum RowStep {
     Next,
     /// The rows from the position on, read again.
     Again,
+    /// As `Again`, once the large value of the first is read.
+    Large,
     /// The scan ends, or its caller broke off.
     End,
 }
@@ -73,6 +77,21 @@ impl BoundTxn {
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
         done!(self.open_tree(index));
+        loop {
+            done!(self.read_large());
+            match done!(self.scan_rows(index, take)) {
+                RowStep::Large => {}
+                _ => return Ok(AttemptResult::Done(())),
+            }
+        }
+    }
+
+    /// Scans to the end, or to a row with a large value, whose parts are to be read.
+    fn scan_rows(
+        &mut self,
+        index: usize,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<RowStep>> {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -83,6 +102,7 @@ impl BoundTxn {
                     budget,
                     page_wait,
                     page_rows,
+                    large,
                     paged_ghosts,
                     ..
                 },
@@ -106,11 +126,14 @@ impl BoundTxn {
             worker,
             key_mode: options.lock.key_mode(),
             range_mode: options.lock.range_mode(),
+            large,
             ghosts: Vec::new(),
         };
         let walked = loop {
             match attempt.walk_batch(page_rows, take) {
-                Ok(AttemptResult::Done((RowStep::End, _))) => break Ok(AttemptResult::Done(())),
+                Ok(AttemptResult::Done((step @ (RowStep::End | RowStep::Large), _))) => {
+                    break Ok(AttemptResult::Done(step));
+                }
                 Ok(AttemptResult::Done((_, rows))) => budget.charge(1 + rows),
                 Ok(AttemptResult::Wait | AttemptResult::Pause) => break Ok(AttemptResult::Wait),
                 Err(error) => break Err(error),
@@ -131,7 +154,7 @@ impl BoundTxn {
         match walked {
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 attempt.scan.progress = Progress::Finished;
-                Ok(AttemptResult::Done(()))
+                Ok(AttemptResult::Done(RowStep::End))
             }
             walked => walked,
         }
@@ -200,7 +223,24 @@ impl PagedScan<'_> {
                     }
                 }
             }
-            let value = (!is_ghost).then(|| rows.value(count));
+            let value = match is_ghost {
+                true => None,
+                false if flags.has(RowFlags::OVERFLOW) => {
+                    let large = self.large.get_or_insert_default();
+                    if large.bytes_of(rows.value(count))?.is_none() {
+                        // The locks stay until the value is there.
+                        return Ok(AttemptResult::Done((RowStep::Large, count)));
+                    }
+                    let read = large.read.take();
+                    let flow = read
+                        .map(|read| self.take_row((key, Some(&read.bytes)), name, is_last, take));
+                    match flow {
+                        Some(RowStep::Next) | None => continue,
+                        Some(step) => return Ok(AttemptResult::Done((step, count))),
+                    }
+                }
+                false => Some(rows.value(count)),
+            };
             let step = self.take_row((key, value), name, is_last, take);
             if !matches!(step, RowStep::Next) {
                 return Ok(AttemptResult::Done((step, count)));

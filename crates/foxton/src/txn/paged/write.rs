@@ -10,10 +10,7 @@
 //! # Races
 //!
 //! * *The attempt is repeated* after each wait for a lock or a page, from its beginning. It finds
-//!   its locks granted and reads the row again. Its own change is the last step that can wait, but
-//!   for a ghost that gets a value: first the value and then the flag, each with its own undo.
-//!   Repeated in between, it sets the value again, and records undo again, which is right in
-//!   reverse order.
+//!   its locks granted and reads the row again. Its own change is the last step that can wait.
 //! * *The key is a ghost of another transaction.* Then X waits for it. Afterwards the ghost is
 //!   there, or a purge has removed it and we insert.
 
@@ -22,6 +19,7 @@ use foxton_store::paged::btree::{InsertReply, NextKey};
 use foxton_store::paged::page::RowFlags;
 use foxton_store::paged::page_log::{RowBefore, RowUndo};
 use foxton_store::paged::recovery::UndoPosition;
+use foxton_store::paged::values::LargeValue;
 
 use super::access::PageAccess;
 use crate::engine::page_store::tree_number;
@@ -35,6 +33,16 @@ use crate::txn::table_locks::TableLocks;
 use crate::txn::txn::{OperationLocks, Txn};
 use crate::txn::write::{KEY, Write};
 use crate::types::lock_options::LockWait;
+
+/// Result of an attempt to write a row.
+enum RowWrite {
+    /// It is written. True if the key had a value.
+    Done(bool),
+    /// The large value that the row has is to be marked first.
+    Mark,
+    /// The new value, which is large, is to be stored first.
+    Store,
+}
 
 impl BoundTxn {
     /// As [`write_step`](Self::write_step), of a paged table.
@@ -53,6 +61,18 @@ impl BoundTxn {
     }
 
     fn try_write_paged(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
+        loop {
+            done!(self.write_large(index));
+            match done!(self.write_row(index, write)) {
+                RowWrite::Done(existed) => return Ok(AttemptResult::Done(existed)),
+                RowWrite::Mark => {}
+                RowWrite::Store => done!(self.store_large(index)),
+            }
+        }
+    }
+
+    /// Writes the row, unless a large value comes first.
+    fn write_row(&mut self, index: usize, write: Write) -> Result<AttemptResult<RowWrite>> {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -63,6 +83,8 @@ impl BoundTxn {
                     key,
                     value: new,
                     page_wait,
+                    page_value,
+                    large,
                     ..
                 },
             txn:
@@ -95,31 +117,57 @@ impl BoundTxn {
             // The result says whether the key had a value, so this is a read.
             reads.record_paged(&access.pages.stamps, &name);
             let is_there = found.is_some_and(|flags| !flags.has(RowFlags::GHOST));
+            if is_there
+                && write != Write::Insert
+                && found.is_some_and(|flags| flags.has(RowFlags::OVERFLOW))
+            {
+                let _ = done!(access.attempt(|visit| visit.get(key, page_value)));
+                let number = LargeValue::decode(page_value).map(|value| value.number);
+                let before = &mut large.get_or_insert_default().before;
+                if let Some(number) = number
+                    && *before != Some((number, true))
+                {
+                    *before = Some((number, false));
+                    return Ok(AttemptResult::Done(RowWrite::Mark));
+                }
+            }
+            let stored = large.as_ref().and_then(|large| large.new.as_ref());
+            let encoded = stored.map(|new| new.value.encode());
+            let (new, flags) = match &encoded {
+                Some(encoded) => (&encoded[..], RowFlags::OVERFLOW),
+                None => (&new[..], RowFlags::NONE),
+            };
+            let size = access.pages.pool().page_size();
+            let is_too_long = write != Write::Delete
+                && key.len() <= size.max_key_bytes()
+                && key.len() + new.len() > size.max_row_bytes();
             match (write, found) {
                 (Write::Insert, _) if is_there => return Err(Request::KeyExists.into()),
-                (Write::Delete, _) if !is_there => return Ok(AttemptResult::Done(false)),
-                (Write::Delete, _) => {
-                    let ghost = RowFlags::GHOST;
+                (Write::Delete, _) if !is_there => {
+                    return Ok(AttemptResult::Done(RowWrite::Done(false)));
+                }
+                (Write::Delete, before) => {
+                    let ghost = before.unwrap_or_default().with(RowFlags::GHOST);
                     let before = done!(access.attempt(|visit| visit.set_flags(key, ghost)));
                     record(
                         RowBefore::Flags(before.unwrap_or_default()),
                         access.last_change(),
                     );
-                    return Ok(AttemptResult::Done(true));
+                    return Ok(AttemptResult::Done(RowWrite::Done(true)));
                 }
-                (_, Some(_)) => {
+                _ if is_too_long => return Ok(AttemptResult::Done(RowWrite::Store)),
+                (_, Some(before)) if before == flags => {
                     let old = done!(access.attempt(|visit| visit.update(key, new)));
                     let before = RowBefore::Value(old.as_deref().unwrap_or_default());
                     record(before, access.last_change());
-                    if !is_there {
-                        let none = RowFlags::NONE;
-                        let before = done!(access.attempt(|visit| visit.set_flags(key, none)));
-                        record(
-                            RowBefore::Flags(before.unwrap_or_default()),
-                            access.last_change(),
-                        );
-                    }
-                    return Ok(AttemptResult::Done(is_there));
+                    return Ok(AttemptResult::Done(RowWrite::Done(true)));
+                }
+                // A ghost, or one of both values is large.
+                (_, Some(_)) => {
+                    let before = done!(access.attempt(|visit| visit.rewrite(key, new, flags)));
+                    let (flags, old) = before.unwrap_or_default();
+                    record(RowBefore::Row(flags, &old), access.last_change());
+                    return Ok(AttemptResult::Done(RowWrite::Done(is_there)));
                 }
                 (_, None) => {}
             }
@@ -133,10 +181,11 @@ impl BoundTxn {
             }
             worker.failpoints().pass(&failpoint::INSERTING);
             let next = next.as_deref().map_or(NextKey::End, NextKey::Key);
-            let reply = access.attempt(|visit| visit.insert(key, new, new.len(), next));
+            let row = (new, flags);
+            let reply = access.attempt(|visit| visit.insert_flagged(key, row, new.len(), next));
             if done!(reply) == InsertReply::Inserted {
                 record(RowBefore::Absent, access.last_change());
-                return Ok(AttemptResult::Done(false));
+                return Ok(AttemptResult::Done(RowWrite::Done(false)));
             }
         }
     }

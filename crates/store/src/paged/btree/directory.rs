@@ -18,10 +18,11 @@ use smallvec::smallvec;
 use super::PagedTree;
 use super::descend::TreeTarget;
 use super::error::TreeError;
+use super::read::{ScanDirection, ScanRange};
 use super::smo::{LatchedPages, child_row};
 use super::visit::{PageList, TreeAttempt, TreeVisit};
 use crate::paged::PageId;
-use crate::paged::page::{KeyBytes, OperationError, PageKind, PageOperation, RowFlags};
+use crate::paged::page::{KeyBytes, LeafRows, OperationError, PageKind, PageOperation, RowFlags};
 use crate::paged::pool::{BufferPool, PageRequest};
 use crate::paged::space::DIRECTORY_PAGE;
 
@@ -52,6 +53,38 @@ impl TableDirectory {
     pub fn open(&self, worker: &Worker, table: u64) -> Result<Option<PagedTree>, TreeError> {
         let mut visit = self.tree.visit(worker);
         visit.run(|visit| self.attempt_open(visit, table))
+    }
+
+    /// Returns all trees but its own. Waits for pages.
+    ///
+    /// # Errors
+    ///
+    /// If a page cannot be read or is damaged.
+    pub fn trees(&self, worker: &Worker) -> Result<Vec<PagedTree>, TreeError> {
+        let (mut trees, mut rows) = (Vec::new(), LeafRows::default());
+        loop {
+            let last = trees
+                .last()
+                .map(|tree: &PagedTree| tree.table.to_be_bytes());
+            let range = ScanRange {
+                direction: ScanDirection::Forward,
+                from: last.as_ref().map(|key| &key[..]),
+                is_excluded: last.is_some(),
+                end: None,
+                most: usize::MAX,
+            };
+            let mut visit = self.tree.visit(worker);
+            visit.run(|visit| visit.scan(range, &mut rows))?;
+            if rows.is_empty() {
+                return Ok(trees);
+            }
+            for row in 0..rows.len() {
+                let number = <[u8; 8]>::try_from(rows.key(row));
+                let table = number.map(u64::from_be_bytes);
+                let table = table.map_err(|_| TreeError::field(DIRECTORY_PAGE, "table", 0))?;
+                trees.extend(self.open(worker, table)?);
+            }
+        }
     }
 
     /// Returns the tree of `table`, which is created if there is none. Waits for pages.
