@@ -27,6 +27,8 @@ pub(crate) struct LargeValues {
     pub(crate) tree: OnceLock<Arc<PagedTree>>,
     next: AtomicU64,
     marked: Mutex<MarkedValues>,
+    /// Held while values are freed, so that a check of all pages finds them at rest.
+    pub(crate) freeing: Mutex<()>,
 }
 
 /// Values with marks, of which no open transaction knows.
@@ -44,6 +46,7 @@ impl LargeValues {
             tree: OnceLock::new(),
             next: AtomicU64::new(end.bytes() + 1),
             marked: Mutex::default(),
+            freeing: Mutex::default(),
         }
     }
 

@@ -76,6 +76,8 @@ pub(in crate::txn) fn examine_marked(engine: &Arc<Engine>, worker: &Worker, numb
         let engine = examined.upgrade()?;
         let pages = engine.pages()?;
         let number = pages.values.take_marked()?;
+        // Site: "large values": no other thread passes it but in tests.
+        let _one = shim::lock(&pages.values.freeing);
         let freed = match pages.has_failed() {
             true => return None,
             false => free(&engine, worker, pages, number),
