@@ -52,7 +52,7 @@ pub struct PageFinding {
     pub defect: PageDefect,
 }
 
-/// What is wrong with a page.
+/// Defect of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageDefect {
@@ -209,7 +209,7 @@ pub fn check_pages(
 
 /// A check under way.
 struct PageCheck<'c> {
-    pages: RestartedPages,
+    pages: RestartedPages<'c>,
     /// Logical end of the file, in pages.
     end: u64,
     image: Vec<u8>,

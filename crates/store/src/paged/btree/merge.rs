@@ -88,6 +88,7 @@ impl<'t> TreeVisit<'t> {
             return self.busy(page);
         }
         self.want(page);
+        self.admit_change(None)?;
         if count == 1 {
             if !is_root && self.merge(key, level + 1, Reason::OnlyChild)? {
                 // Another round finds the neighbours.

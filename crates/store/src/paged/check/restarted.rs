@@ -16,8 +16,9 @@ use crate::paged::space::{DoublewriteImages, PageFile, PageFileError, PageSource
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct RestartedPages {
+pub(super) struct RestartedPages<'a> {
     file: PageFile,
+    analysis: &'a Analysis,
     images: Option<DoublewriteImages>,
     log_end: Lsn,
     /// `None` for a page that was reported.
@@ -36,15 +37,16 @@ pub(super) enum PageContent {
     Reported,
 }
 
-impl RestartedPages {
+impl<'a> RestartedPages<'a> {
     pub(super) fn new(
         source: &PageSource<'_>,
-        analysis: &Analysis,
-    ) -> Result<RestartedPages, PageFileError> {
+        analysis: &'a Analysis,
+    ) -> Result<RestartedPages<'a>, PageFileError> {
         let file = source.open()?;
         let images = DoublewriteImages::read(source.directory, source.doublewrite, &file)?;
         Ok(RestartedPages {
             file,
+            analysis,
             images,
             log_end: analysis.log_end(),
             changed: Mutex::new(HashMap::new()),
@@ -83,7 +85,7 @@ impl RestartedPages {
     ) -> Result<Vec<PageFinding>, CheckPagesError> {
         let repeated = repeat_history(source.directory, &source.identity, analysis, self);
         repeated.map_err(CheckPagesError::Log)?;
-        // Site: one thread checks.
+        // Site: "page latch", which one thread alone passes: a check.
         Ok(std::mem::take(&mut *shim::lock(&self.findings)))
     }
 
@@ -93,7 +95,7 @@ impl RestartedPages {
         page: PageId,
         image: &mut [u8],
     ) -> Result<PageContent, PageFileError> {
-        // Site: one thread checks.
+        // Site: "page latch", which one thread alone passes: a check.
         match shim::lock(&self.changed).get(&page) {
             Some(None) => return Ok(PageContent::Reported),
             Some(Some(changed)) => {
@@ -109,11 +111,17 @@ impl RestartedPages {
         };
         let is_empty = image.iter().all(|byte| *byte == 0);
         let images = self.images.as_ref();
-        if images.map_or(Ok(false), |images| images.copy(page, image))? {
+        // As at opening: an image is used if redo makes all changes behind it.
+        if images.map_or(Ok(false), |images| images.copy(page, image))?
+            && self.analysis.redoes(page, SlottedPage::new(&*image).lsn())
+        {
             return Ok(PageContent::Whole);
         }
         Ok(match is_empty {
-            true => PageContent::Empty,
+            true => {
+                image.fill(0);
+                PageContent::Empty
+            }
             false => PageContent::Damaged(error.fault),
         })
     }
@@ -154,7 +162,7 @@ impl RestartedPages {
     }
 }
 
-impl Pages for RestartedPages {
+impl Pages for RestartedPages<'_> {
     type Error = PageFileError;
 
     fn page_lsn(&self, page: PageId) -> Result<Lsn, PageFileError> {
@@ -174,12 +182,12 @@ impl Pages for RestartedPages {
         let changed = match self.change(place, change)? {
             Ok(image) => Some(image),
             Err(defect) => {
-                // Site: one thread checks.
+                // Site: "page latch", which one thread alone passes: a check.
                 shim::lock(&self.findings).push(self.finding(page, defect));
                 None
             }
         };
-        // Site: one thread checks.
+        // Site: "page latch", which one thread alone passes: a check.
         shim::lock(&self.changed).insert(page, changed);
         Ok(())
     }

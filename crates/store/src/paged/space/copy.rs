@@ -186,6 +186,8 @@ pub struct PageCopy {
     end: u64,
     pages: u64,
     newest: Lsn,
+    /// Pages that were copied from the doublewrite buffer.
+    repaired: Vec<(PageId, Lsn)>,
 }
 
 impl PageCopy {
@@ -204,12 +206,19 @@ impl PageCopy {
             end: 1,
             pages: 0,
             newest: Lsn::ZERO,
+            repaired: Vec::new(),
         })
     }
 
     /// Number of pages that were copied, without those that were never written.
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Returns the pages that were copied from the doublewrite buffer, and their LSNs there. They
+    /// are whole only if redo makes all changes behind.
+    pub fn repaired(&self) -> &[(PageId, Lsn)] {
+        &self.repaired
     }
 
     /// Returns the greatest LSN of all copied pages (I4).
@@ -279,7 +288,7 @@ impl PageCopy {
 
     /// Reads `page` until it is whole (I1). Returns its LSN, or `None` if it was never written.
     fn read_again(
-        &self,
+        &mut self,
         file: &PageFile,
         page: PageId,
         image: &mut [u8],
@@ -298,7 +307,11 @@ impl PageCopy {
         let images = self.images.as_ref();
         let copied = images.map_or(Ok(false), |images| images.copy(page, image));
         match copied.map_err(PageCopyError::Source)? {
-            true => Ok(Some(SlottedPage::new(&*image).lsn())),
+            true => {
+                let lsn = SlottedPage::new(&*image).lsn();
+                self.repaired.push((page, lsn));
+                Ok(Some(lsn))
+            }
             false => checked.map_err(|error| PageCopyError::Source(error.into())),
         }
     }
