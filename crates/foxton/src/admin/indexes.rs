@@ -3,6 +3,7 @@
 use crate::admin::check::Finding;
 use crate::api::database::Database;
 use crate::api::index_build;
+use crate::catalog::table_store::TableStore;
 use crate::error::Result;
 use crate::options::progress::ProgressCall;
 use crate::types::codec::{Key, Value};
@@ -25,11 +26,11 @@ pub struct IndexStats {
     pub is_unique: bool,
     /// The version it was declared with.
     pub version: u32,
-    /// True if the program has declared it. Otherwise the database does not maintain it and, if it
-    /// is unique, its table accepts no writes.
+    /// True if the program has declared it. Otherwise the database does not maintain it. If it is
+    /// unique or its table is paged, the table then accepts no writes.
     pub is_open: bool,
     /// Number of entries, estimated as [`TableStats::keys`](crate::inspect::TableStats::keys) is; 0
-    /// if it is not open.
+    /// if it is not open, or its table is paged.
     pub entries: u64,
 }
 
@@ -38,7 +39,9 @@ impl Database {
     /// rows of its table, on several threads. Until that is done, other transactions may read the
     /// table but not write to it. If the index is open already, this does nothing.
     ///
-    /// An index that the database knows from an earlier opening is filled in the same way.
+    /// An index that the database knows from an earlier opening is filled in the same way, unless
+    /// its table is paged: then its entries are in the database. An index of a paged table is
+    /// filled by one thread and in one transaction.
     ///
     /// ```
     /// use foxton::{Database, Index, Options, Table};
@@ -130,9 +133,10 @@ impl Database {
             key_type: known.record.key_type.0,
             version: known.record.version,
             is_open: known.open.is_some(),
-            entries: known
-                .open
-                .map_or(0, |open| open.entries.resident().len_estimate(&guard)),
+            entries: known.open.map_or(0, |open| match &open.entries.store {
+                TableStore::Resident(rows) => rows.len_estimate(&guard),
+                TableStore::Paged(_) => 0,
+            }),
         };
         engine.catalog.indexes().into_iter().map(stats).collect()
     }

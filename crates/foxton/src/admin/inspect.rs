@@ -562,8 +562,10 @@ impl Database {
             pages.verify(&worker);
         }
         for index in engine.catalog.indexes() {
-            if let Some(open) = index.open {
-                open.entries.resident().verify(&guard);
+            if let Some(open) = index.open
+                && let TableStore::Resident(entries) = &open.entries.store
+            {
+                entries.verify(&guard);
             }
         }
     }

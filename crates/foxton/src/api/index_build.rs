@@ -8,7 +8,12 @@
 //! * While an index is being dropped, no transaction reads by it.
 //! * A later writer reads the set of indexes after it has the table's lock, and before it writes.
 //!
-//! The row that records the index is written in the same transaction; the entries are not stored.
+//! The row that records the index is written in the same transaction. The catalog changes when that
+//! is certain to commit, before it releases its locks.
+//!
+//! Entries of a table in memory are not stored. Those of a paged table are in a tree, which is
+//! filled by the same transaction ([`paged_index_build`](super::paged_index_build)). Such an index
+//! is as it was left when the database is opened again.
 //!
 //! Several threads fill an index: each takes the next few rows, extracts their index keys, and
 //! inserts the entries. No transaction reads the index before it is complete.
@@ -25,8 +30,10 @@ use foxton_sync::epoch::Guard;
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::Worker;
 
+use crate::api::paged_index_build;
 use crate::api::transaction::Transaction;
-use crate::catalog::index_catalog::{INDEXES, IndexName, IndexRecord};
+use crate::catalog::index_catalog::{INDEX_TREES, INDEXES, IndexName, IndexRecord};
+use crate::catalog::table_store::TableStore;
 use crate::catalog::{NamedTable, OpenIndex, OpenTable};
 use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
@@ -36,7 +43,6 @@ use crate::txn::context::WorkerContext;
 use crate::txn::index_plan::{extract, too_long};
 use crate::txn::table_locks::TableLocks;
 use crate::types::codec::Undecodable;
-use crate::types::component::TableComponent;
 use crate::types::index::DeclaredIndex;
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
@@ -53,6 +59,7 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
         return Ok(());
     };
     let worker = engine.workers.worker();
+    paged_index_build::recall(engine, &worker)?;
     let guard = worker.pin();
     let mut rows = table.resident().forward(&guard, Bound::Unbounded);
     while let Some(row) = rows.next_record() {
@@ -65,7 +72,7 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
             what: error.to_string(),
         })?;
         if let Some(table) = engine.catalog.find(&record.table)
-            && record.is_unique()
+            && (record.is_unique() || table.is_paged())
         {
             let name = record.name.clone();
             table.kept.change(|set| set.undeclared.push(name));
@@ -87,22 +94,16 @@ pub(crate) fn create(
     }
     let (key_type, value_type) = &declared.table_types;
     let mut bound = tx.attach()?;
-    let is_new = bound.ctx.engine.catalog.find(declared.table).is_none();
     let named = NamedTable {
         name: declared.table,
         key_type,
         value_type,
-        // A table of which an index is made first.
-        component: is_new.then_some(TableComponent::Resident),
+        component: declared.component,
     };
     let table = bound.block_on(LockWait::Default, |bound| {
         bound.make_table_step(named, LockWait::Default)
     })?;
     let table = table.expect("a request that waits is not skipped");
-    if table.record.component == TableComponent::Paged {
-        let (index, table) = (name.to_owned(), declared.table.to_owned());
-        return Err(IndexError::PagedTable { index, table }.into());
-    }
     lock_whole(&mut bound, &table, Mode::SIX)?;
     drop(bound);
     let record = IndexRecord {
@@ -125,19 +126,29 @@ pub(crate) fn create(
         return Ok(());
     }
     let engine = tx.attach()?.ctx.engine.clone();
-    let entries = engine.catalog.entries(&record, &table);
-    let open = OpenIndex::new(record, entries, declared.extract.clone());
-    fill(&engine, &table, &open, progress)?;
+    let open = match table.is_paged() {
+        false => {
+            let entries = engine.catalog.entries(&record, &table, None);
+            let open = OpenIndex::new(record, entries, declared.extract.clone());
+            fill(&engine, &table, &open, progress)?;
+            open
+        }
+        true if is_new => paged_index_build::make(tx, &table, declared, record, progress)?,
+        true => paged_index_build::open(tx, &table, declared, record)?,
+    };
     // One that was opened to be read has the index as long as it is open.
     if is_new && engine.check_writable().is_ok() {
         tx.put(&INDEXES, &IndexName(name), &open.record.to_row())?;
     }
     let open = Arc::new(open);
-    engine.catalog.know(open.record.clone(), Some(open.clone()));
-    table.kept.change(|set| {
-        set.undeclared.retain(|undeclared| undeclared != name);
-        set.open.push(open);
-    });
+    tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
+        catalog.know(open.record.clone(), Some(open.clone()));
+        table.kept.change(|set| {
+            set.undeclared
+                .retain(|undeclared| *undeclared != open.record.name);
+            set.open.push(open);
+        });
+    }));
     Ok(())
 }
 
@@ -162,16 +173,22 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
         lock_whole(&mut *tx.attach()?, &open.entries, Mode::X)?;
     }
     tx.delete(&INDEXES, &IndexName(name))?;
-    if let Some(open) = &open {
-        open.set_dropped();
+    if table.as_ref().is_some_and(|table| table.is_paged()) {
+        tx.delete(&INDEX_TREES, &IndexName(name))?;
     }
-    if let Some(table) = &table {
-        table.kept.change(|set| {
-            set.undeclared.retain(|undeclared| undeclared != name);
-            set.open.retain(|open| open.record.name != name);
-        });
-    }
-    engine.catalog.forget(name);
+    let (name, dropped) = (name.to_owned(), open.clone());
+    tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
+        if let Some(open) = dropped {
+            open.set_dropped();
+        }
+        if let Some(table) = table {
+            table.kept.change(|set| {
+                set.undeclared.retain(|undeclared| *undeclared != name);
+                set.open.retain(|open| open.record.name != name);
+            });
+        }
+        catalog.forget(&name);
+    }));
     Ok(Some(Forgotten(open)))
 }
 
@@ -183,7 +200,9 @@ impl Forgotten {
     /// used their table since still have a reference to it.
     pub(crate) fn clear(self, worker: &Worker) {
         let Some(open) = self.0 else { return };
-        let rows = open.entries.resident();
+        let TableStore::Resident(rows) = &open.entries.store else {
+            return; // Nothing frees trees yet.
+        };
         loop {
             let guard = worker.pin();
             let mut cursor = rows.forward(&guard, Bound::Unbounded);
@@ -364,6 +383,9 @@ pub(crate) fn compare(
     lock_whole(bound, entries, Mode::S)?;
     if index.is_dropped() {
         return Ok(());
+    }
+    if table.is_paged() {
+        return paged_index_build::compare(bound, index, report);
     }
     let mut found = ExtractedKeys::default();
     walk(&bound.ctx.worker, table, |guard, row| {

@@ -18,6 +18,9 @@ pub(crate) mod async_transaction;
 /// Methods of both kinds of transactions.
 mod methods;
 
+/// Indexes of paged tables: their trees, filled and compared.
+pub(crate) mod paged_index_build;
+
 /// Creation and removal of indexes.
 pub(crate) mod index_build;
 

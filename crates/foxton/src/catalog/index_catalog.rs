@@ -5,10 +5,17 @@
 //! key     name of the index
 //! value   name of its table · type of its keys, and the hash u64 of the type's name ·
 //!         whether it is unique · version u32
+//!
+//! table "foxton:index-trees", of keys "foxton:index" and values "u64"
+//! key     name of an index of a paged table
+//! value   number of the index, which is also that of its tree
 //! ```
 //!
 //! These are ordinary rows: transactions write them, the log and checkpoints contain them, and
-//! backups copy them. The entries of indexes are not stored.
+//! backups copy them. The entries of an index of a table in memory are not stored. Those of a paged
+//! table are in a paged tree. A number is never used for two trees, because the directory of trees
+//! keeps those of dropped indexes. So a tree of the directory that has an index's number, and is in
+//! no row, is free.
 
 use crate::error::IndexError;
 use crate::types::codec::{Encoded, Key, TypeName, Undecodable, Value};
@@ -23,6 +30,10 @@ pub(crate) type Row = (String, (String, u64), bool, u32);
 
 /// The table of indexes; see the [module](self).
 pub(crate) const INDEXES: Table<IndexName<'static>, Row> = Table::new("foxton:indexes").resident();
+
+/// The table of the trees of paged indexes; see the [module](self).
+pub(crate) const INDEX_TREES: Table<IndexName<'static>, u64> =
+    Table::new("foxton:index-trees").resident();
 
 impl Key for IndexName<'_> {
     type Owned = String;
@@ -45,12 +56,12 @@ impl Key for IndexName<'_> {
     }
 }
 
-/// True if a table called `name` with keys of `key_type` would collide with this one.
+/// True if a table called `name` with keys of `key_type` would collide with one of these.
 pub(crate) fn is_reserved(name: &str, key_type: &TypeName) -> bool {
-    name == INDEXES.name() && *key_type != IndexName::TYPE
+    [INDEXES.name(), INDEX_TREES.name()].contains(&name) && *key_type != IndexName::TYPE
 }
 
-/// True if `name` is the name of this table.
+/// True if `name` is the name of one of these tables.
 pub(crate) fn is_index_table(name: &str) -> bool {
     is_reserved(name, &<Encoded as Key>::TYPE)
 }
@@ -158,5 +169,6 @@ mod tests {
         assert!(is_reserved("foxton:indexes", &<str as Key>::TYPE));
         assert!(!is_reserved("foxton:indexes", &IndexName::TYPE));
         assert!(is_index_table("foxton:indexes") && !is_index_table("users"));
+        assert!(is_index_table("foxton:index-trees"));
     }
 }

@@ -40,7 +40,9 @@ use crate::types::codec::TypeName;
 use crate::types::component::TableComponent;
 use crate::types::index::Extract;
 use crate::types::index_entry::EntryKind;
-use crate::types::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES};
+use crate::types::limits::{
+    FIRST_INDEX, FIRST_PAGED_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES,
+};
 use index_catalog::IndexRecord;
 use table_store::TableStore;
 
@@ -75,7 +77,8 @@ pub(crate) struct TableIndexes {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IndexSet {
     pub(crate) open: Vec<Arc<OpenIndex>>,
-    /// Unique indexes that exist but are not declared, so the database cannot maintain them.
+    /// Indexes that exist and are not declared, so the database cannot maintain them. Of a table in
+    /// memory only the unique ones: the others are filled anew when they are declared.
     pub(crate) undeclared: Vec<String>,
 }
 
@@ -137,17 +140,23 @@ impl OpenTable {
         }
     }
 
-    /// Returns the rows of a table that has indexes, or of an index: they are in memory.
+    /// Returns the rows of a table or of an index that is in memory.
     ///
     /// # Panics
     ///
-    /// If the table is paged.
+    /// If it is paged.
     #[inline]
     pub(crate) fn resident(&self) -> &memory::RecordTable {
         match &self.store {
             TableStore::Resident(rows) => rows,
-            TableStore::Paged(_) => unreachable!("a paged table has no records"),
+            TableStore::Paged(_) => unreachable!("the caller has looked"),
         }
+    }
+
+    /// True if it is paged. The indexes of a paged table are paged, and no others.
+    #[inline]
+    pub(crate) fn is_paged(&self) -> bool {
+        matches!(self.store, TableStore::Paged(_))
     }
 
     /// Returns the name of the table or index with the number `space`, if it is this one or its
@@ -196,8 +205,10 @@ struct CatalogEntries {
     by_name: HashMap<String, u32>,
     /// Every existing index.
     indexes: BTreeMap<String, KnownIndex>,
-    /// Names of the indexes that were opened, by their numbers minus [`FIRST_INDEX`].
-    index_names: Vec<String>,
+    /// Names of the indexes that were opened, by their numbers.
+    index_names: BTreeMap<u32, String>,
+    /// Number of the next index of a paged table, minus [`FIRST_PAGED_INDEX`].
+    next_paged: u32,
 }
 
 /// An existing index.
@@ -234,10 +245,9 @@ impl Catalog {
         if id == TABLE_NAMES {
             return "foxton:tables".to_owned();
         }
-        if let Some(index) = id.checked_sub(FIRST_INDEX) {
+        if id >= FIRST_INDEX {
             let list = shim::lock(&self.list);
-            let name = list.index_names.get(index as usize);
-            return name.cloned().unwrap_or_default();
+            return list.index_names.get(&id).cloned().unwrap_or_default();
         }
         let table = self.by_id(id);
         table.map_or(String::new(), |table| table.record.name.clone())
@@ -296,18 +306,42 @@ impl Catalog {
         shim::lock(&self.list).indexes.remove(name);
     }
 
-    /// Creates the table for the entries of an index on `table`, with a number of its own.
-    pub(crate) fn entries(&self, record: &IndexRecord, table: &Arc<OpenTable>) -> Arc<OpenTable> {
+    /// Returns a number for an index of a paged table that it has returned to no other index.
+    pub(crate) fn new_paged_index(&self) -> u32 {
         let mut list = shim::lock(&self.list);
-        let number = u32::try_from(list.index_names.len()).expect("indexes are few");
-        list.index_names.push(record.name.clone());
+        list.next_paged += 1;
+        FIRST_PAGED_INDEX + list.next_paged - 1
+    }
+
+    /// Records that an index of a paged table has `number`.
+    pub(crate) fn know_paged_index(&self, number: u32) {
+        let mut list = shim::lock(&self.list);
+        list.next_paged = list.next_paged.max(number - FIRST_PAGED_INDEX + 1);
+    }
+
+    /// Creates the table for the entries of an index on `table`. `number` is that of an index of a
+    /// paged table; others get one here.
+    pub(crate) fn entries(
+        &self,
+        record: &IndexRecord,
+        table: &Arc<OpenTable>,
+        number: Option<u32>,
+    ) -> Arc<OpenTable> {
+        let mut list = shim::lock(&self.list);
+        let number = number.unwrap_or_else(|| {
+            let mut resident = list.index_names.range(..FIRST_PAGED_INDEX);
+            resident
+                .next_back()
+                .map_or(FIRST_INDEX, |(last, _)| last + 1)
+        });
+        list.index_names.insert(number, record.name.clone());
         let none = || (String::new(), 0);
         let record = TableRecord {
-            id: FIRST_INDEX + number,
+            id: number,
             name: record.name.clone(),
             key_type: none(),
             value_type: none(),
-            component: TableComponent::Resident,
+            component: table.record.component,
         };
         Arc::new(OpenTable::new(record, &self.domain, Some(table.clone())))
     }

@@ -33,8 +33,8 @@ pub enum IndexError {
         /// A description of the new declaration.
         declared: String,
     },
-    /// The table has a unique index that this program has not declared, so the database cannot
-    /// maintain it.
+    /// The table has an index that this program has not declared, so the database cannot maintain
+    /// it. The table is paged, or the index is unique.
     Undeclared {
         /// The index.
         index: String,
@@ -50,13 +50,6 @@ pub enum IndexError {
     Name {
         /// Bytes of the name.
         bytes: usize,
-    },
-    /// The table is paged, and paged tables have no indexes yet.
-    PagedTable {
-        /// The index.
-        index: String,
-        /// The table.
-        table: String,
     },
     /// The table's name is reserved for the database.
     ReservedTable,
@@ -148,7 +141,6 @@ impl IndexError {
             IndexError::Undeclared { .. } => "index_undeclared",
             IndexError::NotOpen { .. } => "index_not_open",
             IndexError::Name { .. } => "index_name",
-            IndexError::PagedTable { .. } => "index_paged_table",
             IndexError::ReservedTable => "reserved_table",
         }
     }
@@ -192,7 +184,7 @@ impl fmt::Display for IndexError {
             ),
             IndexError::Undeclared { index, table } => write!(
                 f,
-                "table \"{table}\" has the unique index \"{index}\", which this program has not \
+                "table \"{table}\" has the index \"{index}\", which this program has not \
                  declared, so it cannot be kept up to date: declare it in Options::indexes or with \
                  create_index, or drop it with drop_index(\"{index}\"), before writing to the table"
             ),
@@ -205,11 +197,6 @@ impl fmt::Display for IndexError {
                 f,
                 "an index name takes 1 to {} bytes and this one has {bytes}",
                 MAX_TABLE_NAME_BYTES
-            ),
-            IndexError::PagedTable { index, table } => write!(
-                f,
-                "index \"{index}\" is on table \"{table}\", which is paged, and paged tables have \
-                 no indexes yet; keep the table in memory, or keep the index as a table of your own"
             ),
             IndexError::ReservedTable => {
                 f.write_str("this table name is reserved for the database; use another name")

@@ -109,12 +109,14 @@ impl<'c> ProgressMeter<'c> {
 
     /// Reports the end of the phase.
     pub(crate) fn end(&self) {
-        self.tell(self.total);
+        self.tell(self.total.max(self.done.load(Ordering::Relaxed)));
     }
 
     fn tell(&self, done: u64) {
         if let Some(call) = self.call {
-            let (phase, total) = (self.phase, self.total);
+            // Rows of paged tables are not counted before.
+            let total = if self.total == 0 { done } else { self.total };
+            let phase = self.phase;
             let done = done.min(total);
             (call.0)(OpenProgress { phase, done, total });
         }

@@ -36,6 +36,8 @@ pub const ENTRY_GAP_UNLOCKED: Failpoint = Failpoint::fault("txn/entry gap unlock
 pub const NAME_MISS_UNLOCKED: Failpoint = Failpoint::fault("txn/name miss unlocked");
 /// An index entry that a write removes is not locked.
 pub const OLD_ENTRY_UNLOCKED: Failpoint = Failpoint::fault("txn/old entry unlocked");
+/// An index entry that a write inserts into a paged tree is not locked.
+pub const NEW_ENTRY_UNLOCKED: Failpoint = Failpoint::fault("txn/new entry unlocked");
 /// Rolling back to a savepoint does not undo index entries.
 pub const ENTRY_KEPT: Failpoint = Failpoint::fault("txn/entry kept");
 /// A transaction that has read a key writes it without waiting for other readers.
@@ -75,7 +77,7 @@ pub const PURGE_GAP_UNLOCKED: Failpoint = Failpoint::fault("txn/purge gap unlock
 pub const STAMP_FORGOTTEN: Failpoint = Failpoint::fault("txn/stamp forgotten");
 
 /// All faults that show while a database runs.
-pub const ALL: [Failpoint; 30] = [
+pub const ALL: [Failpoint; 31] = [
     GAPS_UNLOCKED,
     BOUND_UNLOCKED,
     MISS_UNLOCKED,
@@ -85,6 +87,7 @@ pub const ALL: [Failpoint; 30] = [
     ENTRY_GAP_UNLOCKED,
     NAME_MISS_UNLOCKED,
     OLD_ENTRY_UNLOCKED,
+    NEW_ENTRY_UNLOCKED,
     ENTRY_KEPT,
     UPGRADE_IGNORED,
     WRONG_CELL,

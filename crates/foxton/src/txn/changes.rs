@@ -194,6 +194,16 @@ impl Changes {
         });
     }
 
+    /// Returns the present moment, with the number of the savepoint that was taken last.
+    pub(super) fn mark(&self) -> SavepointMark {
+        SavepointMark {
+            number: self.savepoints.taken,
+            changes: self.counts(),
+            redo: self.redo.len(),
+            parts: self.parts,
+        }
+    }
+
     /// Returns the epoch since which replaced values are kept to be put back: that of the first
     /// change that may be undone, or an earlier one.
     pub(crate) fn kept_since(&mut self, guard: &Guard<'_>) -> Stamp {

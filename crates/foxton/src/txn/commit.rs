@@ -112,7 +112,10 @@ impl BoundTxn {
             // released its locks and left its changes in memory, so the values read may be gone
             // after the next restart.
             return match self.ctx.engine.check() {
-                Ok(()) => Ok(self.wait_of_reads()),
+                Ok(()) => {
+                    self.change_catalog();
+                    Ok(self.wait_of_reads())
+                }
                 Err(error) => {
                     self.end_by(Phase::Ended);
                     Err(error)
@@ -122,12 +125,21 @@ impl BoundTxn {
         match self.log_commit() {
             Ok(end) => {
                 self.ctx.worker.failpoints().pass(&failpoint::LOGGED);
+                self.change_catalog();
                 Ok(CommitWait::as_promised(self.txn.durability, end))
             }
             Err(error) => {
                 self.end_by(Phase::Ended);
                 Err(self.ctx.engine.write_failed(error))
             }
+        }
+    }
+
+    /// Makes the change of the catalog that belongs to the commit, if there is one.
+    #[inline]
+    fn change_catalog(&mut self) {
+        if let Some(change) = self.txn.on_commit.take() {
+            change(&self.ctx.engine.catalog);
         }
     }
 

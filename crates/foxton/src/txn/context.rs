@@ -282,8 +282,9 @@ impl WorkerContext {
         Name::key(TABLE_NAMES, name.as_bytes(), &self.engine.hasher)
     }
 
-    /// Returns the index of an index's entries among the cached tables.
-    pub(super) fn cached_entries(&mut self, entries: Arc<OpenTable>) -> usize {
+    /// Returns the index of an index's entries, or of a table that has an index, among the cached
+    /// tables.
+    pub(crate) fn cached_entries(&mut self, entries: Arc<OpenTable>) -> usize {
         let number = u64::from(entries.record.id);
         let found = self.tables.find((address(""), number, 0));
         found.unwrap_or_else(|| {

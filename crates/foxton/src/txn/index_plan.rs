@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::changes::SavepointMark;
 use super::table_cache::Identified;
 use crate::catalog::{IndexSet, OpenIndex};
 use crate::error::{IndexError, Result};
@@ -28,6 +29,8 @@ pub(crate) struct CachedIndexes {
 pub(crate) struct CachedIndexLookup {
     pub(super) identity: IndexIdentity,
     pub(super) index: Arc<OpenIndex>,
+    /// Of a paged table: indices of the entries and of the table among the cached tables.
+    pub(super) places: Option<[usize; 2]>,
 }
 
 /// An index as a program writes it: addresses and lengths of its name and of its table's, the
@@ -63,8 +66,25 @@ pub(super) enum EntryChange {
     Remove,
     /// It gets a value. If it has a ghost, the ghost gets it at the end.
     Add,
-    /// It was inserted as a new record.
+    /// It was inserted as a new record, or a new row of a paged tree.
     Added,
+}
+
+/// Progress of a write of a paged table. An attempt continues here after a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlanProgress {
+    /// This entry is the next to be locked, and to be inserted if it is a new one.
+    Lock(usize),
+    /// The row is to be written.
+    Row,
+    /// This entry is the next to be changed.
+    Change(usize),
+}
+
+impl Default for PlanProgress {
+    fn default() -> PlanProgress {
+        PlanProgress::Lock(0)
+    }
 }
 
 /// The index changes of one write, from planning until they are made.
@@ -77,6 +97,10 @@ pub(crate) struct IndexPlan {
     /// Place of the table's indexes among the cached ones.
     pub(super) indexes: usize,
     pub(super) entries: Vec<Entry>,
+    /// Of a paged table: how far the write has come.
+    pub(super) progress: PlanProgress,
+    /// Of a paged table: the changes before the write, to which it returns if it is refused.
+    pub(super) mark: Option<SavepointMark>,
     bytes: Vec<u8>,
     before: ExtractedKeys,
     after: ExtractedKeys,
@@ -88,6 +112,8 @@ impl IndexPlan {
     /// Forgets all changes, to plan another write.
     pub(super) fn clear(&mut self) {
         self.is_planned = false;
+        self.progress = PlanProgress::default();
+        self.mark = None;
         self.entries.clear();
         self.bytes.clear();
     }

@@ -34,6 +34,7 @@
 //!   this wait, so a deadlock is found as any other.
 
 use std::ops::{ControlFlow, RangeBounds};
+use std::sync::Arc;
 
 use foxton_lock::mode::{GapPart, Mode};
 use foxton_lock::name::Name;
@@ -190,7 +191,10 @@ impl BoundTxn {
         options: LockOptions,
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
-        let got = self.try_get_by(by, options, read);
+        let got = match self.ctx.index_lookups[by].places {
+            None => self.try_get_by(by, options, read),
+            Some(places) => self.get_by_paged_step(by, places, options, read),
+        };
         match got {
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 Ok(AttemptResult::Done(None))
@@ -284,7 +288,11 @@ impl BoundTxn {
         by: usize,
         take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        match self.try_scan_by(by, take) {
+        let scanned = match self.ctx.index_lookups[by].places {
+            None => self.try_scan_by(by, take),
+            Some(places) => self.scan_by_paged_step(by, places, take),
+        };
+        match scanned {
             Err(error) if self.txn.scan.lock.wait == LockWait::Skip && error.is_busy() => {
                 self.txn.scan.progress = Progress::Finished;
                 Ok(AttemptResult::Done(()))
@@ -375,6 +383,7 @@ impl BoundTxn {
         let by = self.open_index(index)?;
         self.ctx.set_key(key)?;
         self.txn.operation_locks.short_lock.clear();
+        self.txn.scan.entry.is_set = false;
         Ok(by)
     }
 
@@ -435,15 +444,20 @@ impl BoundTxn {
             component: None,
         };
         named.check(record)?;
+        let places = open.entries.is_paged().then(|| {
+            let tables = [&open.entries, table_of(&open.entries)];
+            tables.map(|table| self.ctx.cached_entries(table.clone()))
+        });
         Ok(self.ctx.index_lookups.push(CachedIndexLookup {
             identity,
             index: open,
+            places,
         }))
     }
 }
 
 /// Refuses an index that was dropped since it was opened.
-fn check_open(index: &OpenIndex) -> Result<()> {
+pub(super) fn check_open(index: &OpenIndex) -> Result<()> {
     match index.is_dropped() {
         false => Ok(()),
         true => {
@@ -454,6 +468,6 @@ fn check_open(index: &OpenIndex) -> Result<()> {
 }
 
 /// Returns the table of the rows that entries name.
-fn table_of(entries: &OpenTable) -> &OpenTable {
-    entries.of.as_deref().expect("entries lead to a table")
+pub(super) fn table_of(entries: &OpenTable) -> &Arc<OpenTable> {
+    entries.of.as_ref().expect("entries lead to a table")
 }

@@ -342,6 +342,10 @@ impl BoundTxn {
 
     #[cold]
     fn take_entries_back(&mut self) {
+        if let Some(mark) = self.txn.index_plan.mark {
+            self.txn.index_plan.end();
+            return self.undo_operation(mark);
+        }
         let BoundTxn {
             ctx: WorkerContext { worker, tables, .. },
             txn:
@@ -369,7 +373,7 @@ impl BoundTxn {
 
 impl WorkerContext {
     /// Reads from the catalog which indexes a locked table has. Returns their place in `indexes`.
-    fn load_indexes(&mut self, at: usize) -> Result<usize> {
+    pub(super) fn load_indexes(&mut self, at: usize) -> Result<usize> {
         let kept = &self.tables[at].table.kept;
         let changes = kept.changes();
         let known = self.tables[at].indexes;

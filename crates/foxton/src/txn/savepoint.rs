@@ -28,12 +28,7 @@ impl BoundTxn {
         self.check_active()?;
         self.settle_all();
         self.txn.changes.savepoints.taken += 1;
-        let mark = SavepointMark {
-            number: self.txn.changes.savepoints.taken,
-            changes: self.txn.changes.counts(),
-            redo: self.txn.changes.redo.len(),
-            parts: self.txn.changes.parts,
-        };
+        let mark = self.txn.changes.mark();
         self.txn.changes.savepoints.open.push(mark);
         Ok(Savepoint {
             number: mark.number,
@@ -109,12 +104,30 @@ impl BoundTxn {
         let changes = &mut self.txn.changes;
         changes.savepoints.open.truncate(at + 1);
         let mark = changes.savepoints.open[at];
+        Ok(self.begin_roll_back_to_mark(mark))
+    }
+
+    /// Undoes all changes since `mark`, which the current operation has made. In a task that is
+    /// pending afterwards.
+    pub(super) fn undo_operation(&mut self, mark: SavepointMark) {
+        if self.txn.changes.counts() != mark.changes {
+            let (from, log) = self.begin_roll_back_to_mark(mark);
+            self.txn.pending = PendingUndo::Savepoint { from, log };
+            if !self.ctx.budget.is_of_task() {
+                self.settle_all();
+            }
+        }
+    }
+
+    /// Returns the first change to be undone, and whether the values put back have to be logged.
+    fn begin_roll_back_to_mark(&mut self, mark: SavepointMark) -> (ChangeCounts, bool) {
+        let changes = &mut self.txn.changes;
         let redo_is_ours = mark.parts == changes.parts;
         if redo_is_ours {
             changes.redo.truncate(mark.redo);
         }
         changes.swept = mark.changes.resident;
-        Ok((mark.changes, !redo_is_ours))
+        (mark.changes, !redo_is_ours)
     }
 
     /// Visits at most so many changes of a rollback to a savepoint; returns true at its end.

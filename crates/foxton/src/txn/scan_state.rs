@@ -53,6 +53,29 @@ pub(super) enum WalkEnd {
     Unpin,
 }
 
+/// An entry of an index whose row is locked, and is read next. It is kept while the attempt waits
+/// for the page of the row.
+#[derive(Debug, Default)]
+pub(super) struct LockedEntry {
+    pub(super) is_set: bool,
+    /// True if it is at the end of the range.
+    pub(super) is_last: bool,
+    pub(super) index_key: Vec<u8>,
+    /// Key of the row.
+    pub(super) key: Vec<u8>,
+}
+
+impl LockedEntry {
+    /// Sets the keys.
+    pub(super) fn set(&mut self, (index_key, key): (&[u8], &[u8]), is_last: bool) {
+        (self.is_set, self.is_last) = (true, is_last);
+        self.index_key.clear();
+        self.index_key.extend_from_slice(index_key);
+        self.key.clear();
+        self.key.extend_from_slice(key);
+    }
+}
+
 /// A range, and how far it has been read. One for each transaction, which its scans use in turn.
 #[derive(Debug, Default)]
 pub(crate) struct ScanState {
@@ -74,6 +97,8 @@ pub(crate) struct ScanState {
     pub(super) covered: Option<bool>,
     /// Of a scan downwards: true if the gap above the position is locked, or need not be.
     pub(super) closed_above: bool,
+    /// The entry of an index of a paged table whose row is the next to be read.
+    pub(super) entry: LockedEntry,
     /// Early released commits that the scans of this transaction depend on.
     pub(super) reads: ReadDependencies,
 }
@@ -100,6 +125,7 @@ impl ScanState {
         self.short_lock.clear();
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
+        self.entry.is_set = false;
         self.closed_above = false;
         self.covered = None;
         Ok(())
@@ -126,7 +152,14 @@ impl ScanState {
     }
 
     pub(crate) fn shrink(&mut self) {
-        for buffer in [&mut self.low, &mut self.high, &mut self.position] {
+        let LockedEntry { index_key, key, .. } = &mut self.entry;
+        for buffer in [
+            &mut self.low,
+            &mut self.high,
+            &mut self.position,
+            index_key,
+            key,
+        ] {
             buffer.shrink_to(KEPT_BYTES);
         }
     }

@@ -20,6 +20,7 @@ use super::index_plan::IndexPlan;
 use super::lock_scope::LockScope;
 use super::scan_state::ScanState;
 use super::short_lock::ShortLock;
+use crate::catalog::Catalog;
 use crate::checkpoint::WriteCredit;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
@@ -58,7 +59,13 @@ pub(crate) struct Txn {
     /// Index changes of the current write, if its table has indexes.
     pub(crate) index_plan: IndexPlan,
     pub(crate) lock_scope: LockScope,
+    /// Change of the catalog, made once it is certain that the transaction commits, while it still
+    /// has its locks.
+    pub(crate) on_commit: Option<CatalogChange>,
 }
+
+/// See [`Txn::on_commit`].
+pub(crate) type CatalogChange = Box<dyn FnOnce(&Catalog) + Send>;
 
 /// Locks that an operation releases before the transaction ends.
 #[derive(Debug, Default)]
@@ -132,6 +139,7 @@ impl Txn {
             operation_locks: OperationLocks::default(),
             index_plan: IndexPlan::default(),
             lock_scope,
+            on_commit: None,
         }
     }
 
@@ -162,6 +170,7 @@ impl Txn {
         }
         self.uses_pages = false;
         self.has_changed_pages = false;
+        self.on_commit = None;
         self.durability = options.durability;
         self.isolation = options.isolation;
         self.credit.done();

@@ -26,9 +26,11 @@ impl BoundTxn {
         let is_forgotten = faults.misbehaves(&injected_fault::UNDO_FORGOTTEN);
         let keeps_entries = faults.misbehaves(&injected_fault::ENTRY_KEPT);
         while *left > 0 && self.txn.changes.paged.count() > from.paged {
-            let is_skipped = is_forgotten && self.txn.changes.paged.count() == 1;
-            if is_skipped {
+            let count = self.txn.changes.paged.count();
+            if is_forgotten && count == 1 {
                 self.txn.changes.paged.give_up(0);
+            } else if keeps_entries && from.paged > 0 && self.undoes_entry() {
+                self.txn.changes.paged.give_up(count - 1);
             } else if !self.undo_paged(from.paged, in_order) {
                 // It waits for pages, and the caller waits with it.
                 return Ok(());
@@ -43,8 +45,8 @@ impl BoundTxn {
                 false => end - 1 - nth,
             };
             let change = &self.txn.changes.undo[index];
-            let is_skipped = is_forgotten && index == 0;
-            let is_skipped = is_skipped || keeps_entries && first > 0 && !change.is_logged;
+            let is_entry = keeps_entries && self.ctx.tables[change.table].table.of.is_some();
+            let is_skipped = is_forgotten && index == 0 || is_entry && first > 0;
             self.txn.changes.undone = nth + 1;
             *left -= 1;
             if is_skipped {
@@ -56,6 +58,13 @@ impl BoundTxn {
             }
         }
         logged
+    }
+
+    /// True if the last change of pages is that of an index entry, as far as memory has it.
+    #[cold]
+    fn undoes_entry(&self) -> bool {
+        let last = self.txn.changes.paged.recent().last();
+        last.is_some_and(|(table, _)| self.ctx.tables[table].table.of.is_some())
     }
 
     fn undo_one(&mut self, index: usize, log: bool) {

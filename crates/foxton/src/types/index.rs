@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::types::codec::{Key, TypeName, Undecodable, Value};
+use crate::types::component::TableComponent;
 use crate::types::index_entry::{EntryKind, ExtractedKeys};
 use crate::types::table::Table;
 
@@ -61,17 +62,22 @@ use crate::types::table::Table;
 /// A program declares an index before it uses it: in [`Options::indexes`](crate::Options::indexes)
 /// when it opens the database, or with [`Database::create_index`](crate::Database::create_index).
 /// The database stores the fact that the index exists, and refuses a different declaration under
-/// the same name. It does not store the entries. It extracts them from the rows each time the index
-/// is declared, so the function may change from one opening to the next. An index that was declared
-/// once and is not declared now is not maintained: reading by it is an error. If the index is
-/// unique, writing to its table is an error too.
-/// [`Database::drop_index`](crate::Database::drop_index) removes it.
+/// the same name. An index that was declared once and is not declared now is not maintained:
+/// reading by it is an error. If it is unique or its table is paged, writing to the table is an
+/// error too. [`Database::drop_index`](crate::Database::drop_index) removes it.
+///
+/// Of a table in memory the entries are not stored. They are extracted from the rows each time the
+/// index is declared, so the function may change from one opening to the next. Of a paged table
+/// they are stored. A function that gives other keys then needs an index of another name, or the
+/// old one is dropped. [`Database::check_indexes`](crate::Database::check_indexes) finds the
+/// difference.
 ///
 /// The function gets the decoded row as it is stored. It must return the same keys for the same row
 /// every time. If it panics, the database undoes the write that called it, with its transaction.
 pub struct Index<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> {
     name: &'static str,
     table: &'static str,
+    component: Option<TableComponent>,
     is_unique: bool,
     version: u32,
     extract: fn(&K::Owned, &V::Owned, &Keys<I>),
@@ -88,6 +94,7 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
         Index {
             name,
             table: table.name(),
+            component: table.component(),
             is_unique: false,
             version: 0,
             extract,
@@ -217,6 +224,7 @@ pub(crate) type Extract =
 pub(crate) struct DeclaredIndex {
     pub(crate) name: &'static str,
     pub(crate) table: &'static str,
+    pub(crate) component: Option<TableComponent>,
     pub(crate) table_types: (TypeName, TypeName),
     pub(crate) key_type: TypeName,
     pub(crate) kind: EntryKind,
@@ -267,6 +275,7 @@ where
         DeclaredIndex {
             name: self.name,
             table: self.table,
+            component: self.component,
             table_types: (K::TYPE, V::TYPE),
             key_type: I::TYPE,
             kind,

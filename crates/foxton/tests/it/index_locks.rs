@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::common::*;
-use foxton::{Database, Index, Isolation, Lock, LockManagerKind, Options, Transaction};
+use foxton::{Database, Index, Isolation, Lock, Transaction};
 
 /// Runs a schedule of two sessions on a database with these rows and both indexes, over every lock
 /// manager.
@@ -15,7 +15,7 @@ fn indexed(
     start: &[(u64, i64)],
     schedule: impl Fn(&Database, &mut Session, &mut Session) -> Vec<(u64, i64)>,
 ) {
-    over_all_managers_in_memory(|mut options| {
+    over_all_managers(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         let db = database(options, start);
         let (mut one, mut other) = (Session::new(&db, "T1"), Session::new(&db, "T2"));
@@ -278,7 +278,7 @@ fn a_reader_that_skips_locked_rows_takes_the_next_of_the_index() {
 /// again.
 #[test]
 fn levels_lock_by_an_index_as_by_a_key() {
-    over_all_managers_in_memory(|mut options| {
+    over_all_managers(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         for level in Isolation::ALL {
             let db = database(options.clone(), TWO);
@@ -313,7 +313,7 @@ fn levels_lock_by_an_index_as_by_a_key() {
 /// and the transaction goes on.
 #[test]
 fn a_write_that_is_given_up_half_way_leaves_nothing() {
-    over_all_managers_in_memory(|mut options| {
+    over_all_managers(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
         options.lock_wait = Duration::from_millis(20);
         let db = database(options, TWO);
@@ -350,13 +350,8 @@ fn a_write_that_is_given_up_half_way_leaves_nothing() {
 /// those that have read by it. Later writers see the new set of indexes.
 #[test]
 fn making_and_dropping_an_index_wait_their_turn() {
-    for kind in LockManagerKind::ALL {
-        let mut options = Options::tiny();
-        (
-            options.lock_manager,
-            options.lock_wait,
-            options.run_attempts,
-        ) = (kind, Duration::from_millis(20), 1);
+    over_all_managers(|mut options| {
+        (options.lock_wait, options.run_attempts) = (Duration::from_millis(20), 1);
         let db = database(options, TWO);
         let write = |tx: &mut Transaction| tx.put(&TABLE, &3, &30);
         let mut writer = db.begin().unwrap();
@@ -387,5 +382,5 @@ fn making_and_dropping_an_index_wait_their_turn() {
         assert_eq!(db.check_indexes().unwrap(), []);
         assert!(db.drop_index("by_value").unwrap());
         assert_eq!(rows(&db).len(), 4);
-    }
+    });
 }

@@ -4,16 +4,28 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use crate::common::paged::tiny_pages;
 use crate::common::random::Random;
 use crate::common::*;
-use foxton::{Database, Error, LockManagerKind, Options, Result, Transaction};
+use foxton::{Database, Error, LockManagerKind, Options, Result, TableComponent, Transaction};
 
-fn options(kind: LockManagerKind) -> Options {
-    let mut options = Options::tiny();
+fn options(kind: LockManagerKind, component: TableComponent) -> Options {
+    let mut options = tiny_pages(Options::tiny(), 64);
+    options.component = component;
     (options.lock_manager, options.lock_buckets) = (kind, 64);
     (options.lock_threads, options.lock_wait) = (true, std::time::Duration::from_secs(600));
     options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
     options
+}
+
+/// Calls `test` for every lock manager, for tables in memory and for paged ones.
+fn over_both(test: impl Fn(Options)) {
+    for component in TableComponent::ALL {
+        for kind in LockManagerKind::ALL {
+            println!("{component}, {kind}");
+            test(options(kind, component));
+        }
+    }
 }
 
 /// Two rows swap their values. One of them has none meanwhile, because values are unique.
@@ -63,13 +75,13 @@ fn look(tx: &mut Transaction, random: &mut Random, rows: u64) -> Result<()> {
     Ok(())
 }
 
-fn swaps(kind: LockManagerKind, threads: u64, each: u64, count: u64) {
+fn swaps(options: Options, threads: u64, each: u64, count: u64) {
     let (threads, each) = match cfg!(foxton_tsan) {
         true => (threads.min(16), each.min(8)),
         false => (threads, each),
     };
     let start: Vec<(u64, i64)> = (0..count).map(|row| (row, row as i64)).collect();
-    let db = database(options(kind), &start);
+    let db = database(options, &start);
     thread::scope(|scope| {
         for number in 0..threads {
             let db = &db;
@@ -101,18 +113,12 @@ fn swaps(kind: LockManagerKind, threads: u64, each: u64, count: u64) {
 
 #[test]
 fn values_move_between_rows_under_64_threads_over_every_manager() {
-    for kind in LockManagerKind::ALL {
-        println!("{kind}");
-        swaps(kind, 64, 20, 200);
-    }
+    over_both(|options| swaps(options, 64, 20, 200));
 }
 
 #[test]
 fn values_move_between_rows_under_512_threads() {
-    for kind in LockManagerKind::ALL {
-        println!("{kind}");
-        swaps(kind, 512, 4, 400);
-    }
+    over_both(|options| swaps(options, 512, 4, 400));
 }
 
 /// All threads want the same values for rows of their own: each value gets one row, whichever
@@ -120,8 +126,8 @@ fn values_move_between_rows_under_512_threads() {
 #[test]
 fn one_of_many_writers_gets_a_unique_key() {
     const VALUES: i64 = 40;
-    for kind in LockManagerKind::ALL {
-        let db: Database = database(options(kind), &[]);
+    over_both(|options| {
+        let db: Database = database(options, &[]);
         let (had, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         let threads = if cfg!(foxton_tsan) { 8 } else { 64 };
         thread::scope(|scope| {
@@ -147,16 +153,15 @@ fn one_of_many_writers_gets_a_unique_key() {
         assert_eq!(rows(&db).len(), VALUES as usize);
         assert_eq!(db.check_indexes().unwrap(), []);
         db.verify();
-    }
+    });
 }
 
 /// Indexes are created and dropped while all threads write: an existing index always agrees with
 /// the table.
 #[test]
 fn indexes_are_created_and_dropped_while_all_threads_write() {
-    for kind in LockManagerKind::ALL {
+    over_both(|mut options| {
         let start: Vec<(u64, i64)> = (0..100).map(|row| (row, row as i64)).collect();
-        let mut options = options(kind);
         options.indexes = foxton::Indexes::default();
         let db = database(options, &start);
         let over = AtomicU64::new(0);
@@ -182,5 +187,5 @@ fn indexes_are_created_and_dropped_while_all_threads_write() {
         });
         assert!(db.indexes().is_empty());
         db.verify();
-    }
+    });
 }

@@ -49,6 +49,7 @@ mod old_files;
 mod paged_backup;
 mod paged_check;
 mod paged_large;
+mod paged_indexes;
 mod paged_model;
 mod paged_restart;
 mod paged_storm;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foxton::device::MemoryDevice;
-use foxton::{Database, Error, Index, Options, Table, TableComponent};
+use foxton::{Database, Error, Options, Table, TableComponent};
 use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
@@ -162,11 +162,6 @@ fn a_table_stays_what_it_is() {
 
 #[test]
 fn what_paged_tables_cannot_do_yet_is_refused() {
-    const BY_VALUE: Index<str, u64, str> =
-        Index::new("by_value", &PAGED, |_, value, keys| keys.add(value));
-    const OWN: Table<u64, str> = Table::new("own");
-    const BY_OWN: Index<str, u64, str> =
-        Index::new("by_own", &OWN, |_, value, keys| keys.add(value));
     let scratch = Directory::new("paged-refusals");
     std::fs::create_dir(&scratch.0).unwrap();
     let path = scratch.0.join("db");
@@ -174,10 +169,6 @@ fn what_paged_tables_cannot_do_yet_is_refused() {
     options.component = TableComponent::Paged;
     let db = Database::open_with(&path, options).unwrap();
     fill(&db, 0);
-    assert_eq!(refused(db.create_index(&BY_VALUE)), "index_paged_table");
-    // A new table with an index is in memory.
-    db.create_index(&BY_OWN).unwrap();
-    db.run(|tx| tx.put(&OWN, &1, "one")).unwrap();
     let mut tx = db.begin().unwrap();
     const LONG_KEYS: Table<str, str> = Table::new("long keys").paged();
     // A key has at most an eighth of a page, whether its value is large or not.

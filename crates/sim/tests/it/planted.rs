@@ -32,19 +32,24 @@ const OF_DIRECT: [Failpoint; 7] = [
 ];
 
 /// Faults that only paged tables have.
-const OF_PAGES: [Failpoint; 2] = [
+const OF_PAGES: [Failpoint; 3] = [
     injected_fault::PURGE_UNLOCKED,
     injected_fault::PURGE_GAP_UNLOCKED,
+    injected_fault::NEW_ENTRY_UNLOCKED,
 ];
 
 /// Faults of operations that paged tables have too.
-const OF_BOTH: [Failpoint; 13] = [
+const OF_BOTH: [Failpoint; 17] = [
     injected_fault::GAPS_UNLOCKED,
     injected_fault::BOUND_UNLOCKED,
     injected_fault::MISS_UNLOCKED,
     injected_fault::SHARED_RELEASED,
     injected_fault::SHARED_IGNORED,
     injected_fault::UPDATE_IGNORED,
+    injected_fault::ENTRY_GAP_UNLOCKED,
+    injected_fault::NAME_MISS_UNLOCKED,
+    injected_fault::OLD_ENTRY_UNLOCKED,
+    injected_fault::ENTRY_KEPT,
     injected_fault::UPGRADE_IGNORED,
     injected_fault::INTENTION_IGNORED,
     injected_fault::HALF_UNLOCKED,
@@ -81,8 +86,7 @@ fn look(fault: Option<Failpoint>, component: TableComponent, rounds: u64) -> Opt
         // Pages of 1 KiB in a few more frames than the rows have pages.
         options.component = component;
         (options.page_bytes, options.page_memory) = (1 << 10, 32 * 1_300);
-        // Paged tables have no indexes yet.
-        let indexed = round % 2 == 1 && component == TableComponent::Resident;
+        let indexed = round % 2 == 1;
         if indexed {
             declare(&mut options);
         }

@@ -27,8 +27,7 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
         // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         change(&mut options);
-        // Paged tables have no indexes yet.
-        let indexed = seed % 4 < 2 && options.component == TableComponent::Resident;
+        let indexed = seed % 4 < 2;
         if indexed {
             declare(&mut options);
         }

@@ -30,7 +30,7 @@ pub(super) struct PageAccess<'a> {
     pub(super) pages: &'a OpenPages,
     tree: &'a Arc<PagedTree>,
     worker: &'a Worker,
-    wait: &'a mut Option<PageWait>,
+    wait: &'a Cell<Option<PageWait>>,
     /// The leaf where this worker has been.
     leaf: &'a Cell<Option<PageHint>>,
     visit: Option<TreeVisit<'a>>,
@@ -45,7 +45,7 @@ impl<'a> PageAccess<'a> {
         pages: &'a OpenPages,
         tree: &'a Arc<PagedTree>,
         worker: &'a Worker,
-        (wait, leaf): (&'a mut Option<PageWait>, &'a Cell<Option<PageHint>>),
+        (wait, leaf): (&'a Cell<Option<PageWait>>, &'a Cell<Option<PageHint>>),
     ) -> PageAccess<'a> {
         let visit = match wait.take() {
             Some(PageWait::Done(visit)) if visit.is_of(tree) => Some(visit.attach(tree, worker)),
@@ -80,6 +80,19 @@ impl<'a> PageAccess<'a> {
         cached: &'a CachedTable,
         worker: &'a Worker,
         wait: &'a mut Option<PageWait>,
+    ) -> PageAccess<'a> {
+        PageAccess::of_one(pages, cached, worker, Cell::from_mut(wait))
+    }
+
+    /// As [`of_table`](Self::of_table), of one of two tables that an attempt uses. The access that
+    /// is made first takes the pages for which the last attempt has waited, if they are its
+    /// table's.
+    #[inline(always)]
+    pub(super) fn of_one(
+        pages: Option<&'a OpenPages>,
+        cached: &'a CachedTable,
+        worker: &'a Worker,
+        wait: &'a Cell<Option<PageWait>>,
     ) -> PageAccess<'a> {
         let tree = match &cached.table.store {
             TableStore::Paged(rows) => rows.tree.get(),
@@ -121,7 +134,8 @@ impl<'a> PageAccess<'a> {
     #[cold]
     fn detach(&mut self) {
         let visit = self.visit.take().map(|visit| visit.detach(self.tree));
-        *self.wait = visit.map(PageNeed::Pages).map(PageWait::needed);
+        let wait = visit.map(PageNeed::Pages).map(PageWait::needed);
+        self.wait.set(wait);
     }
 
     /// Returns the position in the log of a change that was just made; `None` without a log.
@@ -168,14 +182,15 @@ impl BoundTxn {
             return Ok(AttemptResult::Done(()));
         };
         let (directory, number) = (&pages.directory, tree_number(table));
-        let leaf = Cell::default();
-        let mut access = PageAccess::new(pages, directory.tree(), worker, (page_wait, &leaf));
+        let (wait, leaf) = (Cell::from_mut(page_wait), Cell::default());
+        let mut access = PageAccess::new(pages, directory.tree(), worker, (wait, &leaf));
         let found = done!(access.attempt(|visit| directory.attempt_open(visit, number)));
         let tree = match found {
             Some(tree) => tree,
-            None if pages.is_read_only() => {
+            // The tree of an index is made before the index.
+            None if pages.is_read_only() || table.of.is_some() => {
                 let place = "rows".to_owned();
-                let what = format!("table \"{}\" is not in the directory", table.record.name);
+                let what = format!("\"{}\" is not in the directory of trees", table.record.name);
                 return Err(Storage::Damaged { place, what }.into());
             }
             None => {

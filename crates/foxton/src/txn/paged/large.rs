@@ -16,6 +16,7 @@
 //! row: an attempt keeps the pages of one tree, and so those of row and parts could evict each
 //! other for ever.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use foxton_lock::name::Name;
@@ -134,7 +135,7 @@ impl BoundTxn {
             if ctx.budget.is_spent() {
                 return Ok(AttemptResult::Pause);
             }
-            let leaf = (&mut ctx.page_wait, &ctx.values_leaf);
+            let leaf = (Cell::from_mut(&mut ctx.page_wait), &ctx.values_leaf);
             let mut access = PageAccess::new(pages, tree, &ctx.worker, leaf);
             let (key, part) = (part_key(read.value.number, read.parts), &mut ctx.page_value);
             let found = done!(access.attempt(|visit| visit.get(&key, part)));
@@ -198,7 +199,7 @@ impl BoundTxn {
             if ctx.budget.is_spent() {
                 return Ok(AttemptResult::Pause);
             }
-            let leaf = (&mut ctx.page_wait, &ctx.values_leaf);
+            let leaf = (Cell::from_mut(&mut ctx.page_wait), &ctx.values_leaf);
             let mut access = PageAccess::new(pages, &tree, &ctx.worker, leaf);
             let key = part_key(value.number, new.parts);
             done!(access.attempt(|visit| visit.store(&key, part)));
@@ -226,7 +227,7 @@ impl BoundTxn {
             table: tree_number(&ctx.tables[index].table),
             key: &ctx.key,
         };
-        let leaf = (&mut ctx.page_wait, &ctx.values_leaf);
+        let leaf = (Cell::from_mut(&mut ctx.page_wait), &ctx.values_leaf);
         let mut access = PageAccess::new(pages, tree, &ctx.worker, leaf);
         let (key, row) = (mark_key(number), row.encode());
         done!(access.attempt(|visit| visit.store(&key, &row)));
@@ -250,7 +251,7 @@ impl BoundTxn {
             return Ok(AttemptResult::Done(tree.clone()));
         }
         let directory = &pages.directory;
-        let leaf = (&mut ctx.page_wait, &ctx.values_leaf);
+        let leaf = (Cell::from_mut(&mut ctx.page_wait), &ctx.values_leaf);
         let mut access = PageAccess::new(pages, directory.tree(), &ctx.worker, leaf);
         let tree = done!(access.attempt(|visit| directory.attempt_create(visit, VALUES)));
         // If another thread was faster, its tree is the same.

@@ -33,6 +33,12 @@ mod write;
 /// Scans of a range.
 mod scan;
 
+/// Writes of one row of a table with indexes.
+mod index_write;
+
+/// Reads of rows by an index.
+mod index_read;
+
 /// Undo of changes.
 mod undo;
 

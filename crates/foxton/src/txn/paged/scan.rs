@@ -16,6 +16,7 @@
 //! A range that the lock manager locks [as a whole](crate::txn::scan_locked_range) is read without
 //! these checks. Nothing comes, goes or changes there once all of it is locked.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use foxton_lock::mode::Mode;
@@ -34,37 +35,112 @@ use crate::txn::bound::BoundTxn;
 use crate::txn::context::{PagedGhost, WorkerContext};
 use crate::txn::scan::was_granted;
 use crate::txn::scan_state::{GAP, Progress, RangeEnd, ScanState};
+use crate::txn::short_lock::ShortLock;
 use crate::txn::table_locks::TableLocks;
 use crate::txn::txn::Txn;
+use crate::txn::work_budget::WorkBudget;
 use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
 
 /// Scans list no ghosts beyond this number. They find the others again.
 const NOTED_GHOSTS: usize = 64;
 
+/// Locks and takes what a scan reaches: rows, or the entries of an index.
+pub(super) trait PagedVisit {
+    /// True if locking a row locks its name and nothing else.
+    const BY_NAME: bool;
+
+    /// Locks a row, or a ghost if it has no value, which has `name`, in `mode`.
+    fn lock(
+        &mut self,
+        locks: &mut TableLocks<'_>,
+        row: (&[u8], Option<&[u8]>),
+        name: Name,
+        mode: Mode,
+    ) -> Result<AttemptResult<()>>;
+
+    /// As [`lock`](Self::lock), without the gap, and released after the read if `short_lock`
+    /// records it.
+    fn lock_alone(
+        &mut self,
+        locks: &mut TableLocks<'_>,
+        row: (&[u8], Option<&[u8]>),
+        request: (Name, Mode),
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<()>>;
+
+    /// Takes a row, if it has a value. Returns `None` if it has none; it then does not count. After
+    /// a wait the scan does not reach the row again.
+    fn take(
+        &mut self,
+        scan: &mut ScanState,
+        row: (&[u8], Option<&[u8]>),
+        is_last: bool,
+    ) -> Result<AttemptResult<Option<ControlFlow<()>>>>;
+}
+
+/// Reads rows.
+struct PagedRowVisit<'t, F>(&'t mut F);
+
+impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> PagedVisit for PagedRowVisit<'_, F> {
+    const BY_NAME: bool = true;
+
+    #[inline]
+    fn lock(
+        &mut self,
+        locks: &mut TableLocks<'_>,
+        _row: (&[u8], Option<&[u8]>),
+        name: Name,
+        mode: Mode,
+    ) -> Result<AttemptResult<()>> {
+        locks.lock_in_scan(name, None, mode)
+    }
+
+    #[inline]
+    fn lock_alone(
+        &mut self,
+        locks: &mut TableLocks<'_>,
+        _row: (&[u8], Option<&[u8]>),
+        (name, mode): (Name, Mode),
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<()>> {
+        locks.lock_for(short_lock, name, None, mode)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        _scan: &mut ScanState,
+        (key, value): (&[u8], Option<&[u8]>),
+        _is_last: bool,
+    ) -> Result<AttemptResult<Option<ControlFlow<()>>>> {
+        Ok(AttemptResult::Done(value.map(|value| (self.0)(key, value))))
+    }
+}
+
 /// One attempt of a scan.
-struct PagedScan<'a> {
-    access: PageAccess<'a>,
-    locks: TableLocks<'a>,
-    scan: &'a mut ScanState,
-    table: &'a OpenTable,
-    hasher: &'a KeyHasher,
-    worker: &'a Worker,
-    key_mode: Mode,
-    range_mode: Mode,
-    large: &'a mut Option<Box<LargeState>>,
+pub(super) struct PagedScan<'a, V> {
+    pub(super) access: PageAccess<'a>,
+    pub(super) locks: TableLocks<'a>,
+    pub(super) scan: &'a mut ScanState,
+    pub(super) table: &'a OpenTable,
+    pub(super) hasher: &'a KeyHasher,
+    pub(super) worker: &'a Worker,
+    pub(super) key_mode: Mode,
+    pub(super) range_mode: Mode,
+    pub(super) visit: V,
+    /// None for entries of an index, which are not large.
+    pub(super) large: Option<&'a mut Option<Box<LargeState>>>,
     /// Ghosts that were found.
-    ghosts: Vec<Box<[u8]>>,
+    pub(super) ghosts: Vec<Box<[u8]>>,
 }
 
 /// Continuation of a scan after some rows.
-enum RowStep {
+pub(super) enum RowStep {
     /// The next row.
     Next,
     /// The rows from the position on, read again.
     Again,
-    /// As `Again`, once the large value of the first is read.
-    Large,
     /// The scan ends, or its caller broke off.
     End,
 }
@@ -77,21 +153,7 @@ impl BoundTxn {
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
         done!(self.open_tree(index));
-        loop {
-            done!(self.read_large());
-            match done!(self.scan_rows(index, take)) {
-                RowStep::Large => {}
-                _ => return Ok(AttemptResult::Done(())),
-            }
-        }
-    }
-
-    /// Scans to the end, or to a row with a large value, whose parts are to be read.
-    fn scan_rows(
-        &mut self,
-        index: usize,
-        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<AttemptResult<RowStep>> {
+        done!(self.read_large());
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -126,42 +188,53 @@ impl BoundTxn {
             worker,
             key_mode: options.lock.key_mode(),
             range_mode: options.lock.range_mode(),
-            large,
+            visit: PagedRowVisit(take),
+            large: Some(large),
             ghosts: Vec::new(),
         };
-        let walked = loop {
-            match attempt.walk_batch(page_rows, take) {
-                Ok(AttemptResult::Done((step @ (RowStep::End | RowStep::Large), _))) => {
-                    break Ok(AttemptResult::Done(step));
-                }
-                Ok(AttemptResult::Done((_, rows))) => budget.charge(1 + rows),
-                Ok(AttemptResult::Wait | AttemptResult::Pause) => break Ok(AttemptResult::Wait),
-                Err(error) => break Err(error),
-            }
-            if budget.is_spent() {
-                break Ok(AttemptResult::Pause);
-            }
-        };
-        let ghosts = std::mem::take(&mut attempt.ghosts);
-        if !attempt.access.pages.is_read_only() {
-            let space = NOTED_GHOSTS.saturating_sub(paged_ghosts.len());
-            paged_ghosts.extend(ghosts.into_iter().take(space).map(|key| PagedGhost {
-                table: index,
-                key,
-                is_old: true,
-            }));
-        }
+        let walked = attempt.walk(page_rows, budget);
+        attempt.list_ghosts(index, paged_ghosts);
         match walked {
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 attempt.scan.progress = Progress::Finished;
-                Ok(AttemptResult::Done(RowStep::End))
+                Ok(AttemptResult::Done(()))
             }
             walked => walked,
         }
     }
 }
 
-impl PagedScan<'_> {
+impl<V: PagedVisit> PagedScan<'_, V> {
+    /// Walks on until the scan ends, or breaks off, or the attempt has to wait.
+    pub(super) fn walk(
+        &mut self,
+        rows: &mut LeafRows,
+        budget: &mut WorkBudget,
+    ) -> Result<AttemptResult<()>> {
+        loop {
+            match done!(self.walk_batch(rows)) {
+                (RowStep::End, _) => return Ok(AttemptResult::Done(())),
+                (_, rows) => budget.charge(1 + rows),
+            }
+            if budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+        }
+    }
+
+    /// Adds the ghosts that were found to those that a purge removes. `index` is that of the table.
+    pub(super) fn list_ghosts(&mut self, index: usize, listed: &mut VecDeque<PagedGhost>) {
+        let ghosts = std::mem::take(&mut self.ghosts);
+        if !self.access.pages.is_read_only() {
+            let space = NOTED_GHOSTS.saturating_sub(listed.len());
+            listed.extend(ghosts.into_iter().take(space).map(|key| PagedGhost {
+                table: index,
+                key,
+                is_old: true,
+            }));
+        }
+    }
+
     fn name(&self, key: &[u8]) -> Name {
         Name::key(self.table.record.id, key, self.hasher)
     }
@@ -181,11 +254,7 @@ impl PagedScan<'_> {
     }
 
     /// Copies some rows from the position on to `rows`, and takes them. Returns their number.
-    fn walk_batch(
-        &mut self,
-        rows: &mut LeafRows,
-        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<AttemptResult<(RowStep, usize)>> {
+    fn walk_batch(&mut self, rows: &mut LeafRows) -> Result<AttemptResult<(RowStep, usize)>> {
         if self.scan.remaining.get() == 0 || self.scan.is_finished() {
             return Ok(AttemptResult::Done((self.finish(), 0)));
         }
@@ -211,8 +280,9 @@ impl PagedScan<'_> {
                 return Ok(AttemptResult::Done((RowStep::Again, count)));
             }
             let is_ghost = flags.has(RowFlags::GHOST);
+            let value = (!is_ghost).then(|| rows.value(count));
             if self.locks.is_on() && !is_covered {
-                match done!(self.lock_row(name, (is_last, is_ghost), &token)) {
+                match done!(self.lock_row((key, value), name, is_last, &token)) {
                     RowLock::Held => {}
                     RowLock::Skipped => {
                         self.scan.record_key(key);
@@ -223,25 +293,20 @@ impl PagedScan<'_> {
                     }
                 }
             }
-            let value = match is_ghost {
-                true => None,
-                false if flags.has(RowFlags::OVERFLOW) => {
-                    let large = self.large.get_or_insert_default();
+            let is_large = !is_ghost && flags.has(RowFlags::OVERFLOW);
+            let read = match self.large.as_deref_mut().filter(|_| is_large) {
+                None => None,
+                Some(large) => {
+                    let large = large.get_or_insert_default();
                     if large.bytes_of(rows.value(count))?.is_none() {
-                        // The locks stay until the value is there.
-                        return Ok(AttemptResult::Done((RowStep::Large, count)));
+                        // The locks stay until the value is there. The next attempt reads it first.
+                        return Ok(AttemptResult::Pause);
                     }
-                    let read = large.read.take();
-                    let flow = read
-                        .map(|read| self.take_row((key, Some(&read.bytes)), name, is_last, take));
-                    match flow {
-                        Some(RowStep::Next) | None => continue,
-                        Some(step) => return Ok(AttemptResult::Done((step, count))),
-                    }
+                    large.read.take()
                 }
-                false => Some(rows.value(count)),
             };
-            let step = self.take_row((key, value), name, is_last, take);
+            let value = read.as_ref().map_or(value, |read| Some(&read.bytes));
+            let step = done!(self.take_row((key, value), name, is_last));
             if !matches!(step, RowStep::Next) {
                 return Ok(AttemptResult::Done((step, count)));
             }
@@ -260,14 +325,15 @@ impl PagedScan<'_> {
     fn lock_beginning(&mut self) -> Result<AttemptResult<bool>> {
         let (id, hasher) = (self.table.record.id, self.hasher);
         let name = |key: &[u8]| Name::key(id, key, hasher);
-        let guard = self.worker.pin();
-        if done!(
-            self.scan
-                .lock_range(self.table, &guard, &mut self.locks, &name)
-        ) {
-            return Ok(AttemptResult::Done(true));
+        if V::BY_NAME {
+            let guard = self.worker.pin();
+            if done!(
+                self.scan
+                    .lock_range(self.table, &guard, &mut self.locks, &name)
+            ) {
+                return Ok(AttemptResult::Done(true));
+            }
         }
-        drop(guard);
         let parent_mode = self.range_mode.parent_mode();
         done!(self.locks.lock_table_name(Name::table(id), parent_mode));
         if self.scan.reversed && !self.scan.closed_above && self.locks_ranges() {
@@ -325,15 +391,20 @@ impl PagedScan<'_> {
     /// Locks a row that was copied with `token`.
     fn lock_row(
         &mut self,
+        row: (&[u8], Option<&[u8]>),
         name: Name,
-        (is_last, is_ghost): (bool, bool),
+        is_last: bool,
         token: &ScanToken,
     ) -> Result<AttemptResult<RowLock>> {
         let (key_mode, range_mode) = (self.key_mode, self.range_mode);
+        let is_ghost = row.1.is_none();
         if !self.locks_ranges() {
             let short_lock =
                 (self.scan.duration == LockDuration::Short).then_some(&self.scan.short_lock);
-            let locked = self.locks.lock_for(short_lock, name, None, key_mode);
+            let request = (name, key_mode);
+            let locked = self
+                .visit
+                .lock_alone(&mut self.locks, row, request, short_lock);
             if self.scan.lock.wait == LockWait::Skip {
                 if is_ghost || !was_granted(locked)? {
                     return Ok(AttemptResult::Done(RowLock::Skipped));
@@ -357,7 +428,7 @@ impl PagedScan<'_> {
             true => scan.remaining.get() == 1 || is_last,
         };
         let mode = if is_gap_unread { key_mode } else { range_mode };
-        done!(self.locks.lock_in_scan(name, None, mode));
+        done!(self.visit.lock(&mut self.locks, row, name, mode));
         self.worker.failpoints().pass(&failpoint::SCAN_LOCKED);
         if !self.is_unchanged(token) {
             return Ok(AttemptResult::Done(RowLock::Changed));
@@ -375,15 +446,19 @@ impl PagedScan<'_> {
         (key, value): (&[u8], Option<&[u8]>),
         name: Name,
         is_last: bool,
-        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> RowStep {
+    ) -> Result<AttemptResult<RowStep>> {
         self.scan.record_key(key);
         let stamps = &self.access.pages.stamps;
         self.scan.reads.record_paged(stamps, &name);
         if value.is_none() && self.ghosts.len() < NOTED_GHOSTS {
             self.ghosts.push(key.into());
         }
-        let flow = value.map(|value| take(key, value));
+        let flow = done!(self.visit.take(self.scan, (key, value), is_last));
+        Ok(AttemptResult::Done(self.after_row(flow, is_last)))
+    }
+
+    /// Continues after a row that was taken; `None` if it had no value.
+    pub(super) fn after_row(&mut self, flow: Option<ControlFlow<()>>, is_last: bool) -> RowStep {
         self.locks.release_short(&self.scan.short_lock);
         if flow.is_some() {
             self.scan.remaining.update(|remaining| remaining - 1);
@@ -425,7 +500,7 @@ impl PagedScan<'_> {
                 let last = Name::end(self.table.record.id);
                 return self.locks.lock(last, GAP);
             }
-            if end == RangeEnd::Included {
+            if end == RangeEnd::Included && V::BY_NAME {
                 let found = done!(self.access.attempt(|visit| visit.flags(&high)));
                 if found.is_some() {
                     let name = self.name(&high);

@@ -61,9 +61,36 @@ impl BoundTxn {
     }
 
     fn try_write_paged(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
+        let BoundTxn {
+            ctx:
+                WorkerContext {
+                    engine,
+                    worker,
+                    owner,
+                    tables,
+                    ..
+                },
+            ..
+        } = self;
+        let table = &*tables[index].table;
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
+        done!(locks.lock_table_name(Name::table(table.record.id), KEY.parent_mode()));
+        match table.kept.is_nothing() {
+            true => self.write_whole_row(index, write),
+            false => self.write_indexed_paged_step(index, write),
+        }
+    }
+
+    /// Writes a row of a table that is locked and open, and large values that it has and gets.
+    #[inline]
+    pub(super) fn write_whole_row(
+        &mut self,
+        index: usize,
+        write: Write,
+    ) -> Result<AttemptResult<bool>> {
         loop {
             done!(self.write_large(index));
-            match done!(self.write_row(index, write)) {
+            match done!(self.write_paged_row(index, write)) {
                 RowWrite::Done(existed) => return Ok(AttemptResult::Done(existed)),
                 RowWrite::Mark => {}
                 RowWrite::Store => done!(self.store_large(index)),
@@ -72,7 +99,7 @@ impl BoundTxn {
     }
 
     /// Writes the row, unless a large value comes first.
-    fn write_row(&mut self, index: usize, write: Write) -> Result<AttemptResult<RowWrite>> {
+    fn write_paged_row(&mut self, index: usize, write: Write) -> Result<AttemptResult<RowWrite>> {
         let BoundTxn {
             ctx:
                 WorkerContext {
@@ -103,7 +130,6 @@ impl BoundTxn {
         let access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
         let mut access = access.log_to(page_transaction);
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
-        done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         let name = Name::key(id, key, &engine.hasher);
         let mut record = |before: RowBefore<'_>, position: Option<UndoPosition>| {
             let table = tree_number(table);

@@ -368,11 +368,6 @@ pub fn over_all_managers(test: impl Fn(Options)) {
     }
 }
 
-/// As [`over_all_managers`], on tables in memory.
-pub fn over_all_managers_in_memory(test: impl Fn(Options)) {
-    over_all_managers_with(TableComponent::Resident, &test);
-}
-
 fn over_all_managers_with(component: TableComponent, test: &impl Fn(Options)) {
     for kind in foxton::LockManagerKind::ALL {
         for (buckets, inherit) in [
