@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use foxton::{Database, Indexes};
+use foxton::Database;
 use serde_json::Value;
 
 use super::{
@@ -21,10 +21,7 @@ use crate::{
         outcome::{Ended, Tally},
     },
     progress::{Audience, Progress},
-    report::{
-        findings::{Block, Findings},
-        table::Table,
-    },
+    report::findings::Findings,
     system::System,
     workload::contract::{Loaded, Workload},
 };
@@ -40,7 +37,7 @@ pub fn run(
     runs: &Runs,
     audience: Audience,
 ) -> Result<Findings, BenchError> {
-    let (runs, skipped) = &suited(workload, runs)?;
+    let runs = &suited(workload, runs)?;
     let machine = Machine::here();
     let subject = |system: &System| Prepared::new(workload, system, runs, audience);
     let mut subjects = runs
@@ -60,8 +57,7 @@ pub fn run(
     }
     let about = workload.about();
     let settings = listed(workload, runs);
-    let mut blocks = workload.blocks(&curves);
-    blocks.extend(skipped.clone());
+    let blocks = workload.blocks(&curves);
     Ok(Findings {
         workload: about.name.to_owned(),
         variant: about.variant,
@@ -80,59 +76,17 @@ pub fn run(
 }
 
 /// Returns the runs with their points in order, if they and the workload are valid and there is
-/// memory for the databases. Systems that cannot run the workload are left out, and named in a
-/// table.
+/// memory for the databases.
 ///
 /// # Errors
 ///
-/// If not, or if no system is left.
-pub(crate) fn suited(
-    workload: &dyn Workload,
-    runs: &Runs,
-) -> Result<(Runs, Option<Block>), BenchError> {
+/// If not.
+pub(crate) fn suited(workload: &dyn Workload, runs: &Runs) -> Result<Runs, BenchError> {
     workload.sound().map_err(BenchError::Settings)?;
-    let (runs, skipped) = &without_unfit(workload, runs)?;
     let size = workload.size();
     let clients = runs.mpls.iter().max().copied().unwrap_or(0);
     let rows = size.rows.saturating_add(workload.added_by(clients));
-    let runs = runs.tidied(rows, size.row_bytes)?;
-    Ok((runs, skipped.clone()))
-}
-
-/// Leaves out systems with paged tables, if the workload has secondary indexes.
-fn without_unfit(
-    workload: &dyn Workload,
-    runs: &Runs,
-) -> Result<(Runs, Option<Block>), BenchError> {
-    let mut indexes = Indexes::default();
-    workload.indexes(&mut indexes);
-    let is_fit = |system: &System| indexes.is_empty() || !system.is_paged();
-    let (fit, unfit): (Vec<System>, Vec<System>) = runs.systems.iter().cloned().partition(is_fit);
-    if unfit.is_empty() {
-        return Ok((runs.clone(), None));
-    }
-    let why = format!(
-        "{} has a secondary index, and paged tables have none yet",
-        workload.about().name
-    );
-    if fit.is_empty() {
-        let what = format!("{why}; add memory to --tables, or run another workload");
-        return Err(BenchError::Settings(what));
-    }
-    let mut table = Table::of(["not measured", "why"].map(str::to_owned));
-    for system in &unfit {
-        table.row([system.to_string(), why.clone()]);
-    }
-    let block = Block {
-        title: "Skipped".to_owned(),
-        note: format!("{why}. The other systems were measured."),
-        table,
-    };
-    let runs = Runs {
-        systems: fit,
-        ..runs.clone()
-    };
-    Ok((runs, Some(block)))
+    runs.tidied(rows, size.row_bytes)
 }
 
 /// The settings for results.

@@ -134,7 +134,7 @@ impl Outcomes {
         let words = format!("measuring, about {} s", whole.as_secs() + 1);
         let (progress, mut past) = (audience.clock(&words, whole), Duration::ZERO);
         for workload in &workloads {
-            let (name, runs) = (workload.about().name, &suited(workload.as_ref(), runs)?.0);
+            let (name, runs) = (workload.about().name, &suited(workload.as_ref(), runs)?);
             let prepared =
                 |system| Prepared::new(workload.as_ref(), system, runs, Audience::Nobody);
             progress.now(&format!("loading {name}"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foxton::{Database, Durability, Indexes, Isolation, TableComponent};
 use foxton_lab::{
-    bench::{error::BenchError, runs::Runs, workload},
+    bench::{runs::Runs, workload},
     driver::Client,
     measure::{
         curve::{Curve, Point},
@@ -94,17 +94,9 @@ const BOTH: [TableComponent; 2] = [TableComponent::Resident, TableComponent::Pag
 const PAGE_MEMORY: usize = 256 << 10;
 
 fn run(whole: &dyn Workload, spoil: Spoil) -> Findings {
-    try_run(whole, spoil, &BOTH).expect("the settings are sound")
-}
-
-fn try_run(
-    whole: &dyn Workload,
-    spoil: Spoil,
-    components: &[TableComponent],
-) -> Result<Findings, BenchError> {
     let systems = System::all(&[Locks::Default], &[]);
     let runs = Runs {
-        systems: System::with_tables(systems, components, Some(PAGE_MEMORY)),
+        systems: System::with_tables(systems, &BOTH, Some(PAGE_MEMORY)),
         mpls: vec![2],
         reps: 1,
         ramp: Duration::ZERO,
@@ -117,7 +109,7 @@ fn try_run(
         command: "foxton bench".to_owned(),
     };
     let spoilt = Spoilt { whole, spoil };
-    workload::run(&spoilt, &runs, Audience::Nobody)
+    workload::run(&spoilt, &runs, Audience::Nobody).expect("the settings are sound")
 }
 
 /// Every workload, its damage, and the words that name the row.
@@ -235,20 +227,7 @@ fn a_row_that_is_wrong_fails_the_experiment_of_every_workload_and_is_named_in_al
             let failure = curve.failure().expect(name);
             assert!(failure.contains(words), "{name}: {failure}");
         }
-        let mut indexes = Indexes::default();
-        whole.indexes(&mut indexes);
-        let why = "has a secondary index, and paged tables have none yet";
-        let is_skipped = terminal::text(&findings).contains(why);
-        assert_eq!(is_skipped, !indexes.is_empty(), "{name}");
-        assert_eq!(findings.curves.len() == 1, is_skipped, "{name}");
-        if is_skipped {
-            let paged = try_run(&*whole, spoil, &BOTH[1..]).map(|_| ());
-            let refused = paged.expect_err(name).to_string();
-            assert!(
-                refused.contains(why) && refused.contains("--tables"),
-                "{refused}"
-            );
-        }
+        assert_eq!(findings.curves.len(), BOTH.len(), "{name}");
         let places = [
             ("terminal", terminal::text(&findings)),
             ("page", html::page(&findings)),
