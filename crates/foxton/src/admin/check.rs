@@ -29,6 +29,7 @@ use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::read::audit::audit;
 use foxton_log::{Failure, OpenError, RecordView, Start};
 use foxton_store::paged::check::{CheckPagesError, PagesReport, check_pages};
+use foxton_store::paged::recovery::error::AnchorError;
 use foxton_store::paged::recovery::{ANCHOR_FILE, Analysis, RecoveryError};
 use foxton_store::paged::space::{PageFileError, PageSource};
 use foxton_sync::worker::Workers;
@@ -311,6 +312,16 @@ fn analysis(
             // The audit of the log says where.
             _ => Ok(None),
         },
+        Err(RecoveryError::Anchor(AnchorError::Device { operation, source }))
+            if source.kind() != io::ErrorKind::NotFound =>
+        {
+            let failure = Failure {
+                operation,
+                file: ANCHOR_FILE.to_owned(),
+                source,
+            };
+            Err(not_looked_at(failure, path).into())
+        }
         Err(error) => {
             report.note(ANCHOR_FILE, Some(0), error.to_string());
             Ok(None)

@@ -18,7 +18,12 @@ use foxton_store::paged::btree::{PagedTree, ScanDirection, ScanRange, TableDirec
 use foxton_store::paged::page::LeafRows;
 use foxton_store::paged::values::{VALUES, mark_key, marked_value};
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
+use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
+
+/// Site: numbers of large values, and those to be freed.
+pub(crate) static LARGE_VALUES: Site =
+    Site::new(Component::Transaction, Pattern::Unbounded, "large values");
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -91,14 +96,14 @@ impl LargeValues {
 
     /// Returns a number for a new value (I1).
     pub(crate) fn next_number(&self) -> u64 {
-        // Relaxed: a number of its own is all.
+        // Site: "large values", passed by the caller. Relaxed: a number of its own is all.
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Adds values that a transaction has marked, which has released its locks. Returns true if the
     /// caller has to schedule [their examination](crate::txn).
     pub(crate) fn add_marked(&self, numbers: impl IntoIterator<Item = u64>) -> bool {
-        // Site: "large values", once for a transaction with some.
+        // Site: "large values", passed by those that store and mark.
         let mut marked = shim::lock(&self.marked);
         marked.numbers.extend(numbers);
         let is_due = !marked.numbers.is_empty() && !marked.is_scheduled;

@@ -26,8 +26,8 @@ use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
 
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
+use super::large_state::LargeState;
 use super::page_wait::PageWait;
-use super::paged::large::LargeState;
 use super::table_cache::{Identified, TableCache};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::{NamedTable, OpenTable};

@@ -9,6 +9,9 @@ pub(crate) mod work_budget;
 /// Waits for pages.
 pub(crate) mod page_wait;
 
+/// Large values of the current operation.
+pub(crate) mod large_state;
+
 /// Undo of changes of paged tables.
 pub(crate) mod paged_changes;
 

@@ -364,7 +364,8 @@ fn a_failed_call_of_a_check_of_pages_is_no_finding() {
     for call in [Call::List, Call::Open, Call::Read] {
         let before = device.calls(call);
         checked(&device);
-        for nth in (1..=device.calls(call) - before).step_by(5) {
+        let step = if call == Call::Read { 5 } else { 1 };
+        for nth in (1..=device.calls(call) - before).step_by(step) {
             device.fail(call, nth, Times::Once, std::io::ErrorKind::Other);
             let error = check_on(&device).expect_err("a call failed");
             assert_eq!(error.code(), "io", "{call:?} {nth}: {error}");

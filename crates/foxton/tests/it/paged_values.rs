@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use foxton::device::MemoryDevice;
-use foxton::{Database, Options, Table, Transaction};
+use foxton::{Database, Index, Options, Table, Transaction};
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::FaultDevice;
 
@@ -244,4 +244,54 @@ fn readers_and_writers_of_large_values_see_whole_ones() {
         .unwrap();
     empty(&db);
     wait_for_used_pages(&db, used_pages(&db), "nothing more goes");
+}
+
+#[test]
+fn large_values_are_found_by_their_indexes() {
+    const BY_FIRST: Index<u64, u64, [u8]> = Index::new("by first", &PAGED, |_, value, keys| {
+        keys.add(&u64::from(*value.first().unwrap_or(&0)));
+    });
+    let db = Database::in_memory(options()).unwrap();
+    let mut random = Random(5);
+    let mut rows = Rows::new();
+    let long = |random: &mut Random| vec![random.below(5) as u8; random.below(4000) as usize];
+    // Some rows are there before the index is.
+    for key in 0..10 {
+        let value = long(&mut random);
+        db.run(|tx| tx.put(&PAGED, &key, &value)).unwrap();
+        rows.insert(key, value);
+    }
+    db.create_index(&BY_FIRST).unwrap();
+    for step in 0..150 {
+        let key = random.below(20);
+        let value = long(&mut random);
+        let mut tx = db.begin().unwrap();
+        let before = rows.clone();
+        match random.below(3) {
+            0 => {
+                tx.delete(&PAGED, &key).unwrap();
+                rows.remove(&key);
+            }
+            _ => {
+                tx.put(&PAGED, &key, &value).unwrap();
+                rows.insert(key, value);
+            }
+        }
+        for first in 0..5_u64 {
+            let found = tx.all_by(&BY_FIRST, &first).collect().unwrap();
+            let found: Rows = found.into_iter().map(|row| (row.1, row.2)).collect();
+            let is_first = |value: &Vec<u8>| u64::from(*value.first().unwrap_or(&0)) == first;
+            let known = rows.iter().filter(|row| is_first(row.1));
+            let known: Rows = known.map(|row| (*row.0, row.1.clone())).collect();
+            assert!(found == known, "step {step}, {first}");
+        }
+        match random.below(3) {
+            0 => {
+                tx.rollback();
+                rows = before;
+            }
+            _ => drop(tx.commit().unwrap()),
+        }
+    }
+    assert_eq!(db.check_indexes().unwrap().len(), 0);
 }

@@ -1,9 +1,9 @@
 //! Large values: parts in a tree of their own, and what a row has instead of its value.
 //!
-//! A row that is too long for a leaf has a [`LargeValue`]: number, length and checksum of the value.
-//! The value is in the tree [`VALUES`] in parts. A part has a leaf of its own, if it is long. A number
-//! is never used again while the database is open, so a reader finds either the parts that it looks
-//! for or none.
+//! A row that is too long for a leaf has a [`LargeValue`]: number, length and checksum of the
+//! value, which is in the tree [`VALUES`] in parts. A part has a leaf of its own, if it is long. A
+//! number is never used again while the database is open. So a reader finds either the parts that
+//! it looks for or none.
 //!
 //! ```text
 //!   key in the tree                              value
@@ -40,7 +40,7 @@ pub const fn max_part_bytes(size: PageSize) -> usize {
     size.bytes() - BESIDE_PART
 }
 
-/// What a row has instead of a large value.
+/// A large value, as its row has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeValue {
     /// Its number, from 1 on.

@@ -28,11 +28,11 @@ use foxton_store::paged::values::{LargeValue, MarkedRow, mark_key, part_key};
 use foxton_sync::shim;
 use foxton_sync::worker::Worker;
 
-use super::large::value_name;
 use crate::engine::Engine;
 use crate::engine::page_store::OpenPages;
 use crate::options::Locking;
 use crate::txn::bound::BoundTxn;
+use crate::txn::large_state::value_name;
 use crate::txn::table_locks::request_now;
 use crate::txn::write::KEY;
 
@@ -116,7 +116,7 @@ fn free(
         return Ok(Freed::Done);
     };
     if engine.options.locking == Locking::Off {
-        // One transaction is open at a time; meanwhile none begins.
+        // Site: "large values": the background thread. Meanwhile no transaction begins.
         let is_open = shim::lock(&engine.open);
         return match *is_open {
             true => Ok(Freed::Locked),

@@ -20,7 +20,6 @@ use foxton_store::paged::page::RowFlags;
 
 use super::access::PageAccess;
 use super::index_write::is_there;
-use super::large::LargeState;
 use super::scan::{PagedScan, PagedVisit, RowStep};
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
@@ -30,6 +29,7 @@ use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::WorkerContext;
 use crate::txn::index_read::{EncodedRow, check_open, table_of};
+use crate::txn::large_state::LargeState;
 use crate::txn::scan_state::{GAP, LockedEntry, ScanState};
 use crate::txn::short_lock::ShortLock;
 use crate::txn::table_locks::TableLocks;

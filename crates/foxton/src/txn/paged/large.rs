@@ -19,96 +19,22 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use foxton_lock::name::Name;
 use foxton_store::paged::btree::PagedTree;
 use foxton_store::paged::values::{
     LargeValue, MarkedRow, VALUES, mark_key, max_part_bytes, part_key,
 };
 
 use super::access::PageAccess;
+use crate::engine::large_values::LARGE_VALUES;
 use crate::engine::page_store::tree_number;
-use crate::error::{Result, Storage};
+use crate::error::Result;
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
+use crate::txn::large_state::{LargeWrite, damaged, value_name};
 use crate::txn::table_locks::TableLocks;
 use crate::txn::work_budget::BYTES_PER_UNIT;
 use crate::txn::write::KEY;
 use crate::types::lock_options::LockWait;
-
-/// Large values of the current operation.
-#[derive(Debug, Default)]
-pub(in crate::txn) struct LargeState {
-    pub(super) read: Option<LargeRead>,
-    pub(super) new: Option<LargeWrite>,
-    /// The value that the row has had, and whether it is marked.
-    pub(super) before: Option<(u64, bool)>,
-}
-
-/// A value that is being read.
-#[derive(Debug)]
-pub(super) struct LargeRead {
-    pub(super) value: LargeValue,
-    pub(super) bytes: Vec<u8>,
-    parts: u32,
-    /// True if a part was not there.
-    is_gone: bool,
-}
-
-/// A value that is being stored.
-#[derive(Debug)]
-pub(super) struct LargeWrite {
-    pub(super) value: LargeValue,
-    is_marked: bool,
-    parts: u32,
-    pub(super) is_stored: bool,
-}
-
-/// Returns the name that the transaction locks which may change whether a value is in use.
-pub(super) fn value_name(table: u32, number: u64, hasher: &foxton_lock::name::KeyHasher) -> Name {
-    let mut key = *b"foxton:value\0\0\0\0\0\0\0\0";
-    key[12..].copy_from_slice(&number.to_be_bytes());
-    Name::key(table, &key, hasher)
-}
-
-/// Returns the damage that a large value has.
-fn damaged(value: LargeValue, what: &str) -> Storage {
-    Storage::Damaged {
-        place: "rows".to_owned(),
-        what: format!("large value {}: {what}", value.number),
-    }
-}
-
-impl LargeState {
-    /// Returns the bytes of the value that a row has instead as `encoded`, if they were read.
-    /// Otherwise they are read next.
-    pub(super) fn bytes_of(&mut self, encoded: &[u8]) -> Result<Option<&[u8]>> {
-        let Some(value) = LargeValue::decode(encoded) else {
-            let (place, what) = ("rows".to_owned(), "a large value without number".to_owned());
-            return Err(Storage::Damaged { place, what }.into());
-        };
-        let is_same = self.read.as_ref().is_some_and(|read| read.value == value);
-        if !is_same {
-            self.read = Some(LargeRead {
-                value,
-                bytes: Vec::new(),
-                parts: 0,
-                is_gone: false,
-            });
-            return Ok(None);
-        }
-        match &self.read {
-            Some(read) if read.is_gone => Err(damaged(value, "a part is missing").into()),
-            Some(read) if read.is_complete() => Ok(Some(&read.bytes)),
-            _ => Ok(None),
-        }
-    }
-}
-
-impl LargeRead {
-    fn is_complete(&self) -> bool {
-        self.bytes.len() as u64 >= u64::from(self.value.bytes)
-    }
-}
 
 impl BoundTxn {
     /// Forgets large values of an earlier operation.
@@ -174,6 +100,7 @@ impl BoundTxn {
     pub(super) fn store_large(&mut self, index: usize) -> Result<AttemptResult<()>> {
         let ctx = &mut self.ctx;
         let pages = ctx.engine.pages().expect("a paged table has them");
+        ctx.worker.account().passed(&LARGE_VALUES);
         // Before anything can wait: the next attempt goes on here.
         let new = &mut ctx.large.get_or_insert_default().new;
         let new = new.get_or_insert_with(|| LargeWrite {

@@ -21,8 +21,14 @@
 //! * I3  A key that a transaction has inserted stays in its leaf until the transaction has released
 //!   its locks: its name may be the only lock on the gap before it.
 
+/// Freeing of large values.
+mod free_values;
+
 /// Access to one tree in one attempt.
 mod access;
+
+/// Large values, read and stored.
+mod large;
 
 /// Reads of one key.
 mod read;
@@ -44,9 +50,3 @@ mod undo;
 
 /// Purge of ghosts.
 mod purge;
-
-/// Large values, read and stored.
-pub(in crate::txn) mod large;
-
-/// Freeing of large values.
-pub(in crate::txn) mod free_values;

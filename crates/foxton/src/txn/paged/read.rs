@@ -9,7 +9,6 @@ use foxton_store::paged::page::RowFlags;
 use foxton_sync::failpoint::Failpoints;
 
 use super::access::PageAccess;
-use super::large::LargeState;
 use crate::catalog::OpenTable;
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::engine::early_release::ReadDependencies;
@@ -18,6 +17,7 @@ use crate::testing::injected_fault;
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::WorkerContext;
+use crate::txn::large_state::LargeState;
 use crate::txn::read::KeyList;
 use crate::txn::short_lock::ShortLock;
 use crate::txn::table_locks::TableLocks;
@@ -45,7 +45,7 @@ struct PagedReader<'a> {
 enum PagedFound<R> {
     /// There is no such row.
     Absent,
-    /// What was read.
+    /// The result of the read.
     Read(R),
     /// The value is large, and its parts are to be read.
     Large,

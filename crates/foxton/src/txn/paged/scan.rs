@@ -26,13 +26,13 @@ use foxton_store::paged::page::{LeafRows, RowFlags};
 use foxton_sync::worker::Worker;
 
 use super::access::PageAccess;
-use super::large::LargeState;
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::{failpoint, injected_fault};
 use crate::txn::attempt::{AttemptResult, done};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::{PagedGhost, WorkerContext};
+use crate::txn::large_state::LargeState;
 use crate::txn::scan::was_granted;
 use crate::txn::scan_state::{GAP, Progress, RangeEnd, ScanState};
 use crate::txn::short_lock::ShortLock;

@@ -1,8 +1,8 @@
 //! Rows of no transaction: stored and erased by structure modifications, which nothing undoes.
 //!
 //! Parts of large values are such rows, and they may fill a page. So a leaf that has no space for
-//! one is divided in the record that stores the row: a split of its own would leave a leaf without
-//! rows, should a leaf have to end just before the new row or behind it.
+//! one is divided in the record that stores the row. A split of its own would leave a leaf without
+//! rows, if a leaf has to end just before the new row or behind it.
 
 use smallvec::smallvec;
 
