@@ -290,7 +290,7 @@ fn large_values_are_found_by_their_indexes() {
                 tx.rollback();
                 rows = before;
             }
-            _ => drop(tx.commit().unwrap()),
+            _ => tx.commit().unwrap(),
         }
     }
     assert_eq!(db.check_indexes().unwrap().len(), 0);

@@ -3,7 +3,7 @@
 //! # The problem
 //!
 //! After a crash the pages in the file are of different times, and only a restart makes trees of
-//! them. A check must change nothing. So it repeats history in memory ([`restarted`]): torn pages
+//! them. A check must change nothing. So it repeats history in memory (`restarted`): torn pages
 //! are those of the doublewrite buffer, and the pages that the log changes are kept beside the
 //! file. Undo is left out. It changes rows and no structure, because each structure modification is
 //! one record.

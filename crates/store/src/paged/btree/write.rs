@@ -12,6 +12,9 @@ use crate::paged::frame::order_scans;
 use crate::paged::page::{OperationError, PageOperation, RowFlags};
 use crate::paged::pool::PageView;
 
+/// Flags and value of a row.
+pub type FlaggedValue = (RowFlags, Vec<u8>);
+
 /// The key behind the place of a new one, as its inserter expects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextKey<'k> {
@@ -174,7 +177,7 @@ impl<'t> TreeVisit<'t> {
         key: &[u8],
         value: &[u8],
         flags: RowFlags,
-    ) -> Result<TreeAttempt<Option<(RowFlags, Vec<u8>)>>, TreeError> {
+    ) -> Result<TreeAttempt<Option<FlaggedValue>>, TreeError> {
         self.check_row(key, value.len())?;
         self.is_scan = false;
         self.attempt(|visit| {

@@ -156,7 +156,7 @@ impl std::error::Error for PageCopyError {
     }
 }
 
-/// A copy of a page file that is being made. See the [module](self).
+/// A copy of a page file that is being made.
 ///
 /// ```
 /// use foxton_log::device::memory::MemoryDevice;
