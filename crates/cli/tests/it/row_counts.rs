@@ -14,7 +14,7 @@ fn rows(text: &str, table: &str) -> String {
         .lines()
         .find(|line| line.split_whitespace().next() == Some(table))
         .unwrap_or_else(|| panic!("no {table} in\n{text}"));
-    let words: Vec<&str> = line.split_whitespace().skip(3).collect();
+    let words: Vec<&str> = line.split_whitespace().skip(4).collect();
     words.join(" ")
 }
 
