@@ -123,7 +123,7 @@ fn free(
             false => free_unlocked(worker, pages, tree, number, row),
         };
     }
-    let Ok(table) = u32::try_from(row.table - 1) else {
+    let Some(table) = table_of(row) else {
         return Ok(Freed::Done);
     };
     let mut owner = engine.locks.owner();
@@ -136,6 +136,11 @@ fn free(
     };
     release(engine, worker, owner);
     freed
+}
+
+/// Returns the table of a marked row; `None` if a damaged mark names no table.
+fn table_of(row: MarkedRow<'_>) -> Option<u32> {
+    u32::try_from(row.table.checked_sub(1)?).ok()
 }
 
 fn release(engine: &Engine, worker: &Worker, mut owner: Owner) {
@@ -196,4 +201,18 @@ fn is_in_use(
     let has_large =
         flags.is_some_and(|flags| flags.has(RowFlags::OVERFLOW) && !flags.has(RowFlags::GHOST));
     Ok(has_large && LargeValue::decode(&value).is_some_and(|value| value.number == number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_mark_names_no_table() {
+        let table = |table| table_of(MarkedRow { table, key: b"" });
+        assert_eq!((table(1), table(1 << 32)), (Some(0), Some(u32::MAX)));
+        for damaged in [0, (1 << 32) + 1, u64::MAX] {
+            assert_eq!(table(damaged), None);
+        }
+    }
 }
