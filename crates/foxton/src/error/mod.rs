@@ -182,9 +182,9 @@ pub enum Request {
     TableTypes(Box<TableTypes>),
     /// The table exists, and its rows are not where it was declared to have them.
     TableComponent(Box<ComponentMismatch>),
-    /// Key and value are together longer than a row of a paged table may be.
+    /// A key, or an entry of an index, is longer than a paged table takes with this page size.
     RowTooLong {
-        /// Bytes of key and value, or of the key if it is too long by itself.
+        /// Bytes of the key, or of the entry with its value.
         bytes: usize,
         /// Maximum.
         most: usize,
@@ -321,8 +321,8 @@ impl fmt::Display for Request {
             ),
             Request::RowTooLong { bytes, most } => write!(
                 f,
-                "the row takes {bytes} bytes and a row of this paged table at most {most}; split \
-                 its value over several keys, or keep the table in memory"
+                "the key or index entry takes {bytes} bytes and a paged table here at most {most}; \
+                 use a shorter one, or keep the table in memory"
             ),
             Request::TableName { bytes } => write!(
                 f,
