@@ -108,7 +108,7 @@ impl BoundTxn {
 
     /// Yields until the waiting request is granted or refused.
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
-        if self.ctx.page_wait.is_some() {
+        if self.waits_for_pages() {
             self.yield_for_pages().await?;
             return self.check_active();
         }
@@ -119,11 +119,21 @@ impl BoundTxn {
         poll_fn(|context| self.poll_wait(context)).await
     }
 
+    /// True if the last attempt lacks pages, and not a lock. An attempt that waits for a lock may
+    /// not have needed the pages that it had waited for: another thread was faster. It gives them
+    /// back, because nothing stays fixed through a wait for a lock.
+    fn waits_for_pages(&mut self) -> bool {
+        if self.ctx.owner.is_waiting() {
+            self.ctx.page_wait = None;
+        }
+        self.ctx.page_wait.is_some()
+    }
+
     #[cold]
     pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
         // A callback may have forked.
         self.check_process()?;
-        if self.ctx.page_wait.is_some() {
+        if self.waits_for_pages() {
             self.sleep_for_pages()?;
             return self.check_active();
         }
