@@ -173,7 +173,7 @@ impl PageStore {
                 OpenPages::unlogged(file, persistence.end(&worker), options, workers)
             }
             // They may be visible and not durable, and a page that is read counts as clean.
-            Some(logged) => (file.sync().map_err(MakeError::from))
+            Some(logged) => (file.write_header_again().map_err(MakeError::from))
                 .and_then(|()| OpenPages::logged(logged, file, analysis, options, workers, path)),
         };
         let opened = store

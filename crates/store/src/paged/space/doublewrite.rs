@@ -29,6 +29,9 @@
 //!   newest image of a page in the file is the newest one that was written at all, and never an old
 //!   one that would undo a later write.
 //! * I4  Repair is durable before a slot is written. A repair that was cut is repeated.
+//!   After a failed sync, bytes may be visible and lost at the next power cut, though every later
+//!   sync succeeds. So repair writes again the slots that it needs, before it uses them, and it
+//!   writes again the pages whose last sync may have failed: those that redo would change.
 //! * I5  A damaged page gets an image only if redo makes all changes behind it. That is so for the
 //!   image of a page that a power cut tore, because the page was dirty. If the page was clean, it
 //!   was damaged otherwise, and its newest image may be damaged, too: an older one is no repair.
@@ -36,7 +39,7 @@
 //! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
 //! time. A space map that the file grows by is durable before the header covers it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -93,6 +96,8 @@ pub struct RepairSummary {
     pub torn: u64,
     /// Number of pages that were whole and older than when they were last written.
     pub old: u64,
+    /// Number of pages that were whole and maybe not durable.
+    pub unsure: u64,
 }
 
 /// The newest image of a page in the file.
@@ -216,27 +221,53 @@ impl DoublewriteBuffer {
         is_redone: &dyn Fn(PageId, Lsn) -> bool,
     ) -> Result<RepairSummary, PageFileError> {
         let mut repaired = RepairSummary::default();
+        let mut needed = Vec::new();
         let mut buffer = pages.buffer(1);
         let end = pages.header().end;
         for (page, image) in images {
             if page.tablespace() != 0 || page.number() >= end {
                 continue;
             }
-            match pages.read(*page, &mut buffer) {
-                Ok(()) if SlottedPage::new(buffer.bytes()).lsn() >= image.lsn => continue,
-                Ok(()) => repaired.old += 1,
-                Err(PageFileError::Damaged(_)) if !is_redone(*page, image.lsn) => continue, // I5
-                Err(PageFileError::Damaged(_)) => repaired.torn += 1,
+            let lsn = match pages.read(*page, &mut buffer) {
+                Ok(()) => Some(SlottedPage::new(buffer.bytes()).lsn()),
+                Err(PageFileError::Damaged(_)) => None,
                 Err(error) => return Err(error),
+            };
+            match lsn {
+                Some(lsn) if lsn < image.lsn => repaired.old += 1,
+                Some(lsn) if lsn > image.lsn => continue,
+                _ if !is_redone(*page, image.lsn) => continue, // I5
+                Some(_) => repaired.unsure += 1,
+                None => repaired.torn += 1,
             }
+            needed.push((*page, *image));
+        }
+        if needed.is_empty() {
+            return Ok(repaired);
+        }
+        self.write_again(&needed)?; // I4
+        for (page, image) in needed {
             let read = self.file.read_at(buffer.bytes_mut(), image.offset);
             read.map_err(device("read"))?;
-            pages.write(*page, buffer.bytes())?;
+            pages.write(page, buffer.bytes())?;
         }
-        if repaired != RepairSummary::default() {
-            pages.sync()?;
-        }
+        pages.sync()?;
         Ok(repaired)
+    }
+
+    /// Writes again the slots that have these images, and syncs them (I4).
+    fn write_again(&self, images: &[(PageId, FoundImage)]) -> Result<(), PageFileError> {
+        let slot_of = |(_, image): &(PageId, FoundImage)| image.offset / self.slot_bytes();
+        let slots: BTreeSet<u64> = images.iter().map(slot_of).collect();
+        let length = self.slot_bytes() as usize;
+        let mut bytes = PageBuffer::new(self.size, length.div_ceil(self.size.bytes()));
+        for slot in slots {
+            let (begin, bytes) = (slot * self.slot_bytes(), &mut bytes.bytes_mut()[..length]);
+            let count = self.file.read_at(bytes, begin).map_err(device("read"))?;
+            let written = self.file.write_at(&bytes[..count], begin);
+            written.map_err(device("write"))?;
+        }
+        self.file.sync().map_err(device("sync"))
     }
 
     /// Number of batches that can be written before [`release`](Self::release) is due.
@@ -370,8 +401,11 @@ mod tests {
     use super::super::open::open_or_create;
     use super::*;
     use crate::paged::page::{PageKind, seal};
+    use foxton_log::device::disk::Damage;
+    use foxton_log::device::fault::{Call, FaultDevice, Times};
     use foxton_log::device::memory::MemoryDevice;
     use foxton_sync::worker::Workers;
+    use std::io::ErrorKind;
 
     const IDENTITY: FileIdentity = [7; 16];
     /// Redo makes the changes behind this.
@@ -386,7 +420,7 @@ mod tests {
         image
     }
 
-    fn open(device: &MemoryDevice) -> (PageFile, DoublewriteBuffer, RepairSummary) {
+    fn open(device: &dyn Device) -> (PageFile, DoublewriteBuffer, RepairSummary) {
         let file = open_or_create(device, "rows", PageSize::MIN, IDENTITY).expect("memory");
         let opened =
             DoublewriteBuffer::open(device, "rows-double", &file, &|_, lsn| lsn >= REDO_FROM);
@@ -413,14 +447,72 @@ mod tests {
         file.write(pages[2], &image(pages[2], 300)).expect("memory");
         drop((file, buffer));
         let (file, buffer, repaired) = open(&device);
-        assert_eq!(repaired, RepairSummary { torn: 1, old: 1 });
+        assert_eq!(
+            repaired,
+            RepairSummary {
+                torn: 1,
+                old: 1,
+                unsure: 0
+            }
+        );
         let mut page = file.buffer(1);
         for (number, lsn) in pages.into_iter().zip([200, 200, 300]) {
             file.read(number, &mut page).expect("it is whole");
             assert_eq!(SlottedPage::new(page.bytes()).lsn(), Lsn::new(lsn));
         }
         drop((file, buffer));
-        assert_eq!(open(&device).2, RepairSummary::default());
+        // Redo would change two of them, and it is not known whether they are durable.
+        let again = RepairSummary {
+            unsure: 2,
+            ..RepairSummary::default()
+        };
+        assert_eq!(open(&device).2, again);
+    }
+
+    /// Repairs one page whose last write is in a slot, in its place, or in both, and none of it is
+    /// durable, though all is visible. Then the power is cut.
+    #[test]
+    fn nothing_that_a_failed_sync_lost_is_lost_after_a_repair() {
+        let worker = Workers::new().worker();
+        let (page, new) = (PageId(10), image(PageId(10), 200));
+        for is_in_place in [false, true] {
+            let device = FaultDevice::new();
+            let (file, buffer, _) = open(&device);
+            file.write(page, &image(page, 100)).expect("memory");
+            file.sync().expect("memory");
+            if !is_in_place {
+                device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
+            }
+            let written = buffer.write(&worker, &[page], &new);
+            assert_eq!(written.is_err(), !is_in_place);
+            if is_in_place {
+                file.write(page, &new).expect("memory");
+                device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
+                assert!(file.sync().is_err());
+            }
+            drop((file, buffer));
+            let (old, unsure) = (u64::from(!is_in_place), u64::from(is_in_place));
+            let expected = RepairSummary {
+                torn: 0,
+                old,
+                unsure,
+            };
+            let (_, buffer, repaired) = open(&device);
+            assert_eq!(repaired, expected);
+            // A slot that lost its image no longer repairs the page.
+            for _ in 0..DOUBLEWRITE_SLOTS * usize::from(is_in_place) {
+                let other = PageId(50);
+                let written = buffer.write(&worker, &[other], &image(other, 300));
+                written.expect("memory");
+            }
+            let device = FaultDevice::holding(&device.crash(Damage::DropAll, 1));
+            let (file, buffer, _) = open(&device);
+            let mut found = file.buffer(1);
+            file.read(page, &mut found).expect("it is whole");
+            assert_eq!(SlottedPage::new(found.bytes()).lsn(), Lsn::new(200));
+            let images = buffer.images().expect("memory");
+            assert_eq!(images.contains_key(&page), !is_in_place);
+        }
     }
 
     #[test]

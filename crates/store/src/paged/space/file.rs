@@ -404,6 +404,21 @@ impl PageFile {
         })
     }
 
+    /// Makes the header and all pages durable that a reader sees, except for writes of pages before
+    /// a failed sync. Called before the first page is read: a failed sync may have left a header
+    /// that is visible and lost at the next power cut, though every later sync succeeds.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn write_header_again(&self) -> Result<(), PageFileError> {
+        let header = self.header();
+        self.write_header(FileHeader {
+            sequence: header.sequence + 1,
+            ..header
+        })
+    }
+
     fn offset(&self, page: PageId) -> u64 {
         assert!(page.tablespace() == 0, "there is one tablespace");
         page.number() * self.size.bytes() as u64

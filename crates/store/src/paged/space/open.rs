@@ -41,6 +41,6 @@ pub fn open_or_create(
         synced.map_err(PageFileError::of_call("sync of the directory"))?;
     }
     let file = PageFile::open(directory, name, identity)?;
-    file.sync()?; // I2
+    file.write_header_again()?; // I2
     Ok(file)
 }
