@@ -7,7 +7,8 @@
 //! suffices is in [`ghosts`](crate::txn::ghosts).
 //!
 //! A purge waits for nothing. If a lock is not free or a page is not there, the ghost stays on the
-//! list, and a later writing transaction of the worker tries it again. Scans put a few ghosts on
+//! list, and a later writing transaction of the worker tries it again. Pages that it lacks are read
+//! meanwhile by another thread. Scans put a few ghosts on
 //! the list that they find, so none is forgotten for good.
 
 use foxton_lock::name::Name;
@@ -15,6 +16,7 @@ use foxton_store::paged::btree::{PurgeReply, TreeAttempt};
 
 use crate::catalog::table_store::TableStore;
 use crate::engine::Counter;
+use crate::engine::page_waits::PageNeed;
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
 use crate::txn::bound::BoundTxn;
@@ -41,9 +43,9 @@ impl BoundTxn {
             ..
         } = self;
         let pages = engine.pages();
-        if pages.is_none_or(|pages| pages.is_read_only() || pages.has_failed()) {
+        let Some(pages) = pages.filter(|pages| !pages.is_read_only() && !pages.has_failed()) else {
             return;
-        }
+        };
         for _ in 0..UNITS.min(paged_ghosts.len()) {
             let Some(ghost) = paged_ghosts.pop_front() else {
                 return;
@@ -66,7 +68,8 @@ impl BoundTxn {
             let mut stays = true;
             if is_locked(parent) && is_locked((name, None, mode)) {
                 worker.failpoints().pass(&failpoint::PURGE);
-                stays = match tree.visit(worker).purge(&ghost.key) {
+                let mut visit = tree.visit(worker);
+                stays = match visit.purge(&ghost.key) {
                     Ok(TreeAttempt::Done(PurgeReply::Removed)) => {
                         let counter = Counter::GhostsPurged as usize;
                         engine.counters.add(worker, counter, 1);
@@ -75,7 +78,11 @@ impl BoundTxn {
                     // The last row of a leaf stays for good, and a damaged page is another
                     // operation's error.
                     Ok(TreeAttempt::Done(_)) | Err(_) => false,
-                    Ok(TreeAttempt::Wait) => true,
+                    Ok(TreeAttempt::Wait) => {
+                        let need = PageNeed::Pages(visit.detach(tree));
+                        drop(pages.waits.submit(worker, need));
+                        true
+                    }
                 };
             }
             if stays {
