@@ -152,7 +152,7 @@ pub const FRAMES: usize = 16;
 pub fn set_small_pages(options: &mut Options, frames: usize) {
     options.page_bytes = 1 << 10;
     // As `Options::page_memory` counts: the page, its hints, and what it has in the tables.
-    options.page_memory = frames * (options.page_bytes + 16 + 256);
+    options.page_memory = frames * (options.page_bytes + 16 + 32 + 256);
 }
 
 /// True if the tables of a victim with this `seed` have indexes: every second.

@@ -160,7 +160,7 @@ pub struct Options {
     /// [`TableComponent::Resident`]. Existing tables stay what they are.
     pub component: TableComponent,
     /// Bytes of memory for the pages of paged tables, with what belongs to each page in memory.
-    /// Default 64 MiB; at least 16 pages, which take about 140,000 bytes if pages have the usual
+    /// Default 64 MiB; at least 16 pages, which take about 144,000 bytes if pages have the usual
     /// 8 KiB. A database without paged tables takes none of it.
     pub page_memory: usize,
     /// Bytes of a page of a new page file: a power of two from 1 KiB to 64 KiB. Default 8 KiB. For
@@ -285,7 +285,7 @@ impl Options {
         match self.page_memory / frame_bytes(size) {
             MIN_FRAMES.. => Ok(self.page_memory / frame_bytes(size)),
             _ => Err(Request::Option(
-                "page_memory must have space for 16 pages: about 140,000 bytes if they have 8 KiB",
+                "page_memory must have space for 16 pages: about 144,000 bytes if they have 8 KiB",
             )
             .into()),
         }
@@ -346,9 +346,9 @@ impl Options {
 }
 
 /// Bytes of memory that a page takes: itself, its frame, its entries in the translation table and
-/// in the eviction history, and its share of the child hints.
+/// in the eviction history, and its share of the hints.
 fn frame_bytes(size: PageSize) -> usize {
-    size.bytes() + size.bytes() / 64 + 256
+    size.bytes() + size.bytes() / 64 + size.bytes() / 32 + 256
 }
 
 /// When a commit is acknowledged.

@@ -185,7 +185,7 @@ fn options_out_of_range_are_refused() {
     let mut small = Options::default();
     small.page_memory = 120_000;
     assert_eq!(refused(Database::in_memory(small.clone())), "option");
-    small.page_memory = 140_000;
+    small.page_memory = 144_000;
     let db = Database::in_memory(small).unwrap();
     fill(&db, 0);
     check(&db, 200);

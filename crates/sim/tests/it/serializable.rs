@@ -82,7 +82,7 @@ fn on_ten_thousand_keys() {
 /// Pages of 1 KiB in sixteen frames, so that most operations wait for pages.
 fn in_pages(options: &mut Options) {
     options.component = TableComponent::Paged;
-    (options.page_bytes, options.page_memory) = (1 << 10, 16 * 1_300);
+    (options.page_bytes, options.page_memory) = (1 << 10, 16 * 1_340);
 }
 
 #[test]

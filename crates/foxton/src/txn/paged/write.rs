@@ -15,7 +15,7 @@
 //!   there, or a purge has removed it and we insert.
 
 use foxton_lock::name::Name;
-use foxton_store::paged::btree::{InsertReply, NextKey};
+use foxton_store::paged::btree::{InsertReply, NextKey, UpdateReply};
 use foxton_store::paged::page::RowFlags;
 use foxton_store::paged::page_log::{RowBefore, RowUndo};
 use foxton_store::paged::recovery::UndoPosition;
@@ -138,8 +138,26 @@ impl BoundTxn {
                 .record(index, &RowUndo { table, key, before }, position);
         };
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
+        let size = access.pages.pool().page_size();
+        let is_stored = large.as_ref().is_some_and(|large| large.new.is_some());
+        let is_short = |new: &[u8]| key.len() + new.len() <= size.max_row_bytes();
         loop {
-            let found = done!(access.attempt(|visit| visit.flags(key)));
+            let found = match write {
+                // Most often there is such a row, and one search is enough.
+                Write::Put if !is_stored && is_short(new) => {
+                    let updated =
+                        access.attempt(|visit| visit.update_flagged(key, new, RowFlags::NONE));
+                    match done!(updated) {
+                        UpdateReply::Updated(old) => {
+                            reads.record_paged(&access.pages.stamps, &name);
+                            record(RowBefore::Value(&old), access.last_change());
+                            return Ok(AttemptResult::Done(RowWrite::Done(true)));
+                        }
+                        UpdateReply::Other(found) => found,
+                    }
+                }
+                _ => done!(access.attempt(|visit| visit.flags(key))),
+            };
             // The result says whether the key had a value, so this is a read.
             reads.record_paged(&access.pages.stamps, &name);
             let is_there = found.is_some_and(|flags| !flags.has(RowFlags::GHOST));
@@ -163,10 +181,8 @@ impl BoundTxn {
                 Some(encoded) => (&encoded[..], RowFlags::OVERFLOW),
                 None => (&new[..], RowFlags::NONE),
             };
-            let size = access.pages.pool().page_size();
-            let is_too_long = write != Write::Delete
-                && key.len() <= size.max_key_bytes()
-                && key.len() + new.len() > size.max_row_bytes();
+            let is_too_long =
+                write != Write::Delete && key.len() <= size.max_key_bytes() && !is_short(new);
             match (write, found) {
                 (Write::Insert, _) if is_there => return Err(Request::KeyExists.into()),
                 (Write::Delete, _) if !is_there => {

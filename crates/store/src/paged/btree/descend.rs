@@ -2,6 +2,7 @@
 
 use super::error::TreeError;
 use super::visit::{Step, TreeVisit};
+use crate::paged::PageId;
 use crate::paged::page::{PageKind, PageWords, SlottedPage};
 use crate::paged::pool::{PageAbsence, PageRequest, PageUse, PageView};
 
@@ -27,16 +28,17 @@ impl TreeTarget<'_> {
         }
     }
 
-    /// Returns the slot of the child that is the one of its level.
-    fn child_slot(self, page: &SlottedPage<impl PageWords>) -> usize {
-        match self {
-            TreeTarget::At(key) => page.search_child(key),
+    /// Returns slot and page of the child that is the one of its level.
+    fn child_in(self, page: &SlottedPage<impl PageWords>) -> (usize, Option<PageId>) {
+        let slot = match self {
+            TreeTarget::At(key) => return page.child_of(key),
             TreeTarget::Below(None) => page.slot_count().saturating_sub(1),
             // The child at this very key begins with it, so it has none below.
             TreeTarget::Below(Some(key)) => match page.search(key) {
                 Ok(slot) | Err(slot) => slot.saturating_sub(1),
             },
-        }
+        };
+        (slot, page.child(slot))
     }
 }
 
@@ -67,6 +69,37 @@ fn kind_of(level: u8) -> PageKind {
 impl<'t> TreeVisit<'t> {
     /// Returns the page of level `level` for `target`. The caller validates what it reads.
     pub(super) fn descend(&mut self, target: TreeTarget<'_>, level: u8) -> Step<PageView<'t>> {
+        if let TreeTarget::At(key) = target
+            && level == 0
+            && !self.is_scan
+        {
+            return self.descend_to_key(key);
+        }
+        self.descend_from_top(target, level)
+    }
+
+    /// As [`descend`](Self::descend), to the leaf of a key. Most often a hint leads to it at once.
+    fn descend_to_key(&mut self, key: &[u8]) -> Step<PageView<'t>> {
+        let (pool, table) = (&self.tree.pool, self.tree.table);
+        let target = TreeTarget::At(key);
+        if let Some(view) = pool.hinted_leaf(table, key)
+            && self.leads(&view, target, 0) == Some(0)
+        {
+            view.record_use();
+            self.leaf = Some(view.hint());
+            return Ok(view);
+        }
+        let view = self.descend_from_top(target, 0)?;
+        pool.hint_leaf(table, key, &view);
+        Ok(view)
+    }
+
+    /// As [`descend`](Self::descend), by way of the parent, unless the last operation was there.
+    pub(super) fn descend_from_top(
+        &mut self,
+        target: TreeTarget<'_>,
+        level: u8,
+    ) -> Step<PageView<'t>> {
         let mut view = self.start(target, level)?;
         loop {
             let found = view.read().level();
@@ -159,8 +192,8 @@ impl<'t> TreeVisit<'t> {
         target: TreeTarget<'_>,
     ) -> Step<FoundChild<'t>> {
         let page = parent.read();
-        let slot = target.child_slot(&page);
-        let (child, level) = (page.child(slot), page.level());
+        let (slot, child) = target.child_in(&page);
+        let level = page.level();
         if !parent.is_valid() {
             return self.busy(parent.page());
         }

@@ -82,7 +82,7 @@ impl<'t> TreeVisit<'t> {
     fn merge(&mut self, key: &[u8], level: u8, reason: Reason<'_>) -> Step<bool> {
         let parent = self.descend(TreeTarget::At(key), level + 1)?;
         let content = parent.read();
-        let (slot, count) = (content.search_child(key), content.slot_count());
+        let (slot, count) = (content.child_of(key).0, content.slot_count());
         let (page, is_root) = (parent.page(), parent.page() == self.tree.root);
         if !parent.is_valid() {
             return self.busy(page);
@@ -189,12 +189,12 @@ fn takeover(
         Reason::Emptied(key) => &row.key[..] != key,
         Reason::Sparse | Reason::OnlyChild => true,
     };
-    let mut added = right.owned_rows();
+    let mut added = right.all_rows();
     added.retain(stays);
     if added.is_empty() {
         return Some(PageOperation::Widen { high });
     }
-    let mut rows = left.owned_rows();
+    let mut rows = left.all_rows();
     rows.retain(stays);
     rows.append(&mut added);
     Some(PageOperation::Format {

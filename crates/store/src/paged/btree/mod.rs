@@ -91,7 +91,7 @@ pub(super) use store::BESIDE_PART;
 pub use token::ScanToken;
 pub use verify::TreeSummary;
 pub use visit::{TreeAttempt, TreeVisit};
-pub use write::{FlaggedValue, InsertReply, NextKey, PurgeReply};
+pub use write::{FlaggedValue, InsertReply, NextKey, PurgeReply, UpdateReply};
 
 /// A tree of one table. See the [module](self).
 ///

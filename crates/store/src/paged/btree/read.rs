@@ -47,11 +47,7 @@ impl<'t> TreeVisit<'t> {
             let leaf = visit.descend(TreeTarget::At(key), 0)?;
             let page = leaf.read();
             value.clear();
-            let mut flags = None;
-            if let Ok(slot) = page.search(key) {
-                page.append_value(slot, value);
-                flags = page.row(slot).map(|row| row.flags);
-            }
+            let flags = page.read_row(key, value);
             visit.token.clear();
             visit.read_of(&leaf)?;
             Ok(flags)
@@ -67,9 +63,7 @@ impl<'t> TreeVisit<'t> {
         self.is_scan = false;
         self.attempt(|visit| {
             let leaf = visit.descend(TreeTarget::At(key), 0)?;
-            let page = leaf.read();
-            let slot = page.search(key).ok();
-            let flags = slot.and_then(|slot| page.row(slot)).map(|row| row.flags);
+            let flags = leaf.read().flags_of(key);
             visit.token.clear();
             visit.read_of(&leaf)?;
             Ok(flags)

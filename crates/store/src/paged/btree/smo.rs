@@ -29,7 +29,6 @@ struct Halves {
     separator: KeyBytes,
     /// Slot with which the right part begins.
     slot: usize,
-    left: Vec<OwnedRow>,
     right: Vec<OwnedRow>,
 }
 
@@ -41,13 +40,10 @@ impl Halves {
             Ok(slot) | Err(slot) => slot,
         };
         let slot = page.split_point(insert_at)?;
-        let mut left = page.owned_rows();
-        let right = left.split_off(slot);
         Some(Halves {
             separator: page.separator(slot),
             slot,
-            left,
-            right,
+            right: page.owned_rows(slot..page.slot_count()),
         })
     }
 }
@@ -98,7 +94,7 @@ impl<'t> TreeVisit<'t> {
         self.want(node.page());
         let parent = self.descend(TreeTarget::At(&key), level + 1)?;
         let content = parent.read();
-        let child = content.child(content.search_child(&key));
+        let child = content.child_of(&key).1;
         let has_space = content.free_bytes() >= CHILD_BYTES + self.tree.size().max_key_bytes();
         let now = (parent.page(), content.lsn());
         if !parent.is_valid() || child != Some(node.page()) {
@@ -124,14 +120,13 @@ impl<'t> TreeVisit<'t> {
         let node_writer = self.try_lock(node)?;
         let content = node_writer.read();
         let halves = Halves::of(&content, key).ok_or_else(|| one_slot(node.page()))?;
-        let halves = self.trimmed(halves);
         let format = PageOperation::Format {
             kind: kind(&content),
             level: content.level(),
             table: self.tree.table,
             low: halves.separator.clone(),
             high: content.high_fence(),
-            rows: halves.right,
+            rows: self.trimmed(halves.right),
         };
         let truncate = PageOperation::Truncate {
             slot: halves.slot as u16,
@@ -164,7 +159,7 @@ impl<'t> TreeVisit<'t> {
         let root_writer = self.try_lock(root)?;
         let content = root_writer.read();
         let halves = Halves::of(&content, key).ok_or_else(|| one_slot(root.page()))?;
-        let halves = self.trimmed(halves);
+        let left_rows = self.trimmed(content.owned_rows(0..halves.slot));
         let (kind, level) = (kind(&content), content.level());
         let half = |low: &[u8], high: Option<KeyBytes>, rows| PageOperation::Format {
             kind,
@@ -174,8 +169,8 @@ impl<'t> TreeVisit<'t> {
             high,
             rows,
         };
-        let left_half = half(b"", Some(halves.separator.clone()), halves.left);
-        let right_half = half(&halves.separator, None, halves.right);
+        let left_half = half(b"", Some(halves.separator.clone()), left_rows);
+        let right_half = half(&halves.separator, None, self.trimmed(halves.right));
         let parent = PageOperation::Format {
             kind: PageKind::Branch,
             level: level + 1,
@@ -190,14 +185,14 @@ impl<'t> TreeVisit<'t> {
         self.finish_structure(space, latched, 2)
     }
 
-    /// Returns the halves as they are. An injected fault gives away the reserved bytes of rows.
-    fn trimmed(&self, mut halves: Halves) -> Halves {
+    /// Returns the rows as they are. An injected fault gives away their reserved bytes.
+    fn trimmed(&self, mut rows: Vec<OwnedRow>) -> Vec<OwnedRow> {
         let failpoints = self.worker.failpoints();
         if failpoints.misbehaves(&failpoint::RESERVE_GIVEN_AWAY) {
-            let rows = halves.left.iter_mut().chain(&mut halves.right);
+            let rows = rows.iter_mut();
             rows.for_each(|row| row.reserved_bytes = row.value.len());
         }
-        halves
+        rows
     }
 
     /// Returns the pages that an SMO with so many new pages needs for them: they and their maps.

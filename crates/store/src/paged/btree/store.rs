@@ -31,7 +31,7 @@ impl DividedRows {
     /// Divides the rows of a leaf and a new one, so that each part fits a page of `size` bytes.
     /// `None`: none of both ways to divide them beside the new row does.
     fn of(page: &SlottedPage<impl PageWords>, new: OwnedRow, size: usize) -> Option<DividedRows> {
-        let mut rows = page.owned_rows();
+        let mut rows = page.all_rows();
         let at = rows.partition_point(|row| row.key < new.key);
         rows.insert(at, new);
         let (low, high) = (page.low_fence(), page.high_fence());
@@ -214,7 +214,7 @@ impl<'t> TreeVisit<'t> {
     fn parent_with_space(&mut self, leaf: &PageView<'t>, key: &[u8]) -> Step<PageView<'t>> {
         let parent = self.descend(TreeTarget::At(key), 1)?;
         let content = parent.read();
-        let child = content.child(content.search_child(key));
+        let child = content.child_of(key).1;
         let has_space = content.free_bytes() >= CHILD_BYTES + self.tree.size().max_key_bytes();
         let now = (parent.page(), content.lsn());
         if !parent.is_valid() || child != Some(leaf.page()) {

@@ -377,7 +377,7 @@ fn read_leaf(visit: &mut TreeVisit<'_>, target: TreeTarget<'_>) -> ReadLeaf {
             let leaf = visit.descend(target, 0)?;
             let page = leaf.read();
             Ok(ReadLeaf {
-                rows: page.owned_rows(),
+                rows: page.all_rows(),
                 low: page.low_fence().to_vec(),
                 high: page.high_fence().expect("not the last leaf").to_vec(),
             })
@@ -1548,7 +1548,7 @@ fn a_merge_keeps_reserved_space_and_flags() {
         let fixed = bench.pool.reserve(&worker, &[PageRequest::read(page)]);
         let fixed = fixed.expect("whole");
         let view = fixed.pages()[0].view_now(&worker);
-        let rows = view.read().owned_rows();
+        let rows = view.read().all_rows();
         let leaf = (view.read().level() == 0).then_some(rows);
         assert!(
             leaf.into_iter()

@@ -67,6 +67,15 @@ enum FoundNext {
     Other,
 }
 
+/// Result of an update of a row that is to have certain flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpdateReply {
+    /// It is updated; its value before.
+    Updated(Vec<u8>),
+    /// It has other flags, or there is none.
+    Other(Option<RowFlags>),
+}
+
 pub(super) fn slot16(slot: usize) -> u16 {
     // A page has at most 4,096 slots; more are read only before validation.
     u16::try_from(slot).unwrap_or(u16::MAX)
@@ -166,6 +175,38 @@ impl<'t> TreeVisit<'t> {
         })
     }
 
+    /// As [`update`](Self::update), if the row of `key` has exactly these flags. Otherwise it changes
+    /// nothing, and returns the flags that the row has; `None`: there is no such row.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn update_flagged(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        flags: RowFlags,
+    ) -> Result<TreeAttempt<UpdateReply>, TreeError> {
+        self.check_row(key, value.len())?;
+        self.is_scan = false;
+        self.attempt(|visit| {
+            visit.change(key, |leaf| {
+                let page = leaf.read();
+                let Ok(found) = page.search(key) else {
+                    return Plan::Nothing(UpdateReply::Other(None));
+                };
+                let slot = slot16(found);
+                match page.row(found).map(|row| row.flags) {
+                    Some(other) if other == flags => Plan::Change(
+                        PageOperation::Replace { slot, value },
+                        UpdateReply::Updated(page.value(found)),
+                    ),
+                    other => Plan::Nothing(UpdateReply::Other(other)),
+                }
+            })
+        })
+    }
+
     /// Attempts to replace value and flags of `key`, of a row or of a ghost; returns those before.
     /// `None`: there is no such row.
     ///
@@ -245,7 +286,8 @@ impl<'t> TreeVisit<'t> {
     ) -> Result<TreeAttempt<PurgeReply>, TreeError> {
         self.is_scan = false;
         let removed = self.attempt(|visit| {
-            let leaf = visit.descend(TreeTarget::At(key), 0)?;
+            // Its parent is needed, too, if it is merged.
+            let leaf = visit.descend_from_top(TreeTarget::At(key), 0)?;
             let page = leaf.read();
             let is_due = |slot: &usize| page.row(*slot).is_some_and(|row| is_due(row.flags));
             let slot = page.search(key).ok().filter(is_due);

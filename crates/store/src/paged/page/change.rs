@@ -297,6 +297,44 @@ impl<W: PageWordsMut> SlottedPage<W> {
         SlotWords(first, with_part(second, 2, flags.bits()))
     }
 
+    /// Appends a row that another page has in this entry, behind all rows. Its key gets the bytes
+    /// `added` in front, or loses `cut` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PageFull`], and nothing was changed.
+    pub(super) fn push_entry(
+        &mut self,
+        (slot, entry): (SlotWords, &[u8]),
+        added: &[u8],
+        cut: usize,
+    ) -> Result<(), PageFull>
+    where
+        W: AsMut<[u8]>,
+    {
+        let (key, value) = entry.split_at(slot.key_bytes().min(entry.len()));
+        let key = key.get(cut..).unwrap_or(&[]);
+        let (stored, index) = (added.len() + key.len(), self.slot_count());
+        self.make_space(stored + value.len(), SLOT_BYTES)?;
+        let heap = self.heap_bytes() + stored + value.len();
+        let offset = self.bytes() - heap;
+        let place = &mut self.0.as_mut()[offset..];
+        place[..added.len()].copy_from_slice(added);
+        place[added.len()..stored].copy_from_slice(key);
+        let kept = slot.value_bytes().min(value.len());
+        place[stored..stored + kept].copy_from_slice(&value[..kept]);
+        let head = head_of(&place[..stored]);
+        self.set_count(1, heap);
+        let place = u16::try_from(offset).unwrap_or(0);
+        let first = with_part(u64::from(head) << 32, 1, bits16(stored));
+        self.set_slot(index, SlotWords(with_part(first, 0, place), slot.1));
+        self.set_count(0, index + 1);
+        if slot.flags().has(RowFlags::GHOST) {
+            self.set_count(3, self.ghost_count() + 1);
+        }
+        Ok(())
+    }
+
     /// Moves all entries of the heap to the end of the page, so that there is no garbage.
     fn compact(&mut self) {
         let count = self.slot_count();

@@ -137,6 +137,19 @@ impl SlotWords {
     }
 }
 
+/// Where the slots are, and what their keys share.
+#[derive(Debug, Clone, Copy)]
+struct SlotArea {
+    /// Word of the first slot.
+    begin: usize,
+    /// Number of slots.
+    count: usize,
+    /// Bytes that all keys share.
+    prefix: usize,
+    /// There is no high fence, so this is the last page of its level.
+    is_last: bool,
+}
+
 /// Returns the head of a key behind the prefix.
 #[inline]
 pub(super) fn head_of(stored: &[u8]) -> u32 {
@@ -254,8 +267,22 @@ impl<W: PageWords> SlottedPage<W> {
     /// Number of slots: rows, ghosts among them, or children. At most as many as fit the page.
     #[inline]
     pub fn slot_count(&self) -> usize {
-        let space = self.bytes().saturating_sub(self.slots_begin());
-        self.count(0).min(space / SLOT_BYTES)
+        self.slot_area().count
+    }
+
+    /// Reads the words of the header that say where the slots are, each once.
+    #[inline]
+    fn slot_area(&self) -> SlotArea {
+        let (counts, fences) = (self.0.word(field::COUNTS), self.0.word(field::FENCES));
+        let fence_bytes = usize::from(part(fences, 0)) + usize::from(part(fences, 1));
+        let begin = (HEADER_BYTES + fence_bytes).next_multiple_of(8);
+        let space = self.bytes().saturating_sub(begin);
+        SlotArea {
+            begin: begin / 8,
+            count: usize::from(part(counts, 0)).min(space / SLOT_BYTES),
+            prefix: part(fences, 2).into(),
+            is_last: part(fences, 3) & UNBOUNDED != 0,
+        }
     }
 
     /// Bytes of the heap.
@@ -400,14 +427,57 @@ impl<W: PageWords> SlottedPage<W> {
         SlotWords(self.0.word(at), self.0.word(at + 1))
     }
 
+    #[inline]
+    fn slot_in(&self, area: SlotArea, index: usize) -> SlotWords {
+        let at = area.begin + 2 * index;
+        SlotWords(self.0.word(at), self.0.word(at + 1))
+    }
+
+    /// Returns slot `index`, if there is one.
+    #[inline]
+    fn existing_slot(&self, index: usize) -> Option<(SlotArea, SlotWords)> {
+        let area = self.slot_area();
+        (index < area.count).then(|| (area, self.slot_in(area, index)))
+    }
+
+    /// Returns slot `index` with the bytes of its entry that are in the page.
+    pub(super) fn entry(&self, index: usize) -> (SlotWords, &[u8])
+    where
+        W: AsRef<[u8]>,
+    {
+        let slot = self.slot(index);
+        let heap = self.0.as_ref().get(slot.offset()..).unwrap_or(&[]);
+        (slot, &heap[..slot.entry_bytes().min(heap.len())])
+    }
+
     /// Returns the slot whose key is `key`, or the slot before which `key` belongs.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        let (count, prefix) = (self.slot_count(), self.prefix_bytes());
+        self.search_in(self.slot_area(), key)
+    }
+
+    #[inline]
+    fn search_in(&self, area: SlotArea, key: &[u8]) -> Result<usize, usize> {
+        let SlotArea {
+            begin,
+            count,
+            prefix,
+            is_last,
+        } = area;
         let Some(stored) = key.get(prefix..) else {
             return Err(self.outside(key));
         };
-        let (head, begin) = (head_of(stored), self.slots_begin() / 8);
+        if is_last && count > 0 {
+            // Keys that ascend go here. Without a high fence there is no prefix, so most heads may
+            // be equal.
+            let slot = self.slot_in(area, count - 1);
+            match words::compare(&self.0, slot.offset(), slot.key_bytes(), stored) {
+                Ordering::Less => return Err(count),
+                Ordering::Equal => return Ok(count - 1),
+                Ordering::Greater => {}
+            }
+        }
+        let head = head_of(stored);
         let slot_head = |slot: usize| (self.0.word(begin + 2 * slot) >> 32) as u32;
         // First by the heads alone, without a branch that the processor could mispredict.
         let (mut first, mut left) = (0, count);
@@ -453,34 +523,55 @@ impl<W: PageWords> SlottedPage<W> {
         }
     }
 
-    /// Returns the slot of the child that holds `key`, which is not below the low fence.
+    /// Returns slot and page of the child that holds `key`, which is not below the low fence. There
+    /// is no page if its value is no page number.
     #[inline]
-    pub fn search_child(&self, key: &[u8]) -> usize {
-        match self.search(key) {
+    pub fn child_of(&self, key: &[u8]) -> (usize, Option<PageId>) {
+        let area = self.slot_area();
+        let slot = match self.search_in(area, key) {
             Ok(index) => index,
             Err(index) => index.saturating_sub(1),
-        }
+        };
+        let child = (slot < area.count).then(|| self.slot_in(area, slot));
+        (slot, child.and_then(|child| self.child_in(child)))
+    }
+
+    /// Returns the flags of the row of `key`.
+    #[inline]
+    pub fn flags_of(&self, key: &[u8]) -> Option<RowFlags> {
+        let area = self.slot_area();
+        let slot = self.search_in(area, key).ok()?;
+        Some(self.slot_in(area, slot).flags())
+    }
+
+    /// Returns the flags of the row of `key`, and appends its value to `value`.
+    #[inline]
+    pub fn read_row(&self, key: &[u8], value: &mut impl ByteBuffer) -> Option<RowFlags> {
+        let area = self.slot_area();
+        let found = self.search_in(area, key).ok()?;
+        let slot = self.slot_in(area, found);
+        let begin = slot.offset() + slot.key_bytes();
+        words::append_to(&self.0, begin, slot.value_bytes(), value);
+        Some(slot.flags())
     }
 
     /// Returns sizes and flags of slot `index`, or `None` if there is no such slot.
+    #[inline]
     pub fn row(&self, index: usize) -> Option<RowRef> {
-        (index < self.slot_count()).then(|| {
-            let slot = self.slot(index);
-            RowRef {
-                key_bytes: self.prefix_bytes() + slot.key_bytes(),
-                value_bytes: slot.value_bytes(),
-                reserved_bytes: slot.reserved_bytes(),
-                flags: slot.flags(),
-            }
+        let (area, slot) = self.existing_slot(index)?;
+        Some(RowRef {
+            key_bytes: area.prefix + slot.key_bytes(),
+            value_bytes: slot.value_bytes(),
+            reserved_bytes: slot.reserved_bytes(),
+            flags: slot.flags(),
         })
     }
 
     /// Returns a copy of the key of slot `index`; empty if there is no such slot.
     pub fn key(&self, index: usize) -> KeyBytes {
         let mut key = KeyBytes::new();
-        if index < self.slot_count() {
-            let slot = self.slot(index);
-            words::append_to(&self.0, HEADER_BYTES, self.prefix_bytes(), &mut key);
+        if let Some((area, slot)) = self.existing_slot(index) {
+            words::append_to(&self.0, HEADER_BYTES, area.prefix, &mut key);
             words::append_to(&self.0, slot.offset(), slot.key_bytes(), &mut key);
         }
         key
@@ -492,17 +583,17 @@ impl<W: PageWords> SlottedPage<W> {
         let Some((shared, stored)) = key.split_at_checked(prefix) else {
             return false;
         };
-        let slot = self.slot(index);
-        index < self.slot_count()
-            && slot.key_bytes() == stored.len()
+        let Some((_, slot)) = self.existing_slot(index) else {
+            return false;
+        };
+        slot.key_bytes() == stored.len()
             && words::compare(&self.0, slot.offset(), stored.len(), stored).is_eq()
             && words::compare(&self.0, HEADER_BYTES, prefix, shared).is_eq()
     }
 
     /// Appends the value of slot `index` to `value`; nothing if there is no such slot.
     pub fn append_value(&self, index: usize, value: &mut impl ByteBuffer) {
-        if index < self.slot_count() {
-            let slot = self.slot(index);
+        if let Some((_, slot)) = self.existing_slot(index) {
             let begin = slot.offset() + slot.key_bytes();
             words::append_to(&self.0, begin, slot.value_bytes(), value);
         }
@@ -519,7 +610,12 @@ impl<W: PageWords> SlottedPage<W> {
     /// value is no page number.
     #[inline]
     pub fn child(&self, index: usize) -> Option<PageId> {
-        let slot = (index < self.slot_count()).then(|| self.slot(index))?;
+        let (_, slot) = self.existing_slot(index)?;
+        self.child_in(slot)
+    }
+
+    #[inline]
+    fn child_in(&self, slot: SlotWords) -> Option<PageId> {
         if slot.value_bytes() != 8 {
             return None;
         }

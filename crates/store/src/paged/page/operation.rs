@@ -339,13 +339,9 @@ impl PageOperation<'_> {
                 let before = page.high_fence();
                 let is_within = before.is_none_or(|before| *high < before);
                 require(is_within, "high fence")?;
-                let mut rows = page.owned_rows();
-                let is_below = rows.get(slot).is_none_or(|row| *high <= row.key);
-                require(is_below, "separator")?;
-                rows.truncate(slot);
-                let last_is_below = rows.last().is_some_and(|row| row.key < *high);
-                require(last_is_below, "separator")?;
-                page.rebuild(&low, Some(high), &rows)
+                let is_below = slot == page.slot_count() || *high <= page.key(slot);
+                require(is_below && page.key(slot - 1) < *high, "separator")?;
+                page.refence(&low, Some(high), slot)
                     .map_err(OperationError::Full)
             }
             PageOperation::Widen { high } => {
@@ -355,8 +351,7 @@ impl PageOperation<'_> {
                 let is_wider =
                     before.is_some_and(|before| high.as_ref().is_none_or(|high| before < *high));
                 require(is_wider, "high fence")?;
-                let rows = page.owned_rows();
-                page.rebuild(&low, high.as_deref(), &rows)
+                page.refence(&low, high.as_deref(), page.slot_count())
                     .map_err(OperationError::Full)
             }
             _ => Err(OperationError::Mismatch("operation")),

@@ -4,6 +4,8 @@
 //! prefix. A separator is the shortest key that divides a leaf; it is above the last key of the
 //! left page. Between branches the separator must be the low fence of a child, so it is a key.
 
+use std::ops::Range;
+
 use super::PageKind;
 use super::change::{PageFull, shared_prefix};
 use super::layout::{RowFlags, SLOT_BYTES, SlottedPage};
@@ -34,11 +36,14 @@ impl<W: PageWords> SlottedPage<W> {
         })
     }
 
+    /// Returns copies of the rows in `slots`, in order.
+    pub fn owned_rows(&self, slots: Range<usize>) -> Vec<OwnedRow> {
+        slots.filter_map(|index| self.owned_row(index)).collect()
+    }
+
     /// Returns copies of all rows, in order.
-    pub fn owned_rows(&self) -> Vec<OwnedRow> {
-        (0..self.slot_count())
-            .filter_map(|index| self.owned_row(index))
-            .collect()
+    pub fn all_rows(&self) -> Vec<OwnedRow> {
+        self.owned_rows(0..self.slot_count())
     }
 
     /// Returns the shortest key that is above key `index - 1` and not above key `index`. For a
@@ -114,6 +119,41 @@ impl<W: PageWordsMut> SlottedPage<W> {
         Ok(())
     }
 
+    /// Replaces the fences, and keeps the first `count` rows: as [`rebuild`](Self::rebuild) with
+    /// copies of them, and the same bytes, but each entry is copied once.
+    ///
+    /// # Errors
+    ///
+    /// [`PageFull`] if the rows do not fit. Nothing was changed.
+    pub(super) fn refence(
+        &mut self,
+        low: &[u8],
+        high: Option<&[u8]>,
+        count: usize,
+    ) -> Result<(), PageFull> {
+        let mut old = Vec::with_capacity(self.0.word_count());
+        self.0.append_words(0, self.0.word_count(), &mut old);
+        let old = SlottedPage::new(old.as_flattened());
+        let mut new = vec![0_u8; old.bytes()];
+        let mut page = SlottedPage::new(&mut new[..]);
+        let kind = old.kind().expect("a page that was formatted");
+        page.format(kind, old.level(), old.table(), old.page(), low, high);
+        page.set_owner(old.owner());
+        page.set_lsn(old.lsn());
+        // All keys begin with both prefixes.
+        let (before, after) = (old.prefix_bytes(), page.prefix_bytes());
+        let prefix = old.low_fence();
+        let added = prefix.get(after..before).unwrap_or(&[]);
+        let cut = after.saturating_sub(before);
+        for index in 0..count {
+            page.push_entry(old.entry(index), added, cut)?;
+        }
+        for index in 0..self.0.word_count() {
+            self.0.set_word(index, page.0.word(index));
+        }
+        Ok(())
+    }
+
     /// Moves slot `index` and all behind it to `right`, which becomes the page `right_page` of the
     /// same table, kind and level. Returns the separator, the fence between both.
     ///
@@ -132,7 +172,7 @@ impl<W: PageWordsMut> SlottedPage<W> {
     ) -> KeyBytes {
         let separator = self.separator(index);
         let (low, high) = (self.low_fence(), self.high_fence());
-        let rows = self.owned_rows();
+        let rows = self.all_rows();
         let kind = self.kind().expect("a page that was formatted");
         right.format(
             kind,
@@ -167,8 +207,8 @@ impl<W: PageWordsMut> SlottedPage<W> {
             self.has_high_fence(Some(&right.low_fence())),
             "the right neighbour begins where its left one ends"
         );
-        let mut rows = self.owned_rows();
-        rows.extend(right.owned_rows());
+        let mut rows = self.all_rows();
+        rows.extend(right.all_rows());
         let mut copy = vec![0_u8; self.bytes()];
         let mut merged = SlottedPage::new(&mut copy[..]);
         for index in 0..self.0.word_count() {

@@ -210,7 +210,7 @@ fn a_split_keeps_all_rows_and_a_merge_puts_them_back() {
         let domain = DOMAINS[seed as usize % DOMAINS.len()];
         let (mut left, mut right) = (vec![0; 1024], vec![0; 1024]);
         let mut page = full_leaf(&mut left, seed, domain);
-        let before = page.owned_rows();
+        let before = page.all_rows();
         let mut random = Lcg(seed);
         let index = match seed % 3 {
             0 => 1 + random.below(before.len() - 1),
@@ -228,13 +228,35 @@ fn a_split_keeps_all_rows_and_a_merge_puts_them_back() {
         assert_eq!(other.page(), PageId(78));
         assert!(page.has_low_fence(domain.0) && page.has_high_fence(Some(&separator)));
         assert!(other.has_low_fence(&separator) && other.has_high_fence(domain.1));
-        let both = [page.owned_rows(), other.owned_rows()].concat();
+        let both = [page.all_rows(), other.all_rows()].concat();
         assert_eq!(both, before);
         assert!(separator.len() <= before[index].key.len());
         page.absorb(&other).expect("they were one page");
         assert_eq!(page.verify(), Ok(()));
         assert!(page.has_low_fence(domain.0) && page.has_high_fence(domain.1));
-        assert_eq!(page.owned_rows(), before);
+        assert_eq!(page.all_rows(), before);
+    }
+}
+
+#[test]
+fn other_fences_give_the_bytes_that_copies_of_the_rows_give() {
+    for seed in 0..60 {
+        let domain = DOMAINS[seed as usize % DOMAINS.len()];
+        let mut bytes = vec![0; 1024];
+        let page = full_leaf(&mut bytes, seed, domain);
+        let rows = page.all_rows();
+        let count = 1 + Lcg(seed).below(rows.len() - 1);
+        let high = page.separator(count);
+        let (mut copied, mut moved) = (bytes.clone(), bytes);
+        let [mut copied, mut moved] =
+            [&mut copied, &mut moved].map(|bytes| SlottedPage::new(&mut bytes[..]));
+        // First narrower, with a longer prefix, and then wider.
+        for (high, rows) in [(Some(&high[..]), &rows[..count]), (None, &rows[..count])] {
+            copied.rebuild(domain.0, high, rows).expect("they fit");
+            moved.refence(domain.0, high, rows.len()).expect("they fit");
+            assert!(copied.words() == moved.words(), "seed {seed}, {high:?}");
+            assert_eq!(moved.verify(), Ok(()));
+        }
     }
 }
 
@@ -262,7 +284,7 @@ fn a_branch_leads_to_the_child_that_holds_a_key() {
         ("w", 3),
     ];
     for (key, index) in children {
-        assert_eq!(page.search_child(key.as_bytes()), index, "{key}");
+        assert_eq!(page.child_of(key.as_bytes()).0, index, "{key}");
         assert_eq!(page.child(index), Some(PageId(100 + index as u64)));
     }
     assert_eq!(page.child(4), None);
@@ -274,7 +296,7 @@ fn a_branch_leads_to_the_child_that_holds_a_key() {
 fn a_rollback_finds_space_for_each_earlier_value() {
     let mut bytes = vec![0; 1024];
     let mut page = full_leaf(&mut bytes, 5, DOMAINS[0]);
-    let before = page.owned_rows();
+    let before = page.all_rows();
     for (index, row) in before.iter().enumerate() {
         page.replace_value(index, &row.value[..row.value.len() / 3])
             .expect("it is shorter");
@@ -300,10 +322,10 @@ fn read_all<W: PageWords>(page: &SlottedPage<W>) -> usize {
     for index in 0..page.slot_count() {
         sum += page.key(index).len() + page.value(index).len();
         sum += page.search(&page.key(index)).unwrap_or_else(|at| at);
-        sum += page.search_child(b"some key") + page.child(index).map_or(0, |_| 1);
+        sum += page.child_of(b"some key").0 + page.child(index).map_or(0, |_| 1);
     }
     sum += page.split_point(page.slot_count() / 2).unwrap_or(0) + page.free_bytes();
-    sum + usize::from(page.covers(b"key")) + page.owned_rows().len() + page.ghost_count()
+    sum + usize::from(page.covers(b"key")) + page.all_rows().len() + page.ghost_count()
 }
 
 #[test]

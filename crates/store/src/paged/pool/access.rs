@@ -177,6 +177,30 @@ impl BufferPool {
         self.view(hint.index, hint.page)
     }
 
+    /// Returns a view of some page that may be the leaf of `key`. The caller compares table, kind,
+    /// level and fences.
+    #[inline]
+    pub fn hinted_leaf(&self, table: u64, key: &[u8]) -> Option<PageView<'_>> {
+        let index = self.leaf_hints.get(table, key)?;
+        let frame = self.frames.get(index)?;
+        let version = frame.latch().version()?;
+        // Read after the version, so that validation covers it.
+        let page = frame.page()?;
+        Some(PageView {
+            pool: self,
+            frame,
+            index,
+            page,
+            version,
+        })
+    }
+
+    /// Records that `leaf` is the leaf of `key`.
+    #[inline]
+    pub fn hint_leaf(&self, table: u64, key: &[u8], leaf: &PageView<'_>) {
+        self.leaf_hints.set(table, key, leaf.index);
+    }
+
     /// Returns a view of `page`, the child in slot `slot` of `branch`. The frame is found by the
     /// hint that is kept beside the frame of the branch, or else by the translation table.
     ///

@@ -17,7 +17,7 @@ use foxton_sync::worker::Worker;
 use smallvec::smallvec;
 
 use super::evict::EvictOutcome;
-use super::{BufferPool, CLEAN_BATCH, MIN_FRAMES, READ_BUFFERS, hints, translation};
+use super::{BufferPool, CLEAN_BATCH, MIN_FRAMES, READ_BUFFERS, hints, leaf_hints, translation};
 use crate::paged::frame::Frame;
 use crate::paged::page::PageSize;
 use crate::paged::replace::Replacement;
@@ -35,6 +35,7 @@ fn bytes_of_header(size: PageSize) -> usize {
         + translation::BYTES_PER_FRAME
         + Replacement::FRAME_BYTES
         + hints::bytes_per_frame(size)
+        + leaf_hints::bytes_per_frame(size)
 }
 
 /// Bytes of the buffers for reads and for the cleaner.

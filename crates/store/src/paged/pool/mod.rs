@@ -54,6 +54,7 @@ use super::space::{PageAllocator, PageBuffer, PageFile, PageFileError};
 mod translation;
 
 mod hints;
+mod leaf_hints;
 
 mod error;
 
@@ -150,6 +151,7 @@ pub struct BufferPool {
     latch_waiters: LatchWaiters,
     table: translation::TranslationTable,
     hints: hints::ChildHints,
+    leaf_hints: leaf_hints::LeafHints,
     free: FreeFrames,
     replacement: Mutex<Replacement>,
     /// Number of dirty pages.
@@ -259,6 +261,7 @@ impl BufferPool {
             latch_waiters: LatchWaiters::default(),
             table: translation::TranslationTable::new(maximum),
             hints: hints::ChildHints::new(maximum, size),
+            leaf_hints: leaf_hints::LeafHints::new(maximum, size),
             free: FreeFrames::with_limit(maximum, frames),
             replacement: Mutex::new(replacement),
             dirty: AtomicUsize::new(0),
