@@ -15,13 +15,14 @@ const LIMITS: Limits = Limits {
 };
 
 /// Bytes that a document may have.
-const DOCUMENTS: [(&str, usize); 11] = [
+const DOCUMENTS: [(&str, usize); 12] = [
     ("README.md", 8 << 10),
     ("ARCHITECTURE.md", 14 << 10),
     ("docs/decisions.md", 16 << 10),
     ("docs/locking.md", 30 << 10),
     ("docs/recovery.md", 16 << 10),
     ("docs/format.md", 24 << 10),
+    ("docs/pages.md", 11 << 10),
     ("docs/isolation.md", 6 << 10),
     ("docs/testing.md", 12 << 10),
     ("docs/operations.md", 14 << 10),

@@ -7,6 +7,7 @@ mod bounded;
 mod domains;
 mod inline_slot;
 mod model;
+mod page_format;
 mod page_log;
 mod page_rows;
 mod recovery_records;
