@@ -8,10 +8,10 @@ mod care;
 pub(crate) use care::{Backup, Check, Dump, Load, Restore, RowFormat};
 
 use clap::{Args, Parser, Subcommand};
-use foxton::{LatchKind, VictimPolicy};
-use foxton_lab::system::Locks;
+use foxton::{LatchKind, TableComponent, VictimPolicy};
+use foxton_lab::system::{Locks, tables};
 
-use crate::{bench::Bench, output::results_place, seconds::seconds};
+use crate::{bench::Bench, output::results_place, seconds::seconds, size::size};
 
 /// An embeddable transactional storage engine: try it by hand, look into a database, measure it.
 #[derive(Debug, Parser)]
@@ -219,7 +219,7 @@ pub(crate) struct Top {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) page: u8,
     /// The size of the frame that --once prints, as COLUMNSxROWS.
-    #[arg(long, default_value = "80x24", value_parser = size)]
+    #[arg(long, default_value = "80x24", value_parser = frame_size)]
     pub(crate) size: (u16, u16),
 }
 
@@ -235,6 +235,8 @@ Examples:
       only these two, each point for two seconds
   foxton figure 001
       all of document 001, one after the other
+  foxton figure 003 --tables memory,paged --page-memory 64MiB
+      document 003 over both components of tables, side by side
   foxton figure 000-fig16 --full
       the document's form: a thousand seconds for each system")]
 pub(crate) struct Figure {
@@ -269,6 +271,15 @@ pub(crate) struct Figure {
     /// Rows of each table; for TATP, subscribers [default: the figure's].
     #[arg(long, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
     pub(crate) rows: Option<u32>,
+    /// Components of the tables, separated by commas to compare: memory, or paged, in pages of a
+    /// file. For the figures of document 003, whose engine has two components as well [default:
+    /// memory].
+    #[arg(long, value_delimiter = ',', value_parser = tables)]
+    pub(crate) tables: Vec<TableComponent>,
+    /// Memory for the pages of paged tables: bytes, or a number with KiB, MiB or GiB [default:
+    /// 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "tables")]
+    pub(crate) page_memory: Option<usize>,
     /// Directory for the measured databases.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
@@ -377,7 +388,7 @@ pub(crate) struct Render {
     pub(crate) readme: PathBuf,
 }
 
-fn size(text: &str) -> Result<(u16, u16), String> {
+fn frame_size(text: &str) -> Result<(u16, u16), String> {
     let parts = text.split_once('x');
     let size = parts.and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
     match size {

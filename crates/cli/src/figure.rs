@@ -97,6 +97,8 @@ fn request(arguments: Figure) -> Request {
         ramp: arguments.ramp.map(Duration::from_secs_f64),
         reps: arguments.reps,
         rows: arguments.rows,
+        tables: arguments.tables,
+        page_memory: arguments.page_memory,
         directory: arguments.dir,
         program: std::env::current_exe().ok(),
         command: command_line(),

@@ -260,6 +260,15 @@ impl System {
         self.component == TableComponent::Paged
     }
 
+    /// True if it is `other` but for its tables, which may be in the other component.
+    pub(crate) fn is_but_for_tables(&self, other: &System) -> bool {
+        let moved = System {
+            component: other.component,
+            ..self.clone()
+        };
+        moved == *other
+    }
+
     /// Bytes of memory for the pages of its tables; 0 if they are in memory.
     pub fn page_memory(&self) -> u64 {
         match self.is_paged() {
@@ -407,6 +416,9 @@ mod tests {
             json!({"tables": "paged", "page_memory": 1 << 20})
         );
         assert_eq!([0, 1].map(|at| both[at].page_memory()), [0, 1 << 20]);
+        assert!(both[0] != both[1] && both[0].is_but_for_tables(&both[1]));
+        let other = System::new(Locks::None, None);
+        assert!(!both[0].is_but_for_tables(&other));
     }
 
     #[test]

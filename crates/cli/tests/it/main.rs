@@ -6,6 +6,7 @@ mod support;
 
 mod care;
 mod command;
+mod components;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod killed;

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    beside,
+    beside, components,
     request::Request,
     timed::{self, Effort, Timed},
 };
@@ -114,6 +114,7 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
         ),
         some => some.to_vec(),
     };
+    let systems = request.in_tables(systems);
     let alone = LatchKind::PLAIN.len() * 2;
     let steps = (alone + systems.len() * OPERATIONS.len()) as u64 * u64::from(effort.reps);
     let progress = audience.count("latches", steps, "measurements");
@@ -125,6 +126,9 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
         request.directory.as_deref(),
         &progress,
     )?;
+    let all: Vec<&System> = systems.iter().collect();
+    let side_by_side = components::side_by_side(&all, &OPERATIONS, &timed);
+    let picture = components::picture(&all, &OPERATIONS, &timed);
     Ok(Sheet {
         id: "003-table1",
         title: "Cost of latches".to_owned(),
@@ -136,12 +140,15 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
             .to_owned(),
         shape: claims(&systems, &timed, &latches),
         notes: Vec::new(),
-        beside: vec![
+        beside: [
             alone_table(&latches),
             document(),
             operations(&systems, &timed, &latches),
-        ],
-        pictures: Vec::new(),
+        ]
+        .into_iter()
+        .chain(side_by_side)
+        .collect(),
+        pictures: picture.into_iter().collect(),
         panels: Vec::new(),
         settings: effort.listed(request),
         machine,
@@ -203,6 +210,8 @@ fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape 
             None => Claim::not_measured(says, "the cost of this kind of latch"),
         });
     }
+    let all: Vec<&System> = systems.iter().collect();
+    claims.extend(components::claim(&all, timed, 0));
     Shape(claims)
 }
 
@@ -329,19 +338,22 @@ fn operations(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Bl
             let spent = in_latches(system, timed, latches);
             let cell =
                 |words: &dyn Fn((f64, f64)) -> String| spent.map_or_else(|| "-".to_owned(), words);
-            table.row([
-                operation.name().to_owned(),
-                system.to_string(),
-                micros(timed.storage.median()),
-                micros(timed.storage.min()),
-                micros(timed.storage.max()),
-                cell(&|(calls, _)| format!("{calls:.0}")),
-                cell(&|(_, seconds)| micros(seconds)),
-                cell(&|(_, seconds)| {
-                    let share = seconds / timed.storage.median().max(1e-12);
-                    format!("{:.0} %", share * 100.0)
-                }),
-            ]);
+            table.row_with(
+                system.listed(),
+                [
+                    operation.name().to_owned(),
+                    system.to_string(),
+                    micros(timed.storage.median()),
+                    micros(timed.storage.min()),
+                    micros(timed.storage.max()),
+                    cell(&|(calls, _)| format!("{calls:.0}")),
+                    cell(&|(_, seconds)| micros(seconds)),
+                    cell(&|(_, seconds)| {
+                        let share = seconds / timed.storage.median().max(1e-12);
+                        format!("{:.0} %", share * 100.0)
+                    }),
+                ],
+            );
         }
     }
     Block {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    beside,
+    beside, components,
     lock_memory::{self, Memory},
     request::Request,
     timed::{self, Effort, Timed},
@@ -53,14 +53,13 @@ const MANY: usize = 1_000_000;
 /// Lock and unlock, for every manager.
 pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen_and_by_table();
+    let systems = request.in_tables(chosen.systems.clone());
     let effort = Effort::of(request, [40, 60, 1_000]);
-    let progress = audience.count(
-        "locks alone",
-        steps(&chosen.systems, effort),
-        "measurements",
-    );
+    let measurements = steps(&chosen.systems, &systems, effort);
+    let progress = audience.count("locks alone", measurements, "measurements");
+    // Beside its record, a lock is the same in both components.
     let by_held = by_held::nanos(&chosen.systems, effort.reps, effort.each, &progress);
-    let costs = costs(&chosen.systems, effort, &progress);
+    let costs = costs(&systems, effort, &progress);
     drop(progress);
     let many = if effort.rows == ROWS { MANY } else { BEST };
     let memory = lock_memory::memory(request, &chosen.systems, many, audience);
@@ -74,11 +73,11 @@ pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, Be
                  direct:table has one flag for each table, as the document has; direct has one for each \
                  64 neighbouring keys."
             .to_owned(),
-        shape: claims_4(&chosen.systems, &costs),
+        shape: claims_4(&systems, &costs),
         notes: chosen.notes(),
         beside: vec![
             document(),
-            ours(&chosen.systems, &costs),
+            ours(&systems, &costs),
             by_held::block(&chosen.systems, &by_held, SLOTS),
             memory_table(&chosen.systems, &memory, many),
         ],
@@ -109,7 +108,7 @@ fn claims_4(systems: &[System], costs: &[Cost]) -> Shape {
         let Some(beside) = of(form) else {
             continue;
         };
-        let (remembered, real) = (share(&beside.apart), share(&beside.real));
+        let remembered = share(&beside.apart);
         let found = |kind, share: f64| {
             format!(
                 "{kind} lock of {form} costs {:.0} % of a lock of bucket",
@@ -122,6 +121,10 @@ fn claims_4(systems: &[System], costs: &[Cost]) -> Shape {
             "below 40 %",
             remembered < 0.4,
         ));
+        if beside.real.is_empty() {
+            continue;
+        }
+        let real = share(&beside.real);
         claims.push(Claim::new(
             "a real lock beside the data costs two thirds of a lock in a hash table",
             found("a real", real),
@@ -145,8 +148,8 @@ struct Cost {
 }
 
 /// Measurements: by locks held; then apart, table, first key, real three times, de-escalated.
-fn steps(systems: &[System], effort: Effort) -> u64 {
-    by_held::steps(systems, effort.reps) + systems.len() as u64 * 7 * u64::from(effort.reps)
+fn steps(managers: &[System], systems: &[System], effort: Effort) -> u64 {
+    by_held::steps(managers, effort.reps) + systems.len() as u64 * 7 * u64::from(effort.reps)
 }
 
 fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
@@ -163,8 +166,11 @@ fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
             if is_direct(system) {
                 let beside = if effort.rows == ROWS { STRANGERS } else { BEST };
                 let spaced = || Alone::spaced(system.manager(), BEST);
-                cost.real
-                    .push(real(spaced().with_records(), 0, effort.each));
+                // Rows of pages have no word for a lock, because they may leave memory.
+                if !system.is_paged() {
+                    cost.real
+                        .push(real(spaced().with_records(), 0, effort.each));
+                }
                 cost.real_queued.push(real(spaced(), 0, effort.each));
                 cost.real_among_many
                     .push(real(spaced(), beside, effort.each));
@@ -227,13 +233,16 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
             true => ", remembered",
             false => "",
         };
-        table.row(apart(&format!("{system}{kind}"), &cost.apart));
-        if !cost.real.is_empty() {
-            table.row(apart(&format!("{system}, real, in its record"), &cost.real));
-            table.row(apart(&format!("{system}, real, queued"), &cost.real_queued));
-            let among_many = format!("{system}, real, queued among {STRANGERS} of another owner");
-            table.row(apart(&among_many, &cost.real_among_many));
-        }
+        let mut row = |name: String, nanos: &[Nanos]| {
+            if !nanos.is_empty() {
+                table.row_with(system.listed(), apart(&name, nanos));
+            }
+        };
+        row(format!("{system}{kind}"), &cost.apart);
+        row(format!("{system}, real, in its record"), &cost.real);
+        row(format!("{system}, real, queued"), &cost.real_queued);
+        let among_many = format!("{system}, real, queued among {STRANGERS} of another owner");
+        row(among_many, &cost.real_among_many);
         for (kind, nanos) in [
             ("fixed table lock (S)", &cost.table),
             ("first key: IS and S", &cost.first),
@@ -246,7 +255,8 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
             let both = [spread.median(), spread.min(), spread.max()].map(nano);
             let name = format!("{system}, {kind}");
             let dashes = ["-".to_owned(), "-".to_owned()];
-            table.row(std::iter::once(name).chain(dashes).chain(both));
+            let cells = std::iter::once(name).chain(dashes).chain(both);
+            table.row_with(system.listed(), cells);
         }
     }
     Block {
@@ -255,7 +265,7 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
             "Nanoseconds, median and extremes of the repetitions. Shared locks on keys, {BEST} held at \
              once, where the document's hash table was at its best; no conflicts. Real locks of direct \
              are on keys whose neighbours another owner holds exclusively. They are in the records of \
-             the keys, or queued in buckets, as for keys without records. If that owner has more locks \
+             the keys, or queued in buckets, as for keys without records and rows of paged tables. If that owner has more locks \
              than there are buckets, lines of the buckets come from farther away. De-escalation is the \
              additional time of requests for X on each of {BEST} remembered keys, for each key. The first \
              in a block, or with direct:table in the table, makes all others there real: a fence on all \
@@ -369,9 +379,9 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
             .filter(|one| one.is_locking())
             .cloned(),
     );
+    let systems = request.in_tables(systems);
     // The document's "hi cost": the flag of each table has been de-escalated.
-    let real: Vec<System> = chosen
-        .systems
+    let real: Vec<System> = systems
         .iter()
         .filter(|one| is_by_table(one))
         .cloned()
@@ -387,6 +397,10 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
         request.directory.as_deref(),
         &progress,
     )?;
+    let remembering: Vec<&System> = systems.iter().collect();
+    let remembered = &timed[..systems.len()];
+    let side_by_side = components::side_by_side(&remembering, &Operation::TYPES, remembered);
+    let picture = components::picture(&remembering, &Operation::TYPES, remembered);
     Ok(Sheet {
         id: "003-table5",
         title: "The share of locking in five transactions".to_owned(),
@@ -398,8 +412,11 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
             .to_owned(),
         shape: claims_5(&forms, &timed),
         notes: chosen.notes(),
-        beside: vec![document_5(), ours_5(&forms, &timed)],
-        pictures: Vec::new(),
+        beside: [document_5(), ours_5(&forms, &timed)]
+            .into_iter()
+            .chain(side_by_side)
+            .collect(),
+        pictures: picture.into_iter().collect(),
         panels: Vec::new(),
         settings: effort.listed(request),
         machine: Machine::here(),
@@ -429,6 +446,14 @@ fn document_5() -> Block {
     }
 }
 
+/// Index of the system without locks whose tables are in the component of that at `at`.
+fn without_locks(forms: &[(&System, bool)], at: usize) -> usize {
+    let is_paged = forms[at].0.is_paged();
+    let is_it =
+        |(system, _): &(&System, bool)| !system.is_locking() && system.is_paged() == is_paged;
+    forms.iter().position(is_it).expect("one of each component")
+}
+
 /// The third transaction, an index scan of every tuple, with a hash table and with remembered
 /// locks.
 fn claims_5(forms: &[(&System, bool)], timed: &[Vec<Timed>]) -> Shape {
@@ -437,7 +462,7 @@ fn claims_5(forms: &[(&System, bool)], timed: &[Vec<Timed>]) -> Shape {
         let at = forms
             .iter()
             .position(|&(system, real)| system.manager_name() == name && real == is_real)?;
-        let (with, without) = (&timed[at][SCAN], &timed[0][SCAN]);
+        let (with, without) = (&timed[at][SCAN], &timed[without_locks(forms, at)][SCAN]);
         let locking = (with.service.median() - without.service.median()).max(0.0);
         Some(locking / (without.storage.median() + locking).max(1e-12) * 100.0)
     };
@@ -484,33 +509,38 @@ fn ours_5(forms: &[(&System, bool)], timed: &[Vec<Timed>]) -> Block {
     ]);
     let micros = |seconds: f64| duration_us(seconds.max(0.0) * 1e6);
     for (at, operation) in Operation::TYPES.into_iter().enumerate() {
-        let without = &timed[0][at];
-        for (index, (&(system, is_real), timed)) in forms.iter().zip(timed).enumerate() {
-            let timed = &timed[at];
+        for (index, &(system, is_real)) in forms.iter().enumerate() {
+            let without = &timed[without_locks(forms, index)][at];
+            let timed = &timed[index][at];
             // Releasing is part of the commit, so locking is the additional time of the whole
             // transaction.
             let locking = timed.service.median() - without.service.median();
             let share = locking / (without.storage.median() + locking).max(1e-12);
             let dash = || "-".to_owned();
-            table.row([
-                operation.name().to_owned(),
-                if is_real {
-                    format!("{system}, real")
-                } else {
-                    system.to_string()
-                },
-                micros(timed.service.median()),
-                micros(timed.storage.median()),
-                micros(timed.storage.min()),
-                micros(timed.storage.max()),
-                format!("{:.1}", timed.locks),
-                if index == 0 { dash() } else { micros(locking) },
-                if index == 0 {
-                    dash()
-                } else {
-                    format!("{:.1} %", share.max(0.0) * 100.0)
-                },
-            ]);
+            table.row_with(
+                system.listed(),
+                [
+                    operation.name().to_owned(),
+                    if is_real {
+                        format!("{system}, real")
+                    } else {
+                        system.to_string()
+                    },
+                    micros(timed.service.median()),
+                    micros(timed.storage.median()),
+                    micros(timed.storage.min()),
+                    micros(timed.storage.max()),
+                    format!("{:.1}", timed.locks),
+                    match system.is_locking() {
+                        true => micros(locking),
+                        false => dash(),
+                    },
+                    match system.is_locking() {
+                        true => format!("{:.1} %", share.max(0.0) * 100.0),
+                        false => dash(),
+                    },
+                ],
+            );
         }
     }
     Block {

@@ -67,6 +67,9 @@ pub mod log_insert;
 /// Cost of latches: 003-table1.
 pub mod latch_cost;
 
+/// Tables in memory and paged ones, compared: the figures of document 003.
+mod components;
+
 /// Memory of held locks.
 pub mod lock_memory;
 
@@ -364,12 +367,25 @@ pub fn find_all(id: &str) -> Result<Vec<&'static Listed>, String> {
 }
 
 impl Listed {
+    /// True if its document has two components of tables, as the engine has.
+    fn compares_tables(&self) -> bool {
+        self.id.starts_with("003-")
+    }
+
     /// Makes the figure.
     ///
     /// # Errors
     ///
     /// If the settings contradict each other or the machine, or a database cannot be made.
     pub fn make(&self, request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+        let has_tables = !request.tables.is_empty() || request.page_memory.is_some();
+        if has_tables && !self.compares_tables() {
+            return Err(BenchError::Settings(format!(
+                "figure {} has its tables in memory, as its document has; --tables is for the figures of \
+                 document 003, and for the workloads of `foxton bench`",
+                self.id
+            )));
+        }
         (self.run)(request, audience)
     }
 }

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{
-    beside,
+    beside, components,
     request::Request,
-    timed::{self, Effort},
+    timed::{self, Effort, Timed},
 };
 use crate::{
     bench::error::BenchError,
@@ -28,7 +28,30 @@ use crate::{
 
 /// The model on the document's times.
 pub(super) fn table_3(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
-    let (label, ours) = measured(request, audience)?;
+    let (systems, timed) = measured(request, audience)?;
+    let all: Vec<&System> = systems.iter().collect();
+    let mut beside = vec![
+        times_table(
+            "The document's Table 2",
+            "Seconds on an RS/6000 model 530.",
+            &TABLE_2,
+            None,
+        ),
+        reproduced(),
+    ];
+    for (system, timed) in systems.iter().zip(&timed) {
+        let (label, ours) = (system.to_string(), times(timed));
+        let title = match systems.len() {
+            1 => "Our times".to_owned(),
+            _ => format!("Our times: {label}"),
+        };
+        beside.push(times_table(&title, &note(&label), &ours, Some(system)));
+        beside.push(projected(system, &ours));
+    }
+    beside.extend(components::side_by_side(&all, &Operation::TYPES, &timed));
+    let picture = components::picture(&all, &Operation::TYPES, &timed);
+    let mut settings = vec![("cool_factor_printed", json!(PRINTED_COOL_FACTOR))];
+    settings.extend(components::listed(request));
     Ok(Sheet {
         id: "003-table3",
         title: "Processors that one latch over a whole table can keep busy".to_owned(),
@@ -41,19 +64,10 @@ pub(super) fn table_3(request: &Request, audience: Audience) -> Result<Sheet, Be
             .to_owned(),
         shape: claims(),
         notes: Vec::new(),
-        beside: vec![
-            times_table(
-                "The document's Table 2",
-                "Seconds on an RS/6000 model 530.",
-                &TABLE_2,
-            ),
-            reproduced(),
-            times_table("Our times", &note(&label), &ours),
-            projected(&label, &ours),
-        ],
-        pictures: Vec::new(),
+        beside,
+        pictures: picture.into_iter().collect(),
         panels: Vec::new(),
-        settings: vec![("cool_factor_printed", json!(PRINTED_COOL_FACTOR))],
+        settings,
         machine: Machine::here(),
         command: request.command.clone(),
     })
@@ -67,15 +81,19 @@ const TYPES: [&str; 5] = [
     "T5 fetch, insert or delete",
 ];
 
-fn times_table(title: &str, note: &str, times: &[Times; 5]) -> Block {
+fn times_table(title: &str, note: &str, times: &[Times; 5], system: Option<&System>) -> Block {
     let mut table = Table::new(["transaction", "service", "latch held", "share"]);
     for (name, times) in TYPES.iter().zip(times) {
-        table.row([
+        let cells = [
             (*name).to_owned(),
             seconds(times.service),
             seconds(times.hold),
             format!("{:.0} %", times.hold / times.service * 100.0),
-        ]);
+        ];
+        match system {
+            Some(system) => table.row_with(system.listed(), cells),
+            None => table.row(cells),
+        }
     }
     Block {
         title: title.to_owned(),
@@ -124,16 +142,19 @@ fn reproduced() -> Block {
     }
 }
 
-/// Service and storage time of the five transactions with the engine's default locks, one client.
-fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]), BenchError> {
+/// Times the five transactions with the engine's default locks, one client, in each component.
+fn measured(
+    request: &Request,
+    audience: Audience,
+) -> Result<(Vec<System>, Vec<Vec<Timed>>), BenchError> {
     let system = match request.systems.first() {
         Some(system) => system.clone(),
         None => System::new(Locks::Default, None),
     };
+    let systems = request.in_tables(vec![system]);
     let effort = Effort::of(request, [300, 500, 5_000]);
-    let steps = Operation::TYPES.len() as u64 * u64::from(effort.reps);
+    let steps = (systems.len() * Operation::TYPES.len()) as u64 * u64::from(effort.reps);
     let progress = audience.count("transactions T1 to T5", steps, "measurements");
-    let systems = [system];
     let timed = timed::time(
         &systems,
         &Operation::TYPES,
@@ -141,11 +162,15 @@ fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]
         request.directory.as_deref(),
         &progress,
     )?;
-    let times = |at: usize| Times {
-        service: timed[0][at].service.median(),
-        hold: timed[0][at].storage.median(),
-    };
-    Ok((systems[0].to_string(), std::array::from_fn(times)))
+    Ok((systems, timed))
+}
+
+/// Service and storage time of the five transactions.
+fn times(timed: &[Timed]) -> [Times; 5] {
+    std::array::from_fn(|at| Times {
+        service: timed[at].service.median(),
+        hold: timed[at].storage.median(),
+    })
 }
 
 /// The document's Table 3 from its Table 2, without the number that it misprints.
@@ -178,15 +203,16 @@ fn note(label: &str) -> String {
     )
 }
 
-fn projected(label: &str, times: &[Times; 5]) -> Block {
+fn projected(system: &System, times: &[Times; 5]) -> Block {
     let mut table = Table::new(HEADS);
     for printed in &TABLE_3 {
         let values = row(&model(printed, times, None));
-        table.row(std::iter::once(mix(printed)).chain(values.map(number)));
+        let cells = std::iter::once(mix(printed)).chain(values.map(number));
+        table.row_with(system.listed(), cells);
     }
     Block {
         title: format!(
-            "Projection: {label} with one latch over each table, any number of processors"
+            "Projection: {system} with one latch over each table, any number of processors"
         ),
         note:
             "The same model with our times and the exact factor. A projection, not a measurement."

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use foxton::Durability;
+use foxton::{Durability, TableComponent};
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,6 +31,11 @@ pub struct Request {
     pub reps: Option<u32>,
     /// Rows of each table, unless the figure's own.
     pub rows: Option<u32>,
+    /// Components of the tables to compare, in the figures of document 003; if empty, tables in
+    /// memory.
+    pub tables: Vec<TableComponent>,
+    /// Bytes of memory for the pages of paged tables, unless the engine's default.
+    pub page_memory: Option<usize>,
     /// Directory for the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
     /// This program, to be started for measurements from outside; `None` for none.
@@ -136,6 +141,11 @@ impl Request {
             systems: System::all(&locks, &[]),
             missing,
         }
+    }
+
+    /// Each of `systems` with its tables in each component of the request.
+    pub(super) fn in_tables(&self, systems: Vec<System>) -> Vec<System> {
+        System::with_tables(systems, &self.tables, self.page_memory)
     }
 
     /// The sweep, if `panels` of them share the time of a quick form.

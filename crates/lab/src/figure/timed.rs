@@ -9,7 +9,7 @@ use foxton::{Database, Durability, Transaction};
 use foxton_sync::site::{Component, Pattern};
 use serde_json::{Value, json};
 
-use super::request::Request;
+use super::{components, request::Request};
 use crate::{
     bench::{error::BenchError, scratch::Scratch},
     measure::spread::Spread,
@@ -56,12 +56,14 @@ impl Effort {
 
     /// The effort as settings for results.
     pub(super) fn listed(self, request: &Request) -> Vec<(&'static str, Value)> {
-        vec![
+        let mut listed = vec![
             ("form", json!(request.form())),
             ("rows", json!(self.rows)),
             ("seconds", json!(self.each.as_secs_f64())),
             ("reps", json!(self.reps)),
-        ]
+        ];
+        listed.extend(components::listed(request));
+        listed
     }
 }
 

@@ -58,16 +58,17 @@ pub fn sheet_records(sheet: &Sheet) -> Vec<Map<String, Value>> {
 }
 
 /// The tables of a figure, the document's numbers among them: an array of tables, each with its
-/// rows as objects by column.
+/// rows as objects by column. Rows that were measured with settings of their own have `settings`.
 pub fn tables_json(sheet: &Sheet) -> String {
     let table = |block: &Block| {
-        let row = |row: &Vec<String>| -> Map<String, Value> {
+        let row = |(at, row): (usize, &Vec<String>)| -> Map<String, Value> {
             let cells = block.table.heads().iter().zip(row);
-            cells
-                .map(|(head, cell)| (head.clone(), json!(cell)))
-                .collect()
+            let cells = cells.map(|(head, cell)| (head.clone(), json!(cell)));
+            let settings = block.table.settings(at);
+            let settings = settings.map(|settings| ("settings".to_owned(), json!(settings)));
+            cells.chain(settings).collect()
         };
-        let rows: Vec<_> = block.table.rows().iter().map(row).collect();
+        let rows: Vec<_> = block.table.rows().iter().enumerate().map(row).collect();
         json!({"figure": sheet.id, "table": block.title, "note": block.note, "rows": rows,
                "machine": sheet.machine.to_json()})
     };

@@ -1,10 +1,16 @@
 //! Aligned columns for a terminal.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
 /// A table of text: numbers to the right, words to the left.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Settings of rows, by the index of the row.
+    settings: BTreeMap<usize, Map<String, Value>>,
 }
 
 impl Table {
@@ -12,7 +18,7 @@ impl Table {
     pub fn new<const N: usize>(heads: [&str; N]) -> Table {
         Table {
             heads: heads.map(str::to_owned).to_vec(),
-            rows: Vec::new(),
+            ..Table::default()
         }
     }
 
@@ -20,13 +26,30 @@ impl Table {
     pub fn of(heads: impl IntoIterator<Item = String>) -> Table {
         Table {
             heads: heads.into_iter().collect(),
-            rows: Vec::new(),
+            ..Table::default()
         }
     }
 
     /// Adds a row; missing cells are blank.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a row that was measured with these settings, which files for programs have beside it.
+    pub fn row_with(
+        &mut self,
+        settings: Vec<(&'static str, Value)>,
+        cells: impl IntoIterator<Item = String>,
+    ) {
+        let settings = settings.into_iter();
+        let settings = settings.map(|(name, value)| (name.to_owned(), value));
+        self.settings.insert(self.rows.len(), settings.collect());
+        self.row(cells);
+    }
+
+    /// Settings of a row, if it has its own.
+    pub fn settings(&self, row: usize) -> Option<&Map<String, Value>> {
+        self.settings.get(&row)
     }
 
     /// Adds a blank line.
