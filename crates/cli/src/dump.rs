@@ -168,7 +168,7 @@ impl Writing<'_> {
     ) -> Result<(), String> {
         let types = Types::of(table);
         let mut line = String::new();
-        let mut header = types.header(&table.name);
+        let mut header = types.header(&table.name, table.component);
         header["more"] = more.into();
         self.line(header.to_string().as_bytes())?;
         let rows = self.each(tx, table, |writing, key, value| {

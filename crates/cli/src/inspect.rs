@@ -12,6 +12,7 @@ use crate::{
     existing,
     output::{say, show},
     row_count::{self, Precision},
+    tables::percent,
 };
 
 /// Opens the database and prints its contents.
@@ -72,14 +73,22 @@ pub(crate) fn tables_of(db: &Database, precision: Precision) -> Result<Table, St
 /// The buffer pool in one sentence.
 fn page_words(pages: &PageStats) -> String {
     format!(
-        "of {}; {} of {} frames have one, {} dirty; {} read, {} written, {} evicted",
+        "of {}; {} of {} frames have one, {} dirty; {} read, {} written, {} evicted; {}",
         bytes(pages.page_bytes as u64),
         grouped((pages.frames.saturating_sub(pages.free)) as f64),
         grouped(pages.frames as f64),
         grouped(pages.dirty as f64),
         grouped(pages.reads as f64),
         grouped(pages.writes as f64),
-        grouped(pages.evictions as f64)
+        grouped(pages.evictions as f64),
+        match pages.hit_rate() {
+            Some(rate) => format!(
+                "{} of {} lookups hit",
+                percent(rate),
+                grouped(pages.lookups as f64)
+            ),
+            None => "no lookups".to_owned(),
+        }
     )
 }
 

@@ -170,16 +170,53 @@ pub(crate) fn checkpoint(state: &Checkpoints) -> String {
     progress + &waiting + &failed + &kept
 }
 
-/// Use of the memory for pages, and reads and writes of pages each second.
-pub(crate) fn pages(status: &PageStatus, reads: f64, writes: f64) -> String {
+/// Rates of pages, each second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct PageRates {
+    /// Pages read from the file.
+    pub(crate) reads: f64,
+    /// Pages written to it.
+    pub(crate) writes: f64,
+    /// Operations on trees.
+    pub(crate) lookups: f64,
+    /// Those that waited for pages.
+    pub(crate) waits: f64,
+}
+
+/// A share in percent: one decimal, unless it is all.
+pub(crate) fn percent(share: f64) -> String {
+    match share {
+        1.0.. => "100 %".to_owned(),
+        // Rounded down: 100 % is said of all alone.
+        _ => format!("{:.1} %", (share * 1_000.0).floor() / 10.0),
+    }
+}
+
+/// Use of the memory for pages, and what pages did each second.
+pub(crate) fn pages(status: &PageStatus, rates: PageRates) -> String {
     let share = |count: u64| count * 100 / status.frames.max(1);
+    let hits = match rates.lookups {
+        0.0 => "-".to_owned(),
+        lookups => percent((lookups - rates.waits).max(0.0) / lookups),
+    };
     format!(
-        "pages: {} % of {} in use, {} % dirty; {} reads/s, {} writes/s",
+        "pages: {} % of {} used, {} % dirty, hits {hits}; {} reads/s, {} writes/s",
         share(status.frames.saturating_sub(status.free)),
         grouped(status.frames as f64),
         share(status.dirty),
-        grouped(reads),
-        grouped(writes)
+        grouped(rates.reads),
+        grouped(rates.writes)
+    )
+}
+
+/// What waits for what with pages.
+pub(crate) fn page_waits(status: &PageStatus) -> String {
+    format!(
+        "waiting: {} for a page, {} for a latch, {} for space, {} for the page cleaner",
+        grouped(status.waiting_for_pages as f64),
+        grouped(status.waiting_for_latches as f64),
+        grouped(status.waiting_for_space as f64),
+        grouped(status.waiting_for_cleaner as f64)
     )
 }
 

@@ -21,8 +21,8 @@ One serializable transaction reads all tables, so all are of one moment. No othe
 may have the database open; to dump one that is open, restore a backup of it first.
 
 A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. A line before a table's rows gives
-its name, its types and the number of tables after it; a line after them gives the number
-of rows. Bytes are hexadecimal after 0x, tuples are arrays, an absent option is null. A
+its name, its types, its component if it is paged, and the number of tables after it; a
+line after them gives the number of rows. Bytes are hexadecimal after 0x, tuples are arrays, an absent option is null. A
 value of a type of your own is written as it is stored, in hexadecimal. So are bytes that
 do not match their table's type, as {\"raw\":\"0x..\"}. `foxton load` restores every row
 byte for byte.
@@ -53,7 +53,8 @@ pub(crate) struct Dump {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A row whose key exists replaces its value. A table that does not exist is created, with
-the types that the file gives, or those of --key and --value; so is a database.
+the types that the file gives, or those of --key and --value; so is a database. A table
+that was paged is paged again; one that exists keeps its component.
 
 Rows are loaded in batches, each one transaction. A line is bad if it cannot be parsed or
 its table refuses it; its number is reported. By default nothing of its batch is loaded and

@@ -13,7 +13,7 @@ mod source;
 
 use std::{collections::HashMap, process::ExitCode};
 
-use foxton::{Database, Error, Options, Table, Transaction, codec::Encoded};
+use foxton::{Database, Error, Options, Table, TableComponent, Transaction, codec::Encoded};
 use foxton_lab::{
     progress::{Audience, Progress},
     report::number::grouped,
@@ -149,7 +149,7 @@ impl Loader<'_> {
             let types = self.named_types()?;
             if let Some(types) = types {
                 source.suits(&types).map_err(Halt::Failed)?;
-                self.aim(&name.clone(), types)?;
+                self.aim(&name.clone(), types, None)?;
             }
         }
         loop {
@@ -180,12 +180,12 @@ impl Loader<'_> {
     /// Handles a line.
     fn take(&mut self, line: u64, understood: Result<Line, String>) -> Result<(), Halt> {
         let taken = match understood {
-            Ok(Line::Header(table, types, more)) => {
+            Ok(Line::Header(header)) => {
                 self.end_batch()?;
                 self.cut_short();
-                self.unfinished = Some(table.clone());
-                self.more = more.unwrap_or(0);
-                return self.aim(&table, types);
+                self.unfinished = Some(header.table.clone());
+                self.more = header.more.unwrap_or(0);
+                return self.aim(&header.table, header.types, header.component);
             }
             Ok(Line::End(table, rows)) => {
                 self.unfinished = None;
@@ -222,11 +222,19 @@ impl Loader<'_> {
         }
     }
 
-    /// Directs the following rows to this table.
-    fn aim(&mut self, name: &str, types: Types) -> Result<(), Halt> {
+    /// Directs the following rows to this table. A new one is made in `component`, and one that
+    /// exists stays in its own.
+    fn aim(
+        &mut self,
+        name: &str,
+        types: Types,
+        component: Option<TableComponent>,
+    ) -> Result<(), Halt> {
         let wanted = self.what.table.as_deref().is_none_or(|only| only == name);
         if wanted {
-            if let Some(known) = existing::table(self.db, name)
+            let known = existing::table(self.db, name);
+            let component = component.filter(|_| known.is_none());
+            if let Some(known) = known
                 && !Types::of(&known).are(&types)
             {
                 return Err(Halt::Failed(format!(
@@ -238,7 +246,10 @@ impl Loader<'_> {
             }
             let (key, value) = types.names();
             let mut tx = self.db.begin()?;
-            tx.make_table(name, &key, &value)?;
+            match component {
+                Some(component) => tx.make_table_in(component, name, &key, &value)?,
+                None => tx.make_table(name, &key, &value)?,
+            }
             tx.commit()?;
         }
         self.target = Some(Target {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use csv::{ReaderBuilder, StringRecord};
+use foxton::TableComponent;
 use serde_json::Value;
 
 use super::input::{Input, LONGEST, Seen};
@@ -22,11 +23,23 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A line, parsed.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A table begins; with the number of tables after it, if the line gives it.
-    Header(String, Types, Option<u64>),
+    /// A table begins.
+    Header(Header),
     /// A table ends, after this number of rows.
     End(String, u64),
     Row(Row),
+}
+
+/// The line before the rows of a table.
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// Name of the table.
+    pub(crate) table: String,
+    pub(crate) types: Types,
+    /// The component of the table, if the line gives it.
+    pub(crate) component: Option<TableComponent>,
+    /// The number of tables after it, if the line gives it.
+    pub(crate) more: Option<u64>,
 }
 
 /// A row, not decoded yet.
@@ -279,10 +292,16 @@ fn parse(bytes: &[u8]) -> Result<Line, String> {
     let mut object = text::object(bytes)?;
     if object.contains_key("table") {
         let more = object.get("more").and_then(Value::as_u64);
+        let component = object.get("component").map(component).transpose()?;
         let header = Types::from_header(&Value::Object(object));
         let (table, types) = header
             .ok_or("it begins a table, but does not give its name, key and value as strings")?;
-        return Ok(Line::Header(table, types, more));
+        return Ok(Line::Header(Header {
+            table,
+            types,
+            component,
+            more,
+        }));
     }
     if let Some(end) = object.get("end") {
         let named = end.as_str().zip(object.get("rows").and_then(Value::as_u64));
@@ -302,4 +321,16 @@ fn parse(bytes: &[u8]) -> Result<Line, String> {
             text::brief(other)
         )),
     }
+}
+
+/// The component that the line before a table's rows names.
+fn component(named: &Value) -> Result<TableComponent, String> {
+    let known = named.as_str().and_then(|name| name.parse().ok());
+    known.ok_or_else(|| {
+        let named = named.to_string();
+        format!(
+            "it begins a table in the component {}, but there are only resident and paged",
+            text::brief(&named)
+        )
+    })
 }

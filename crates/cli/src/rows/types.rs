@@ -1,6 +1,6 @@
 //! The types of a table's rows.
 
-use foxton::{codec::TypeName, inspect::TableStats};
+use foxton::{TableComponent, codec::TypeName, inspect::TableStats};
 use serde_json::{Map, Value};
 
 use super::shape::{Shape, Side};
@@ -51,8 +51,9 @@ impl Types {
         format!("{} to {}", self.key.name(), self.value.name())
     }
 
-    /// The line in front of a table's rows.
-    pub(crate) fn header(&self, table: &str) -> Value {
+    /// The line in front of a table's rows. It names the component of a table that is not in
+    /// memory.
+    pub(crate) fn header(&self, table: &str, component: TableComponent) -> Value {
         let mut line = Map::new();
         line.insert("table".into(), table.into());
         for (side, shape, hash) in [
@@ -63,6 +64,9 @@ impl Types {
             if TypeName::new(shape.name()).hash() != hash {
                 line.insert(format!("{side}_hash"), format!("{hash:016x}").into());
             }
+        }
+        if component != TableComponent::Resident {
+            line.insert("component".into(), component.to_string().into());
         }
         Value::Object(line)
     }
@@ -91,14 +95,14 @@ mod tests {
     fn a_header_has_the_types_of_a_table_even_if_a_name_was_truncated() {
         let plain = Types::called("(u32,str)", "u8");
         assert_eq!(
-            plain.header("t").to_string(),
+            plain.header("t", TableComponent::Resident).to_string(),
             r#"{"table":"t","key":"(u32,str)","value":"u8"}"#
         );
         let cut = Types {
             hashes: (7, plain.hashes.1),
             ..plain.clone()
         };
-        let (table, read) = Types::from_header(&cut.header("t")).unwrap();
+        let (table, read) = Types::from_header(&cut.header("t", TableComponent::Paged)).unwrap();
         assert!(table == "t" && read.are(&cut) && !read.are(&plain));
         assert_eq!(read.names().0.hash(), 7);
         assert!(Types::from_header(&serde_json::json!({"table": "t", "key": 1})).is_none());

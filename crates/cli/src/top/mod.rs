@@ -174,7 +174,8 @@ mod tests {
             "hot names",
             "labels",
             "1 deadlock",
-            "pages: 90 % of 1,000 in use, 25 % dirty; 1,000 reads/s, 0 writes/s",
+            "pages: 90 % of 1,000 used, 25 % dirty, hits 98.0 %; 1,000 reads/s, 0 writes/s",
+            "waiting: 3 for a page, 1 for a latch, 0 for space, 2 for the page cleaner",
             "q quit",
         ] {
             assert!(text.contains(words), "no {words:?} in\n{text}");

@@ -8,11 +8,12 @@ use std::{
 
 use foxton::{
     observe::WatchError,
-    status::{QueueStatus, RequestStatus, Status},
+    status::{PageStatus, QueueStatus, RequestStatus, Status},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::PAUSES;
+use crate::tables::PageRates;
 
 /// Throughputs kept for the curve.
 const HISTORY: usize = 240;
@@ -71,8 +72,7 @@ pub(super) struct Rates {
     pub(super) timeouts: f64,
     /// Seconds waited by all transactions together, each second.
     pub(super) waiting: f64,
-    pub(super) page_reads: f64,
-    pub(super) page_writes: f64,
+    pub(super) pages: PageRates,
 }
 
 /// See the [module](self).
@@ -194,6 +194,8 @@ impl State {
 fn rates(before: &Status, after: &Status, passed: f64) -> Rates {
     let rate = |of: &dyn Fn(&Status) -> u64| of(after).saturating_sub(of(before)) as f64 / passed;
     let waited = after.locks.waited.saturating_sub(before.locks.waited);
+    let page_rate =
+        |of: &dyn Fn(&PageStatus) -> u64| rate(&|status| status.pages.as_ref().map_or(0, of));
     Rates {
         commits: rate(&Status::all_commits),
         rollbacks: rate(&|status| status.transactions.rollbacks),
@@ -203,8 +205,12 @@ fn rates(before: &Status, after: &Status, passed: f64) -> Rates {
         waits: rate(&|status| status.locks.waits),
         timeouts: rate(&|status| status.locks.timeouts),
         waiting: waited.as_secs_f64() / passed,
-        page_reads: rate(&|status| status.pages.as_ref().map_or(0, |pages| pages.reads)),
-        page_writes: rate(&|status| status.pages.as_ref().map_or(0, |pages| pages.writes)),
+        pages: PageRates {
+            reads: page_rate(&|pages| pages.reads),
+            writes: page_rate(&|pages| pages.writes),
+            lookups: page_rate(&|pages| pages.lookups),
+            waits: page_rate(&|pages| pages.page_waits),
+        },
     }
 }
 
@@ -214,12 +220,14 @@ pub(super) mod tests {
 
     /// A snapshot of a bank with two waiters, a second after `earlier`.
     fn status(open_seconds: u64, commits: u64) -> Status {
+        let lookups = 50 * commits;
         let text = format!(
             r#"{{"process":4711,"database":"/tmp/play","lock_manager":"bucket over parking",
             "open_micros":{},
             "transactions":{{"commits":{commits},"rollbacks":3,"deadlocks":1}},
             "pages":{{"page_bytes":8192,"frames":1000,"free":100,"dirty":250,
-                "reads":{commits},"writes":70}},
+                "reads":{commits},"writes":70,"lookups":{lookups},"page_waits":{commits},
+                "waiting_for_pages":3,"waiting_for_latches":1,"waiting_for_cleaner":2}},
             "locks":{{"acquisitions":9000,"waits":40,"waited_micros":5000000,
                 "half_within_micros":64,"most_within_micros":4096,"memory_bytes":1048576}},
             "queues":[{{"name":"accounts/7",

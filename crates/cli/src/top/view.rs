@@ -132,7 +132,7 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
-    let lines = 2 + u16::from(status.pages.is_some());
+    let lines = 2 + 2 * u16::from(status.pages.is_some());
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
@@ -159,17 +159,15 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
         ]);
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
-    let [deadlock, checkpoint, pages] = Layout::vertical([Constraint::Length(1); 3]).areas(last);
+    let [deadlock, checkpoint, pages, waits] =
+        Layout::vertical([Constraint::Length(1); 4]).areas(last);
     frame.render_widget(Paragraph::new(last_deadlock(status)), deadlock);
     frame.render_widget(Paragraph::new(checkpoints(status)), checkpoint);
     if let Some(status) = &status.pages {
-        let Rates {
-            page_reads,
-            page_writes,
-            ..
-        } = state.rates;
-        let words = tables::pages(status, page_reads, page_writes);
+        let words = tables::pages(status, state.rates.pages);
         frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), pages);
+        let words = tables::page_waits(status);
+        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), waits);
     }
 }
 

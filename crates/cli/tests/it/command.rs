@@ -232,7 +232,9 @@ fn inspect_says_which_tables_are_paged_and_how_full_their_memory_is() {
         "{text}"
     );
     assert!(
-        text.contains("Pages: of 8 KiB") && !text.contains(" 0 read"),
+        text.contains("Pages: of 8 KiB")
+            && !text.contains(" 0 read")
+            && text.contains(" lookups hit"),
         "{text}"
     );
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use crate::support::{foxton, foxton_fed, said, shell};
 use foxton::{
-    Database, Options, Table,
+    Database, Options, Table, TableComponent,
     codec::{Encoded, TypeName},
 };
 
@@ -267,18 +267,45 @@ fn paged_tables_are_dumped_loaded_copied_and_checked() {
     );
     let dumped = foxton(&["dump", &at("from"), "--out", &at("rows.jsonl")]);
     assert!(dumped.status.success(), "{}", said(&dumped));
-    // Into a table that is paged, and into a new one.
+    // Into tables of either component, which stay in it, and into a new one, which is paged again.
     let db = Database::open_with(at("paged"), Options::tiny()).unwrap();
     db.run(|tx| tx.put(&PAGED, &7, "old")).unwrap();
     drop(db);
-    for name in ["paged", "new"] {
+    const RESIDENT: Table<u64, str> = Table::new("paged").resident();
+    let db = Database::open_with(at("resident"), Options::tiny()).unwrap();
+    db.run(|tx| tx.put(&RESIDENT, &7, "old")).unwrap();
+    drop(db);
+    for (name, component) in [
+        ("paged", TableComponent::Paged),
+        ("resident", TableComponent::Resident),
+        ("new", TableComponent::Paged),
+    ] {
         let loaded = foxton(&["load", &at(name), &at("rows.jsonl")]);
         assert!(loaded.status.success(), "{}", said(&loaded));
         assert_eq!(
             content(Path::new(&at(name))),
             content(Path::new(&at("from")))
         );
+        let db = Database::open_with(at(name), Options::tiny()).unwrap();
+        assert_eq!(db.stats().tables[0].component, component, "{name}");
     }
+    // A component that there is not.
+    let lines = fs::read_to_string(at("rows.jsonl")).unwrap();
+    assert!(
+        lines.starts_with(r#"{"table":"paged","key":"u64","value":"str","component":"paged","#)
+    );
+    fs::write(
+        at("other.jsonl"),
+        lines.replacen(r#":"paged","more""#, r#":"tape","more""#, 1),
+    )
+    .unwrap();
+    let refused = foxton(&["load", &at("other"), &at("other.jsonl")]);
+    assert!(!refused.status.success(), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("there are only resident and paged"),
+        "{}",
+        said(&refused)
+    );
     // A flipped byte of a page is found.
     let rows = scratch.path().join("from/rows");
     let mut bytes = fs::read(&rows).unwrap();

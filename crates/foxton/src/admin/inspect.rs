@@ -8,9 +8,9 @@ use foxton_lock::inspect::{LockSnapshot, NameQueue, QueueRequest};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Class;
 use foxton_lock::request::MAX_BLOCKERS;
-use foxton_store::paged::pool::BufferPool;
 
 use crate::admin::indexes::IndexStats;
+pub use crate::admin::page_stats::PageStats;
 use crate::api::database::Database;
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::table_store::TableStore;
@@ -224,74 +224,6 @@ pub struct Stats {
     /// Statistics of latch elision, by worker; all zero unless the chosen latch elides and the
     /// processor supports it.
     pub elisions: Vec<Elisions>,
-}
-
-/// Pages of paged tables, and the work of their buffer pool since the database was opened.
-///
-/// ```
-/// # use foxton::{Database, Options, Table};
-/// const STOCK: Table<u64, u64> = Table::new("stock").paged();
-/// let db = Database::in_memory(Options::default())?;
-/// assert!(db.stats().pages.is_none());
-/// db.run(|tx| tx.put(&STOCK, &7, &1))?;
-/// let pages = db.stats().pages.expect("a table has pages");
-/// assert!(pages.free < pages.frames && pages.dirty <= pages.frames);
-/// assert!(pages.memory_bytes >= pages.frames * pages.page_bytes);
-/// # Ok::<(), foxton::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PageStats {
-    /// Bytes of a page.
-    pub page_bytes: usize,
-    /// Number of pages that fit the memory: frames of the buffer pool.
-    pub frames: usize,
-    /// Number of frames without a page.
-    pub free: usize,
-    /// Number of pages that have changed since they were written.
-    pub dirty: usize,
-    /// Number of threads and tasks that wait because too many pages are dirty: of a half of the
-    /// frames on, commits that changed pages, and of seven eighths on, changes of further pages.
-    pub stalled: usize,
-    /// Number of commits that have waited for that reason, or wait.
-    pub commit_stalls: u64,
-    /// Number of times that a change has waited for that reason, or waits.
-    pub change_stalls: u64,
-    /// Bytes of memory for frames and what belongs to each, for which
-    /// [`Options::page_memory`](crate::Options::page_memory) is the limit, and for the buffers of
-    /// reads and writes.
-    pub memory_bytes: usize,
-    /// Number of pages read from the page file.
-    pub reads: u64,
-    /// Number of pages written to it.
-    pub writes: u64,
-    /// Number of pages that left memory.
-    pub evictions: u64,
-    /// Number of pages of the page file, free ones included.
-    pub file_pages: u64,
-    /// Number of pages of the page file that are free.
-    pub free_pages: u64,
-}
-
-impl PageStats {
-    fn of(pool: &BufferPool) -> PageStats {
-        let stats = pool.stats();
-        PageStats {
-            page_bytes: pool.page_size().bytes(),
-            frames: stats.frames,
-            free: stats.free,
-            dirty: stats.dirty,
-            stalled: stats.stalled,
-            commit_stalls: stats.commit_stalls,
-            change_stalls: stats.change_stalls,
-            memory_bytes: pool.memory_bytes(),
-            reads: stats.reads,
-            writes: stats.writes,
-            evictions: stats.evictions,
-            file_pages: pool.file().header().end,
-            free_pages: pool.space().free_count(),
-        }
-    }
 }
 
 /// One table.
@@ -514,7 +446,7 @@ impl Database {
             log: engine
                 .log()
                 .map_or_else(LogStats::default, |log| log.stats(&worker)),
-            pages: engine.pages().map(|pages| PageStats::of(pages.pool())),
+            pages: engine.pages().map(PageStats::of),
             tables: engine
                 .catalog
                 .tables()

@@ -9,5 +9,8 @@ pub mod check;
 /// Administration of secondary indexes.
 pub(crate) mod indexes;
 
+/// Pages of paged tables.
+mod page_stats;
+
 /// Locks, waits, deadlocks and statistics of a database.
 pub mod inspect;

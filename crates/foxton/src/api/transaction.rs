@@ -14,6 +14,7 @@ use crate::error::{IndexError, Result};
 use crate::txn::bound::BoundTxn;
 use crate::txn::handle::{TxnGuard, TxnHandle};
 use crate::types::codec::{Key, TypeName, Undecodable, Value};
+use crate::types::component::TableComponent;
 use crate::types::index::Index;
 use crate::types::lock_options::{Lock, LockOptions, LockWait};
 use crate::types::savepoint::Savepoint;
@@ -289,6 +290,44 @@ impl Transaction {
         key_type: &TypeName,
         value_type: &TypeName,
     ) -> Result<()> {
+        self.make_table_of(name, key_type, value_type, None)
+    }
+
+    /// As [`make_table`](Self::make_table), with its rows in this component whatever
+    /// [`Options::component`](crate::Options::component) says.
+    ///
+    /// ```
+    /// use foxton::{TableComponent, codec::TypeName};
+    /// # use foxton::{Database, Options, Table};
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let (keys, values) = (TypeName::new("str"), TypeName::new("u32"));
+    /// let mut tx = db.begin()?;
+    /// tx.make_table_in(TableComponent::Paged, "ages", &keys, &values)?;
+    /// tx.put(&Table::<str, u32>::new("ages"), "ada", &36)?;
+    /// assert!(db.stats().tables[0].component == TableComponent::Paged);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`make_table`](Self::make_table). A request error too, if there is such a table in the
+    /// other component.
+    pub fn make_table_in(
+        &mut self,
+        component: TableComponent,
+        name: &str,
+        key_type: &TypeName,
+        value_type: &TypeName,
+    ) -> Result<()> {
+        self.make_table_of(name, key_type, value_type, Some(component))
+    }
+
+    fn make_table_of(
+        &mut self,
+        name: &str,
+        key_type: &TypeName,
+        value_type: &TypeName,
+        component: Option<TableComponent>,
+    ) -> Result<()> {
         let mut bound = self.attach()?;
         bound.check_active()?;
         bound.ctx.engine.check_writable()?;
@@ -301,7 +340,7 @@ impl Transaction {
             name,
             key_type,
             value_type,
-            component: None,
+            component,
         };
         let wait = LockWait::Default;
         bound

@@ -158,6 +158,12 @@ impl PageWaitThreads {
         SubmittedWait(state)
     }
 
+    /// Number of waits that no thread has begun yet.
+    pub(crate) fn queued(&self) -> usize {
+        // Site: "page waits", of an inspection.
+        shim::lock(&self.0.queue).waits.len()
+    }
+
     /// Ends the threads. Waits that are left get no answer: no task is there any more.
     pub(crate) fn stop(&self) {
         // Site: "page waits": once.

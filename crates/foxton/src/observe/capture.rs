@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use foxton_lock::inspect::{self, LockSnapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::{Class, Name};
-use foxton_store::paged::pool::BufferPool;
 
+use crate::engine::page_store::OpenPages;
 use crate::engine::{Counter, Engine};
 use crate::status::{
     Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, PageStatus, QueueStatus,
@@ -105,7 +105,7 @@ pub(crate) fn status(engine: &Engine) -> Status {
             .map(|(label, source)| usage(label.to_string(), source))
             .collect(),
         checkpoints: checkpoints(engine),
-        pages: engine.pages().map(|pages| page_status(pages.pool())),
+        pages: engine.pages().map(page_status),
         deadlocks: engine
             .locks
             .deadlocks()
@@ -118,15 +118,23 @@ pub(crate) fn status(engine: &Engine) -> Status {
     }
 }
 
-fn page_status(pool: &BufferPool) -> PageStatus {
-    let stats = pool.stats();
+fn page_status(pages: &OpenPages) -> PageStatus {
+    let stats = pages.pool().stats();
     PageStatus {
-        page_bytes: pool.page_size().bytes() as u64,
+        page_bytes: pages.pool().page_size().bytes() as u64,
         frames: stats.frames as u64,
         free: stats.free as u64,
         dirty: stats.dirty as u64,
         reads: stats.reads,
         writes: stats.writes,
+        lookups: stats.lookups,
+        page_waits: stats.page_waits,
+        waiting_for_pages: stats.waiters.pages + pages.waits.queued() as u64,
+        waiting_for_latches: stats.waiters.latches,
+        waiting_for_space: stats.waiters.space,
+        waiting_for_cleaner: stats.stalled as u64,
+        commit_stalls: stats.commit_stalls,
+        change_stalls: stats.change_stalls,
     }
 }
 

@@ -72,6 +72,23 @@ pub struct PageStatus {
     pub reads: u64,
     /// Number of pages written to it.
     pub writes: u64,
+    /// Number of operations on the trees of rows and indexes.
+    pub lookups: u64,
+    /// Number of times that one of them has waited for pages that were not in memory, or waits.
+    pub page_waits: u64,
+    /// Number of threads and tasks that wait for pages that are not in memory.
+    pub waiting_for_pages: u64,
+    /// Number of threads that wait for the latch of a page.
+    pub waiting_for_latches: u64,
+    /// Number of threads that wait for space in the page file or in the log.
+    pub waiting_for_space: u64,
+    /// Number of threads and tasks that wait for the page cleaner, because too many pages are
+    /// dirty.
+    pub waiting_for_cleaner: u64,
+    /// Number of times that a commit has waited for the page cleaner, or waits.
+    pub commit_stalls: u64,
+    /// Number of times that a change has waited for the page cleaner, or waits.
+    pub change_stalls: u64,
 }
 
 /// Checkpoints since the database was opened, and commits that wait for one.

@@ -117,6 +117,7 @@ impl<'a> PageAccess<'a> {
         match attempt(visit) {
             Ok(TreeAttempt::Done(result)) => {
                 self.leaf.set(visit.leaf());
+                self.pages.pool().count_lookup(self.worker);
                 Ok(AttemptResult::Done(result))
             }
             Ok(TreeAttempt::Wait) => {

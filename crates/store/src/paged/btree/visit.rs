@@ -15,6 +15,7 @@ use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
     FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView, PageWriter,
+    WaitReason,
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
@@ -167,7 +168,15 @@ impl<'t> TreeVisit<'t> {
         }
         // I5: frames are given up before others are requested.
         self.release();
-        match std::mem::take(&mut self.need) {
+        let need = std::mem::take(&mut self.need);
+        let reason = match need {
+            Need::Nothing | Need::CleanPages => None,
+            Need::Pages(_) => Some(WaitReason::Pages),
+            Need::Latch(_) => Some(WaitReason::Latch),
+            Need::FreePage | Need::LogSpace(_) => Some(WaitReason::Space),
+        };
+        let _counted = reason.map(|reason| pool.count_wait(worker, reason));
+        match need {
             Need::Nothing | Need::CleanPages => {}
             Need::Pages(pages) => {
                 self.reservation = Some(Box::new(pool.reserve(worker, &pages)?));

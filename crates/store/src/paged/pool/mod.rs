@@ -74,6 +74,8 @@ mod limit;
 
 mod service;
 
+mod waits;
+
 mod tests;
 
 pub use access::{PageAbsence, PageHint, PageView, PageWriter, SeenPage};
@@ -82,6 +84,8 @@ pub use dirty_gate::{DirtyBound, DirtyWait};
 pub use error::PoolError;
 pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
 pub use service::PoolThreads;
+pub use waits::PageWaiters;
+pub(in crate::paged) use waits::{CountedWait, WaitReason};
 
 /// Site: adding and removing pages of the translation table.
 pub static PAGE_TRANSLATION: Site = Site::new(
@@ -166,6 +170,8 @@ pub struct BufferPool {
     reads: unmodelled::AtomicU64,
     writes: unmodelled::AtomicU64,
     evictions: unmodelled::AtomicU64,
+    /// Operations on trees, and their waits.
+    tree_counters: waits::TreeCounters,
 }
 
 impl fmt::Debug for BufferPool {
@@ -199,6 +205,12 @@ pub struct PoolStats {
     pub writes: u64,
     /// Number of pages evicted.
     pub evictions: u64,
+    /// Number of operations on trees that ended.
+    pub lookups: u64,
+    /// Number of times that one of them has waited for pages that were not in memory, or waits.
+    pub page_waits: u64,
+    /// Threads that wait now.
+    pub waiters: PageWaiters,
 }
 
 impl UseCounters for [Frame] {
@@ -274,6 +286,7 @@ impl BufferPool {
             reads: unmodelled::AtomicU64::new(0),
             writes: unmodelled::AtomicU64::new(0),
             evictions: unmodelled::AtomicU64::new(0),
+            tree_counters: waits::TreeCounters::default(),
             file,
             log,
         })
@@ -323,7 +336,25 @@ impl BufferPool {
             reads: count(&self.reads),
             writes: count(&self.writes),
             evictions: count(&self.evictions),
+            lookups: self.tree_counters.lookups(),
+            page_waits: self.tree_counters.page_waits(),
+            waiters: self.tree_counters.waiters(),
         }
+    }
+
+    /// Counts an operation on a tree, which has ended.
+    #[inline]
+    pub fn count_lookup(&self, worker: &Worker) {
+        self.tree_counters.count_lookup(worker);
+    }
+
+    /// Counts a wait of an operation, until the result is dropped.
+    pub(in crate::paged) fn count_wait<'c>(
+        &'c self,
+        worker: &'c Worker,
+        reason: WaitReason,
+    ) -> CountedWait<'c> {
+        self.tree_counters.wait(worker, reason)
     }
 
     /// Checks that each frame is where its state says. Call it while no thread uses the pool.
