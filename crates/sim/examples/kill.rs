@@ -22,6 +22,7 @@ Kills a process that runs a TPC-B-like load, and looks for every commit it was t
   --clients N   threads of the process [8]
   --transactions N  the most that it begins before it dies [200]
   --backups yes it takes backups meanwhile; what is left of each is looked at, too
+  --tables T    resident, or paged with large values [every second database is paged]
   --folder DIR  where its databases lie, in a new folder that is removed [the system's temporary one]";
 
 fn main() -> Outcome {
@@ -37,6 +38,7 @@ fn main() -> Outcome {
             "clients",
             "transactions",
             "backups",
+            "tables",
         ],
         HELP,
     )?;
@@ -56,6 +58,11 @@ fn main() -> Outcome {
         clients: arguments.get("clients", 8)?,
         transactions: arguments.get("transactions", 200)?,
         backups: (arguments.get("backups", "no".to_owned())? == "yes").then_some(Honesty::Honest),
+        is_paged: match arguments.get("tables", String::new())?.as_str() {
+            "paged" => Some(true),
+            "resident" => Some(false),
+            _ => None,
+        },
         ..Plan::new(cycles, seed)
     };
     let done = kill::run(&plan, &folder, &mut Firm, victim::of_myself()?, |summary| {

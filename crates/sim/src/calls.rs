@@ -241,6 +241,7 @@ impl<V: Fn() -> Command> Rig<V> {
             each: self.each,
             honesty: self.honesty,
             backups: None,
+            is_paged: false,
         };
         self.lives(&orders, (aim, nth), summary)
             .and_then(|end| {

@@ -1,14 +1,15 @@
 //! Power cuts of databases with resident and paged tables, at every moment.
 //!
 //! One thread plays several clients, whose transactions are open at once. They put and delete rows
-//! of resident and paged tables, set savepoints, roll back and commit, with every durability. Pages
-//! have 1 KiB and the pool has few frames, so pages are split, stolen and evicted all the time. In
-//! between, tables are made and checkpoints are requested. The cleaner and the checkpoint thread
-//! work besides.
+//! of resident and paged tables, set savepoints, roll back and commit, with every durability. Some
+//! values are longer than a page. A table of each component has two secondary indexes, one of them
+//! unique. Pages have 1 KiB and the pool has few frames, so pages are split, stolen and evicted all
+//! the time. In between, tables are made and checkpoints are requested. The cleaner and the
+//! checkpoint thread work besides.
 //!
 //! All changes of files are recorded. After each of them the power is cut, and the rows that a
-//! restart finds must be those after some commit that may be the last one. The restart is cut, too,
-//! with the transactions behind it, and the restart of that.
+//! restart finds must be those after some commit that may be the last one, by each index too. The
+//! restart is cut, too, with the transactions behind it, and the restart of that.
 //!
 //! Everything that the clients do follows from a seed, which a failure prints. The threads of the
 //! database do not, so a recording is not the same each time. A failure has the image.
@@ -21,10 +22,10 @@ pub mod cuts;
 
 use crate::ledger::mix;
 use crate::victim::{self, FRAMES, set_small_pages};
-use foxton::{Database, Options, Table};
+use foxton::{Database, Index, Options, Table};
 use foxton_log::device::Device;
 use foxton_sync::failpoint::Failpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,6 +34,32 @@ const TABLES: [Table<[u8], [u8]>; 3] = [
     Table::new("paged").paged(),
     Table::new("other").paged(),
     Table::new("resident").resident(),
+];
+/// Table numbers of [`Rows`] that have indexes: one of each component.
+const INDEXED: [usize; 2] = [0, 2];
+/// The length of the value and its first byte, so that most changes move the entry.
+type ValueIndex = Index<(u32, u8), [u8], [u8]>;
+/// By value, a large one too.
+const BY_VALUE: [ValueIndex; 2] = [
+    Index::new("paged by value", &TABLES[INDEXED[0]], |_, value, keys| {
+        keys.add(&value_key(value));
+    }),
+    Index::new(
+        "resident by value",
+        &TABLES[INDEXED[1]],
+        |_, value, keys| {
+            keys.add(&value_key(value));
+        },
+    ),
+];
+/// By the key, backwards.
+const BY_END: [Index<[u8], [u8], [u8]>; 2] = [
+    Index::unique("paged by end", &TABLES[INDEXED[0]], |key, _, keys| {
+        keys.add(&end_key(key)[..]);
+    }),
+    Index::unique("resident by end", &TABLES[INDEXED[1]], |key, _, keys| {
+        keys.add(&end_key(key)[..]);
+    }),
 ];
 /// Tables that are made later.
 const LATER: [Table<[u8], [u8]>; 4] = [
@@ -88,6 +115,9 @@ impl Setting {
         let mut options = victim::options(self.seed);
         let more = mix(self.seed ^ 11) as usize % FRAMES;
         set_small_pages(&mut options, FRAMES + more);
+        for (by_value, by_end) in BY_VALUE.iter().zip(&BY_END) {
+            options.indexes.add(by_value).add(by_end);
+        }
         options.page_batch = [3, 8, 128][(mix(self.seed ^ 13) % 3) as usize];
         options.restart_threads = 1 + (mix(self.seed ^ 12) % 2) as usize;
         #[cfg(feature = "hooks")]
@@ -103,6 +133,44 @@ impl Setting {
         }
         options
     }
+}
+
+fn value_key(value: &[u8]) -> (u32, u8) {
+    (value.len() as u32, value.first().copied().unwrap_or(0))
+}
+
+fn end_key(key: &[u8]) -> Vec<u8> {
+    key.iter().rev().copied().collect()
+}
+
+/// Compares the indexes with `rows`, which are those of the database.
+///
+/// # Errors
+///
+/// Any error of the database, and the first index with other rows.
+pub fn check_indexes(db: &Database, rows: &Rows) -> foxton::Result<Result<(), String>> {
+    if let Some(finding) = db.check_indexes()?.first() {
+        return Ok(Err(format!("an index differs from its table: {finding}")));
+    }
+    db.run(|tx| {
+        for (at, number) in INDEXED.into_iter().enumerate() {
+            let of_table = || rows.iter().filter(|((table, _), _)| *table == number);
+            let found = tx.range_by(&BY_VALUE[at], ..).collect()?.into_iter();
+            let found: BTreeSet<_> = found.map(|(key, row, _)| (key, row)).collect();
+            let expected = of_table().map(|((_, row), value)| (value_key(value), row.clone()));
+            if found != expected.collect() {
+                return Ok(Err(format!("{} has other rows", BY_VALUE[at].name())));
+            }
+            let found = tx.range_by(&BY_END[at], ..).collect()?.into_iter();
+            let found: BTreeSet<_> = found.map(|(key, row, value)| (key, row, value)).collect();
+            let expected =
+                of_table().map(|((_, row), value)| (end_key(row), row.clone(), value.clone()));
+            if found != expected.collect() {
+                return Ok(Err(format!("{} has other rows", BY_END[at].name())));
+            }
+        }
+        Ok(Ok(()))
+    })
 }
 
 /// Returns the declaration of a table, by its number in [`Rows`].

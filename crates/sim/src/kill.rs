@@ -3,7 +3,8 @@
 //! A cycle starts a victim, waits a random time, kills it with `SIGKILL` and reads the notebook.
 //! Then it opens the database, compares, closes it, and opens it again with the same result. Every
 //! second database has secondary indexes, declared at each opening, and each index is compared with
-//! its table. Every fourth kill comes within the first milliseconds, while the victim still
+//! its table. The tables of every second database are paged, with large values among their rows.
+//! Every fourth kill comes within the first milliseconds, while the victim still
 //! recovers from the kill before. After a few cycles a new database begins, with other options, so
 //! that creation and the first load are killed too.
 //!
@@ -12,7 +13,7 @@
 
 use crate::{
     ground::Ground,
-    ledger::{Contents, Expectations, Scale, check, is_abandoned, mix},
+    ledger::{Contents, Expectations, check, is_abandoned, mix},
     load,
     notebook::{Notebook, Slot},
     shelf::{Known, Shelf},
@@ -51,6 +52,8 @@ pub struct Plan {
     pub honesty: Honesty,
     /// Whether they take backups, too, and record the truth about those.
     pub backups: Option<Honesty>,
+    /// Whether the tables are paged; those of every second database if `None`.
+    pub is_paged: Option<bool>,
 }
 
 impl Plan {
@@ -64,6 +67,7 @@ impl Plan {
             fresh: 20,
             honesty: Honesty::Honest,
             backups: None,
+            is_paged: None,
         }
     }
 }
@@ -93,6 +97,10 @@ pub struct Summary {
     pub backups_again: u64,
     /// Openings of a database with secondary indexes, each of which agreed with its table.
     pub indexed_opens: u64,
+    /// Openings of a database with paged tables.
+    pub paged_opens: u64,
+    /// Notes that these openings have found whole, most of them large values.
+    pub notes: u64,
     /// Longest time of one opening of the database.
     pub slowest_open: Duration,
 }
@@ -113,6 +121,8 @@ impl fmt::Display for Summary {
             line("  restored again after a kill", self.backups_again)?;
         }
         line("openings with indexes, all right", self.indexed_opens)?;
+        line("openings with paged tables", self.paged_opens)?;
+        line("  whole notes in them", self.notes)?;
         let slowest = self.slowest_open.as_millis();
         write!(f, "{:<34} {slowest:>7} ms", "slowest open")
     }
@@ -164,6 +174,7 @@ pub fn run(
             each: u64::MAX,
             honesty: plan.honesty,
             backups: plan.backups,
+            is_paged: plan.is_paged.unwrap_or(cycle / plan.fresh % 2 == 1),
         };
         if cycle.is_multiple_of(plan.fresh) {
             expected = Expectations::default();
@@ -263,7 +274,7 @@ pub(crate) fn look(
     expect(before, &after, ground, expected, summary);
 
     let found = reopen(orders, summary)?;
-    check(orders.seed, Scale::SMALL, expected, &found).map_err(Faults)?;
+    check(orders.seed, orders.scale(), expected, &found).map_err(Faults)?;
     if reopen(orders, summary)? != found {
         return Err("opening again, without a crash in between, found other contents".into());
     }
@@ -383,9 +394,11 @@ fn expect(
 /// Opens, reads everything, and closes.
 fn reopen(orders: &Orders, summary: &mut Summary) -> Result<Contents, Any> {
     let start = Instant::now();
-    let db = victim::open(&orders.database(), orders.seed)?;
+    let db = victim::open(&orders.database(), orders)?;
     summary.slowest_open = summary.slowest_open.max(start.elapsed());
     let contents = load::read(&db)?;
+    summary.paged_opens += u64::from(orders.is_paged);
+    summary.notes += contents.notes.len() as u64;
     if victim::has_indexes(orders.seed) {
         let faults = load::check_indexes(&db, &contents)?;
         if !faults.is_empty() {

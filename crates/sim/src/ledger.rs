@@ -11,6 +11,9 @@
 //! last committed transaction and inserts one for this. So it updates, inserts and deletes, and
 //! half a transaction is always noticed. Every thirteenth is rolled back by its client.
 //!
+//! If the [`Scale`] has notes, each transaction also replaces its client's *note* by one of its
+//! own, of another length. Some notes are longer than a page.
+//!
 //! # What must hold
 //!
 //! * I1  A transaction that was acknowledged, and promised to survive, is there.
@@ -18,7 +21,8 @@
 //! * I3  Of the transactions of a client that were begun and not acknowledged, those up to some
 //!   point are there and none after it: nothing is lost from the middle.
 //! * I4  Each transaction is there whole: history rows are as they were written, every balance is
-//!   the sum of its history, every bookmark is at the client's last committed transaction.
+//!   the sum of its history, every bookmark and every note is that of the client's last committed
+//!   transaction.
 //! * I5  The first load, one large transaction, is there whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +36,8 @@ pub struct Scale {
     pub tellers: u64,
     /// Number of accounts of all branches.
     pub accounts: u64,
+    /// Maximum bytes of a note; 0 for none.
+    pub note_bytes: u64,
 }
 
 impl Scale {
@@ -40,6 +46,12 @@ impl Scale {
         branches: 2,
         tellers: 10,
         accounts: 200,
+        note_bytes: 0,
+    };
+    /// The same, with notes of up to six pages of 1 KiB.
+    pub const WITH_NOTES: Scale = Scale {
+        note_bytes: 6 << 10,
+        ..Scale::SMALL
     };
 }
 
@@ -58,6 +70,49 @@ pub struct Entry {
 
 /// A transaction by client and number: the key of its history row.
 pub type Number = (u32, u64);
+
+/// A note, by what must be right of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    /// The transaction that left it.
+    pub n: u64,
+    /// Its length.
+    pub bytes: usize,
+    /// A hash of its bytes.
+    pub hash: u64,
+}
+
+impl Note {
+    /// Returns what is to be compared of a note with these bytes.
+    pub fn of(bytes: &[u8]) -> Note {
+        let hash = |hash, byte: &u8| mix(hash ^ u64::from(*byte));
+        Note {
+            n: note_number(bytes),
+            bytes: bytes.len(),
+            hash: bytes.iter().fold(0, hash),
+        }
+    }
+}
+
+/// Returns the number of the transaction that left this note.
+pub fn note_number(bytes: &[u8]) -> u64 {
+    bytes
+        .first_chunk()
+        .map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+/// Returns the note that transaction `number` leaves: its number, and other bytes.
+pub fn note(number: Number, scale: Scale) -> Vec<u8> {
+    let draw = mix(mix(u64::from(number.0)) ^ number.1);
+    let mut bytes = number.1.to_le_bytes().to_vec();
+    let length = bytes.len() + (draw % scale.note_bytes.max(1)) as usize;
+    bytes.extend(
+        (0_u64..)
+            .map(|at| mix(draw ^ at) as u8)
+            .take(length - bytes.len()),
+    );
+    bytes
+}
 
 /// Returns what transaction `number` does.
 pub fn entry(seed: u64, number: Number, scale: Scale) -> Entry {
@@ -97,6 +152,8 @@ pub struct Contents {
     pub history: BTreeMap<Number, Entry>,
     /// The bookmarks.
     pub bookmarks: BTreeSet<Number>,
+    /// The note of each client.
+    pub notes: BTreeMap<u32, Note>,
 }
 
 impl Contents {
@@ -118,6 +175,10 @@ impl Contents {
             contents.history.insert(number, entry);
             let last: &mut u64 = last.entry(number.0).or_default();
             *last = number.1.max(*last);
+        }
+        if scale.note_bytes > 0 {
+            let left = |(&client, &n)| (client, Note::of(&note((client, n), scale)));
+            contents.notes = last.iter().map(left).collect();
         }
         contents.bookmarks.extend(last);
         contents
@@ -213,6 +274,7 @@ pub fn check(
         &right.branches,
         &mut faults,
     );
+    differences("I4 note of client", &found.notes, &right.notes, &mut faults);
     for (client, n) in found.bookmarks.symmetric_difference(&right.bookmarks) {
         faults.push(format!(
             "I4 the bookmark of client {client} at {n} is wrong or missing"
@@ -377,6 +439,24 @@ mod tests {
             let faults = faults(|found| half(found, entry));
             assert!(faults.contains(named), "{named}: {faults}");
         }
+    }
+
+    #[test]
+    fn an_old_note_and_a_changed_one_are_noticed() {
+        let scale = Scale::WITH_NOTES;
+        let right = || Contents::after(SEED, scale, committed());
+        assert_eq!(check(SEED, scale, &expected(), &right()), Ok(()));
+        let left: BTreeSet<usize> = (1..30).map(|n| note((0, n), scale).len()).collect();
+        assert!(left.len() > 20 && left.iter().any(|bytes| *bytes > 4096));
+        for wrong in [note((0, 19), scale), vec![0; 9]] {
+            let mut found = right();
+            found.notes.insert(0, Note::of(&wrong));
+            let faults = check(SEED, scale, &expected(), &found).unwrap_err();
+            assert!(faults[0].starts_with("I4 note of client 0"), "{faults:?}");
+        }
+        let mut found = right();
+        found.notes.remove(&1);
+        assert!(check(SEED, scale, &expected(), &found).is_err());
     }
 
     #[test]

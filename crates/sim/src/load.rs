@@ -1,6 +1,6 @@
 //! The ledger's transactions on a database.
 
-use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
+use crate::ledger::{Contents, Entry, Note, Number, Scale, entry, is_abandoned, note, note_number};
 use foxton::{Database, Durability, Error, Index, Options, Result, Table, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ const TELLERS: Table<u64, Padded> = Table::new("tellers");
 const BRANCHES: Table<u64, Padded> = Table::new("branches");
 const HISTORY: Table<Number, (u64, u64, u64, i64)> = Table::new("history");
 const BOOKMARKS: Table<Number, ()> = Table::new("bookmarks");
+/// Notes by client. In pages, most are large values.
+const NOTES: Table<u32, [u8]> = Table::new("notes");
 
 /// Every update of a teller moves its entry.
 const TELLERS_BY_BALANCE: Index<i64, u64, Padded> =
@@ -28,13 +30,20 @@ const BOOKMARKS_BY_CLIENT: Index<u32, Number, ()> =
         keys.add(&number.0);
     });
 
+/// An entry comes from a whole value, large or not.
+const NOTES_BY_NUMBER: Index<u64, u32, [u8]> =
+    Index::new("notes_by_number", &NOTES, |_, bytes, keys| {
+        keys.add(&note_number(bytes));
+    });
+
 /// Declares the tables' indexes.
 pub fn declare(options: &mut Options) {
     options
         .indexes
         .add(&TELLERS_BY_BALANCE)
         .add(&HISTORY_BY_ACCOUNT)
-        .add(&BOOKMARKS_BY_CLIENT);
+        .add(&BOOKMARKS_BY_CLIENT)
+        .add(&NOTES_BY_NUMBER);
 }
 
 /// Returns faults of the [declared](declare) indexes of a database whose rows are `contents`. Each
@@ -74,6 +83,16 @@ pub fn check_indexes(db: &Database, contents: &Contents) -> Result<Vec<String>> 
             history
                 .map(|(account, number, _)| (account, number))
                 .eq(expected),
+        );
+        let notes = tx.range_by(&NOTES_BY_NUMBER, ..).collect()?.into_iter();
+        let expected = contents
+            .notes
+            .iter()
+            .map(|(&client, note)| (note.n, client));
+        let expected: BTreeSet<(u64, u32)> = expected.collect();
+        compare(
+            NOTES_BY_NUMBER.name(),
+            notes.map(|(n, client, _)| (n, client)).eq(expected),
         );
         for &number in &contents.bookmarks {
             let found = tx.get_by(&BOOKMARKS_BY_CLIENT, &number.0)?;
@@ -124,6 +143,9 @@ pub fn run(
     let done = db.run(|tx| {
         tx.set_durability(durability);
         change(tx, number, entry)?;
+        if scale.note_bytes > 0 {
+            tx.put(&NOTES, &number.0, &note(number, scale)[..])?;
+        }
         if abandoned {
             Err(Error::other("rolled back by its client"))
         } else {
@@ -208,6 +230,9 @@ pub fn read(db: &Database) -> Result<Contents> {
                 .map(|(number, row)| (number, entry(row)))
                 .collect(),
             bookmarks: bookmarks.into_iter().map(|(number, ())| number).collect(),
+            notes: (tx.range(&NOTES, ..).collect()?.into_iter())
+                .map(|(client, bytes)| (client, Note::of(&bytes)))
+                .collect(),
         })
     })
 }
@@ -230,9 +255,10 @@ mod tests {
         options.durability = Durability::None;
         declare(&mut options);
         let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
-        load(&db, Scale::SMALL).unwrap();
+        let scale = Scale::WITH_NOTES;
+        load(&db, scale).unwrap();
         for n in 1..30 {
-            run(&db, 7, (n as u32 % 3, n), Scale::SMALL, Durability::None).unwrap();
+            run(&db, 7, (n as u32 % 3, n), scale, Durability::None).unwrap();
         }
         let contents = read(&db).unwrap();
         assert_eq!(check_indexes(&db, &contents).unwrap(), [""; 0]);
@@ -244,5 +270,6 @@ mod tests {
         assert_eq!(faults(|other| *other.tellers.get_mut(&3).unwrap() += 1), 1);
         assert_eq!(faults(|other| other.history = BTreeMap::new()), 1);
         assert_eq!(faults(|other| other.bookmarks.extend([(9, 9)])), 1);
+        assert_eq!(faults(|other| other.notes = BTreeMap::new()), 1);
     }
 }

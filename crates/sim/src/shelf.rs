@@ -14,7 +14,7 @@
 
 use crate::{
     backups::{Begun, is_from_files},
-    ledger::{Contents, Expectations, Scale, check, is_abandoned},
+    ledger::{Contents, Expectations, check, is_abandoned},
     load,
     notebook::Slot,
     victim::{self, Orders, durability},
@@ -115,7 +115,7 @@ fn whole(orders: &Orders, known: &Known<'_>, number: usize, begun: &Begun) -> Ou
             kind.insert(n);
         }
     }
-    check(orders.seed, Scale::SMALL, &expected, &found)
+    check(orders.seed, orders.scale(), &expected, &found)
         .map_err(|faults| format!("B2 backup {number}: {}", faults.join("; ")))?;
     Ok(found)
 }
@@ -178,7 +178,7 @@ fn scratch(orders: &Orders) -> PathBuf {
 fn restore(orders: &Orders, number: usize) -> Outcome<Contents> {
     let target = scratch(orders);
     backup::restore(orders.backups().path(number), &target, None, &mut |_, _| {})?;
-    let found = load::read(&victim::open(&target, orders.seed)?)?;
+    let found = load::read(&victim::open(&target, orders)?)?;
     fs::remove_dir_all(target)?;
     Ok(found)
 }

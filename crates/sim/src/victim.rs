@@ -10,7 +10,8 @@ use crate::{
     notebook::Notebook,
 };
 use foxton::{
-    Database, Durability, LatchKind, LockInheritance, LockManagerKind, Options, VictimPolicy,
+    Database, Durability, LatchKind, LockInheritance, LockManagerKind, Options, TableComponent,
+    VictimPolicy,
 };
 use std::{
     env, error,
@@ -38,6 +39,8 @@ pub struct Orders {
     pub honesty: Honesty,
     /// Whether it takes backups meanwhile, and when it records one as done.
     pub backups: Option<Honesty>,
+    /// Whether its tables are paged, with large values among their rows.
+    pub is_paged: bool,
 }
 
 /// When a client records that its commit was acknowledged.
@@ -69,6 +72,9 @@ impl Honesty {
 
 /// In place of a name.
 const NO_BACKUPS: &str = "none";
+/// Components of tables.
+const PAGED: &str = "paged";
+const RESIDENT: &str = "resident";
 
 impl Orders {
     /// Returns the path of the database.
@@ -98,7 +104,24 @@ impl Orders {
             .arg(self.clients.to_string())
             .arg(self.each.to_string())
             .arg(self.honesty.name())
-            .arg(self.backups.map_or(NO_BACKUPS, Honesty::name));
+            .arg(self.backups.map_or(NO_BACKUPS, Honesty::name))
+            .arg(self.tables());
+    }
+
+    /// Returns the name of the component of the tables.
+    fn tables(&self) -> &'static str {
+        match self.is_paged {
+            true => PAGED,
+            false => RESIDENT,
+        }
+    }
+
+    /// Returns the scale of the load.
+    pub fn scale(&self) -> Scale {
+        match self.is_paged {
+            true => Scale::WITH_NOTES,
+            false => Scale::SMALL,
+        }
     }
 
     /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are others.
@@ -114,6 +137,11 @@ impl Orders {
             backups: match text()?.as_str() {
                 NO_BACKUPS => None,
                 name => Some(Honesty::named(name)?),
+            },
+            is_paged: match text()?.as_str() {
+                PAGED => true,
+                RESIDENT => false,
+                _ => return None,
             },
         })
     }
@@ -160,22 +188,28 @@ pub fn has_indexes(seed: u64) -> bool {
     mix(mix(seed) ^ 7).is_multiple_of(2)
 }
 
-/// Returns [`options`], with the indexes of a victim that has some.
-fn options_of_victims(seed: u64) -> Options {
-    let mut options = options(seed);
-    if has_indexes(seed) {
+/// Returns [`options`], with the tables of a victim and the indexes of one that has some. A pool has
+/// few frames, so pages are written and evicted all the time.
+fn options_of_victims(orders: &Orders) -> Options {
+    let mut options = options(orders.seed);
+    if orders.is_paged {
+        options.component = TableComponent::Paged;
+        let more = mix(orders.seed ^ 9) as usize % (2 * FRAMES);
+        set_small_pages(&mut options, 2 * FRAMES + more);
+    }
+    if has_indexes(orders.seed) {
         load::declare(&mut options);
     }
     options
 }
 
-/// Opens the database at `path` as victims and their checkers do.
+/// Opens the database at `path` as the victim of `orders` and its checkers do.
 ///
 /// # Errors
 ///
 /// Any error of the database.
-pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
-    Database::open_with(path, options_of_victims(seed))
+pub fn open(path: &Path, orders: &Orders) -> foxton::Result<Database> {
+    Database::open_with(path, options_of_victims(orders))
 }
 
 /// Exit status of a victim whose device failed and that reported it.
@@ -214,11 +248,12 @@ pub fn taken() -> Option<i32> {
 pub fn carry_out(orders: Option<Orders>) -> i32 {
     let Some(orders) = orders else {
         eprintln!(
-            "a victim's orders: FOLDER SEED CLIENTS EACH honest|early|unsynced none|honest|early"
+            "a victim's orders: FOLDER SEED CLIENTS EACH honest|early|unsynced none|honest|early \
+             resident|paged"
         );
         return 1;
     };
-    let Err(error) = run(&orders, Scale::SMALL) else {
+    let Err(error) = run(&orders, orders.scale()) else {
         return 0;
     };
     eprintln!("{orders}: {error}");
@@ -235,7 +270,7 @@ pub fn carry_out(orders: Option<Orders>) -> i32 {
 /// Any error.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
-    let mut options = options_of_victims(orders.seed);
+    let mut options = options_of_victims(orders);
     if orders.honesty == Honesty::Unsynced {
         options.sync_interval = Duration::MAX;
     }

@@ -2,7 +2,7 @@
 //! that.
 
 use super::load::{Random, Run, apply};
-use super::{Rows, Setting, TABLES, difference, read};
+use super::{Rows, Setting, TABLES, check_indexes, difference, read};
 use crate::ledger::mix;
 use crate::pages::audit::audit;
 use crate::victim::FRAMES;
@@ -262,6 +262,7 @@ impl Run {
         let db = db.map_err(failed("opening"))?;
         let rows = read(&db).map_err(failed("reading"))?;
         compare(&rows, expected)?;
+        check_indexes(&db, &rows).map_err(failed("reading by indexes"))??;
         db.verify();
         tally.audited += audit_log(&device.crash(Damage::KeepAll, 0))?;
         let mut random = Random::new(seed);

@@ -102,6 +102,7 @@ fn a_directory_has_a_durable_name_before_it_has_a_lock_whoever_made_it() {
         each: 1,
         honesty: Honesty::Honest,
         backups: None,
+        is_paged: false,
     };
     fs::create_dir(orders.database()).expect("the folder is ours");
     let notes = orders.folder.join("calls");

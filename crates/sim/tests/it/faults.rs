@@ -24,6 +24,7 @@ const SCALE: Scale = Scale {
     branches: 1,
     tellers: 2,
     accounts: 20,
+    note_bytes: 0,
 };
 const COUNT: u64 = 40;
 /// Written every fourth time, so that several segments fill.

@@ -22,6 +22,7 @@ const SCALE: Scale = Scale {
     branches: 1,
     tellers: 2,
     accounts: 20,
+    note_bytes: 0,
 };
 const COUNT: u64 = 24;
 /// Number of passages of one point that are tested.
