@@ -209,7 +209,7 @@ pub(crate) fn pages(status: &PageStatus, rates: PageRates) -> String {
     )
 }
 
-/// What waits for what with pages.
+/// Threads and tasks that wait, by what they need of the pages.
 pub(crate) fn page_waits(status: &PageStatus) -> String {
     format!(
         "waiting: {} for a page, {} for a latch, {} for space, {} for the page cleaner",

@@ -162,7 +162,7 @@ pub fn check_indexes(db: &Database, rows: &Rows) -> foxton::Result<Result<(), St
                 return Ok(Err(format!("{} has other rows", BY_VALUE[at].name())));
             }
             let found = tx.range_by(&BY_END[at], ..).collect()?.into_iter();
-            let found: BTreeSet<_> = found.map(|(key, row, value)| (key, row, value)).collect();
+            let found = found.collect::<BTreeSet<_>>();
             let expected =
                 of_table().map(|((_, row), value)| (end_key(row), row.clone(), value.clone()));
             if found != expected.collect() {

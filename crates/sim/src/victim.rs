@@ -188,8 +188,8 @@ pub fn has_indexes(seed: u64) -> bool {
     mix(mix(seed) ^ 7).is_multiple_of(2)
 }
 
-/// Returns [`options`], with the tables of a victim and the indexes of one that has some. A pool has
-/// few frames, so pages are written and evicted all the time.
+/// Returns [`options`], with the tables of a victim and the indexes of one that has some. A pool
+/// has few frames, so pages are written and evicted all the time.
 fn options_of_victims(orders: &Orders) -> Options {
     let mut options = options(orders.seed);
     if orders.is_paged {

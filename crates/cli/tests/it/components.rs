@@ -107,7 +107,7 @@ fn the_figures_of_document_003_have_both_components_side_by_side() {
                 says(settings, IN_MEMORY) || says(settings, PAGED),
                 "{id}: {row}"
             );
-            // What a row is called agrees with its settings.
+            // The name of a row agrees with its settings.
             let mut cells = row.as_object().expect("cells").values();
             let is_called_paged = cells.any(|cell| {
                 cell.as_str()

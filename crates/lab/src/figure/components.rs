@@ -4,9 +4,9 @@
 //! the disk-oriented one. With `--tables memory,paged` the same operations run on both. A table and
 //! a picture then have the times of each system in memory beside those of its paged twin.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{request::Request, timed::Timed};
+use super::timed::Timed;
 use crate::{
     report::{
         bars::{Bar, Bars, Fill, Part},
@@ -43,20 +43,6 @@ fn twins<'t>(systems: &[&'t System], timed: &'t [Vec<Timed>]) -> Vec<Twins<'t>> 
         .filter(|(one, _)| !one.is_paged())
         .filter_map(twin)
         .collect()
-}
-
-/// The components of a request, as settings for results.
-pub(super) fn listed(request: &Request) -> Vec<(&'static str, Value)> {
-    let systems = request.in_tables(vec![System::without_locking()]);
-    let names = systems.iter().map(|system| system.listed());
-    let names: Vec<String> = names
-        .filter_map(|listed| listed[0].1.as_str().map(str::to_owned))
-        .collect();
-    let memory = systems.iter().find(|system| system.is_paged());
-    vec![
-        ("tables", json!(names.join(","))),
-        ("page_memory", json!(memory.map(System::page_memory))),
-    ]
 }
 
 /// Times of both components, if both were measured.

@@ -52,8 +52,11 @@ pub mod sysbench;
 /// Locks that could be inherited: 002-fig14.
 pub mod inherit;
 
-/// Locks that could be inherited: 002-fig14.
+/// Operations timed over all systems in turn.
 pub mod timed;
+
+/// Tables in memory and paged ones, compared: the figures of document 003.
+mod components;
 
 /// The processor-overlap model: 003-table3.
 pub mod overlap;
@@ -66,9 +69,6 @@ pub mod log_insert;
 
 /// Cost of latches: 003-table1.
 pub mod latch_cost;
-
-/// Tables in memory and paged ones, compared: the figures of document 003.
-mod components;
 
 /// Memory of held locks.
 pub mod lock_memory;

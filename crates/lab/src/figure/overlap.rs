@@ -51,7 +51,7 @@ pub(super) fn table_3(request: &Request, audience: Audience) -> Result<Sheet, Be
     beside.extend(components::side_by_side(&all, &Operation::TYPES, &timed));
     let picture = components::picture(&all, &Operation::TYPES, &timed);
     let mut settings = vec![("cool_factor_printed", json!(PRINTED_COOL_FACTOR))];
-    settings.extend(components::listed(request));
+    settings.extend(request.listed_tables());
     Ok(Sheet {
         id: "003-table3",
         title: "Processors that one latch over a whole table can keep busy".to_owned(),

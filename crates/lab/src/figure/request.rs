@@ -148,6 +148,20 @@ impl Request {
         System::with_tables(systems, &self.tables, self.page_memory)
     }
 
+    /// The components, as settings for results.
+    pub(super) fn listed_tables(&self) -> Vec<(&'static str, Value)> {
+        let systems = self.in_tables(vec![System::without_locking()]);
+        let names = systems.iter().map(System::listed);
+        let names: Vec<String> = names
+            .filter_map(|listed| listed[0].1.as_str().map(str::to_owned))
+            .collect();
+        let paged = systems.iter().find(|system| system.is_paged());
+        vec![
+            ("tables", json!(names.join(","))),
+            ("page_memory", json!(paged.map(System::page_memory))),
+        ]
+    }
+
     /// The sweep, if `panels` of them share the time of a quick form.
     pub(super) fn sweep(&self, systems: Vec<System>, panels: u32) -> Runs {
         let mpls = match (self.mpls.as_slice(), self.full) {

@@ -9,7 +9,7 @@ use foxton::{Database, Durability, Transaction};
 use foxton_sync::site::{Component, Pattern};
 use serde_json::{Value, json};
 
-use super::{components, request::Request};
+use super::request::Request;
 use crate::{
     bench::{error::BenchError, scratch::Scratch},
     measure::spread::Spread,
@@ -62,7 +62,7 @@ impl Effort {
             ("seconds", json!(self.each.as_secs_f64())),
             ("reps", json!(self.reps)),
         ];
-        listed.extend(components::listed(request));
+        listed.extend(request.listed_tables());
         listed
     }
 }

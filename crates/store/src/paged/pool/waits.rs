@@ -1,4 +1,4 @@
-//! Operations on trees, and what they wait for.
+//! Operations on trees, and their waits.
 //!
 //! Each worker counts for itself, so no line is shared: once when an operation ends, and twice for
 //! a wait, at its beginning and at its end. The difference is the number of those that wait now.
@@ -6,7 +6,7 @@
 use foxton_sync::counter::WorkerCounters;
 use foxton_sync::worker::Worker;
 
-/// What an operation waits for, beside a page cleaner that has fallen behind.
+/// Reason of a wait, beside a page cleaner that has fallen behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(in crate::paged) enum WaitReason {
