@@ -40,6 +40,8 @@ pub struct PageStats {
     pub memory_bytes: usize,
     /// Number of pages read from the page file.
     pub reads: u64,
+    /// Number of those that were read before any thread missed them.
+    pub reads_ahead: u64,
     /// Number of pages written to it.
     pub writes: u64,
     /// Number of pages that left memory.
@@ -83,6 +85,7 @@ impl PageStats {
             change_stalls: stats.change_stalls,
             memory_bytes: pool.memory_bytes(),
             reads: stats.reads,
+            reads_ahead: stats.reads_ahead,
             writes: stats.writes,
             evictions: stats.evictions,
             lookups: stats.lookups,

@@ -7,6 +7,7 @@ use std::ops::{Bound, RangeBounds};
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
+use foxton_store::paged::btree::ScanAhead;
 
 use super::attempt::AttemptResult;
 use super::short_lock::ShortLock;
@@ -99,6 +100,8 @@ pub(crate) struct ScanState {
     pub(super) closed_above: bool,
     /// The entry of an index of a paged table whose row is the next to be read.
     pub(super) entry: LockedEntry,
+    /// How far the scan of a paged table reads ahead.
+    pub(super) ahead: Cell<ScanAhead>,
     /// Early released commits that the scans of this transaction depend on.
     pub(super) reads: ReadDependencies,
 }
@@ -125,6 +128,7 @@ impl ScanState {
         self.short_lock.clear();
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
+        self.ahead.take();
         self.entry.is_set = false;
         self.closed_above = false;
         self.covered = None;

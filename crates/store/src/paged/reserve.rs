@@ -171,6 +171,16 @@ impl FreeFrames {
         Some(state.take(count))
     }
 
+    /// Takes up to `most` frames; none while other threads wait for some. Never waits.
+    pub fn take_at_most(&self, most: usize) -> FrameList {
+        let mut state = shim::lock(&self.state);
+        if !state.waiters.is_empty() {
+            return FrameList::new();
+        }
+        let count = most.min(state.free.len());
+        state.take(count)
+    }
+
     /// Begins to wait for `count` frames, behind all threads that wait. Ends with
     /// [`wait`](Self::wait) or [`cancel`](Self::cancel).
     pub fn enqueue(&self, count: usize) -> FrameWait {

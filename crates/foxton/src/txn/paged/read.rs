@@ -3,8 +3,11 @@
 //! The key is locked by its name, and then its leaf is read. While the lock is held the row does
 //! not change, so nothing has to be checked afterwards. If the value is [large](super::large), its
 //! parts are read next, and then the row once more.
+//!
+//! A read of many keys that misses a page names the leaves of the next keys, which are read ahead.
 
 use foxton_lock::name::{KeyHasher, Name};
+use foxton_store::paged::btree::TreeAttempt;
 use foxton_store::paged::page::RowFlags;
 use foxton_sync::failpoint::Failpoints;
 
@@ -39,6 +42,8 @@ struct PagedReader<'a> {
     short_lock: &'a ShortLock,
     value: &'a mut Vec<u8>,
     large: &'a mut Option<Box<LargeState>>,
+    /// The keys that are read next, from this one on.
+    following: Option<(&'a KeyList, usize)>,
 }
 
 /// Result of a read.
@@ -75,7 +80,14 @@ impl PagedReader<'_> {
             Err(error) => return Err(error),
         }
         let value = &mut *self.value;
-        let flags = done!(self.access.attempt(|visit| visit.get(key, value)));
+        let following = self.following;
+        let flags = done!(self.access.attempt(|visit| {
+            let attempt = visit.get(key, value);
+            if let (Ok(TreeAttempt::Wait), Some((keys, next))) = (&attempt, following) {
+                visit.name_leaves((next..keys.len()).map(|place| keys.key(place)));
+            }
+            attempt
+        }));
         self.reads.record_paged(&self.access.pages.stamps, &name);
         let is_there = flags.is_some_and(|flags| !flags.has(RowFlags::GHOST));
         let found = match is_there {
@@ -141,6 +153,7 @@ impl BoundTxn {
             let (place, mut bytes) = (*next, 0);
             let found = {
                 let (mut reader, _) = self.paged_reader(index, options);
+                reader.following = Some((keys, place + 1));
                 done!(reader.read(keys.key(place), |value| {
                     bytes = value.len();
                     read(place, Some(value));
@@ -201,6 +214,7 @@ impl BoundTxn {
             short_lock,
             value: page_value,
             large,
+            following: None,
         };
         (reader, key)
     }

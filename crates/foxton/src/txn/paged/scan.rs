@@ -384,7 +384,12 @@ impl<V: PagedVisit> PagedScan<'_, V> {
                 }
             }
         };
-        done!(self.access.attempt(|visit| visit.scan(range, rows)));
+        done!(self.access.attempt(|visit| {
+            visit.set_scan_ahead(scan.ahead.get());
+            let attempt = visit.scan(range, rows);
+            scan.ahead.set(visit.scan_ahead());
+            attempt
+        }));
         Ok(AttemptResult::Done(self.access.token()))
     }
 

@@ -210,8 +210,9 @@ impl<'t> TreeVisit<'t> {
             }
             found => self.found(child, found)?,
         };
-        if !is_read_once {
-            view.record_use();
+        match is_read_once {
+            true => self.ahead.visit(child),
+            false => view.record_use(),
         }
         Ok(FoundChild { view, slot })
     }

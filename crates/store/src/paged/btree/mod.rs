@@ -59,6 +59,8 @@ mod error;
 
 mod token;
 
+mod ahead;
+
 mod visit;
 
 mod detached;
@@ -66,6 +68,8 @@ mod detached;
 mod descend;
 
 mod read;
+
+mod scan_ahead;
 
 mod smo;
 
@@ -83,6 +87,9 @@ mod verify;
 
 mod tests;
 
+mod ahead_tests;
+
+pub use ahead::ScanAhead;
 pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;

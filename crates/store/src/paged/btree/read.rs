@@ -102,13 +102,21 @@ impl<'t> TreeVisit<'t> {
         rows: &mut LeafRows,
     ) -> Result<TreeAttempt<()>, TreeError> {
         self.is_scan = true;
-        self.attempt(|visit| {
+        let attempt = self.attempt(|visit| {
             visit.token.clear();
             match range.direction {
                 ScanDirection::Forward => visit.scan_forward(range, rows),
                 ScanDirection::Backward => visit.scan_backward(range, rows),
             }
-        })
+        })?;
+        match attempt {
+            TreeAttempt::Done(()) => self.ahead.record_rows(rows.len()),
+            TreeAttempt::Wait => self.request_ahead(&range),
+        }
+        if self.ahead.is_due() {
+            self.continue_ahead(&range);
+        }
+        Ok(attempt)
     }
 
     fn scan_forward(&mut self, range: ScanRange<'_>, rows: &mut LeafRows) -> Step<()> {

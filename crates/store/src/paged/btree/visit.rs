@@ -8,14 +8,15 @@ use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
 use super::PagedTree;
+use super::ahead::ScanAhead;
 use super::error::TreeError;
 use super::token::ScanToken;
 use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
-    FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView, PageWriter,
-    WaitReason,
+    AheadPages, FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView,
+    PageWriter, WaitReason,
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
@@ -61,6 +62,8 @@ pub(super) enum Need {
     Nothing,
     /// Pages in frames.
     Pages(Box<PageList>),
+    /// Pages in frames, for a scan that will need others next.
+    Ahead(Box<(PageList, AheadPages)>),
     /// A latch that other threads had, again and again.
     Latch(PageId),
     /// A free page of the file.
@@ -100,6 +103,7 @@ pub struct TreeVisit<'t> {
     busy: PageId,
     pub(super) token: ScanToken,
     pub(super) is_scan: bool,
+    pub(super) ahead: ScanAhead,
     /// The leaf that was found last.
     pub(super) leaf: Option<PageHint>,
     /// The page of level 1 that was found last.
@@ -132,6 +136,7 @@ impl PagedTree {
             busy: self.root,
             token: ScanToken::default(),
             is_scan: false,
+            ahead: ScanAhead::default(),
             leaf: None,
             parent: None,
             transaction: None,
@@ -171,7 +176,7 @@ impl<'t> TreeVisit<'t> {
         let need = std::mem::take(&mut self.need);
         let reason = match need {
             Need::Nothing | Need::CleanPages => None,
-            Need::Pages(_) => Some(WaitReason::Pages),
+            Need::Pages(_) | Need::Ahead(_) => Some(WaitReason::Pages),
             Need::Latch(_) => Some(WaitReason::Latch),
             Need::FreePage | Need::LogSpace(_) => Some(WaitReason::Space),
         };
@@ -180,6 +185,11 @@ impl<'t> TreeVisit<'t> {
             Need::Nothing | Need::CleanPages => {}
             Need::Pages(pages) => {
                 self.reservation = Some(Box::new(pool.reserve(worker, &pages)?));
+            }
+            Need::Ahead(needed) => {
+                let (pages, ahead) = &*needed;
+                let reserved = pool.reserve_ahead(worker, pages, ahead)?;
+                self.reservation = Some(Box::new(reserved));
             }
             Need::Latch(page) => {
                 let reservation = pool.reserve(worker, &[PageRequest::read(page)])?;

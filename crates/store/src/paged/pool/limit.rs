@@ -17,7 +17,9 @@ use foxton_sync::worker::Worker;
 use smallvec::smallvec;
 
 use super::evict::EvictOutcome;
-use super::{BufferPool, CLEAN_BATCH, MIN_FRAMES, READ_BUFFERS, hints, leaf_hints, translation};
+use super::{
+    BufferPool, CLEAN_BATCH, MIN_FRAMES, READ_BUFFERS, hints, leaf_hints, read_ahead, translation,
+};
 use crate::paged::frame::Frame;
 use crate::paged::page::PageSize;
 use crate::paged::replace::Replacement;
@@ -38,9 +40,10 @@ fn bytes_of_header(size: PageSize) -> usize {
         + leaf_hints::bytes_per_frame(size)
 }
 
-/// Bytes of the buffers for reads and for the cleaner.
-fn bytes_of_buffers(size: PageSize) -> usize {
-    (CLEAN_BATCH + READ_BUFFERS) * size.bytes()
+/// Bytes of the buffers for reads, for read-ahead and for the cleaner.
+fn bytes_of_buffers(size: PageSize, maximum: usize) -> usize {
+    let runs = read_ahead::bytes_of_run_buffers(size, maximum);
+    (CLEAN_BATCH.min(maximum) + READ_BUFFERS) * size.bytes() + runs
 }
 
 impl BufferPool {
@@ -55,7 +58,7 @@ impl BufferPool {
     /// assert!((7_000..8_192).contains(&frames));
     /// ```
     pub fn frames_within(bytes: usize, maximum: usize, size: PageSize) -> usize {
-        let fixed = bytes_of_buffers(size) + maximum * bytes_of_header(size);
+        let fixed = bytes_of_buffers(size, maximum) + maximum * bytes_of_header(size);
         let frames = bytes.saturating_sub(fixed) / bytes_of_frame(size);
         frames.min(maximum).max(MIN_FRAMES)
     }
@@ -71,7 +74,7 @@ impl BufferPool {
     pub fn memory_bytes(&self) -> usize {
         let size = self.page_size();
         let frames = self.frames.len() - self.free.unused_count();
-        bytes_of_buffers(size)
+        bytes_of_buffers(size, self.frames.len())
             + self.frames.len() * bytes_of_header(size)
             + frames * bytes_of_frame(size)
     }

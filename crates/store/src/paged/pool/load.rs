@@ -98,7 +98,6 @@ impl<'p> FixedPage<'p> {
     }
 
     /// Returns the index of the frame.
-    #[cfg(test)]
     pub(super) fn index(&self) -> usize {
         self.index
     }
@@ -229,7 +228,7 @@ fn attach<'p>(
 }
 
 /// A page on its way into a frame.
-enum PageClaim<'p> {
+pub(super) enum PageClaim<'p> {
     /// It is resident, or another thread loads it.
     Found(FixedPage<'p>),
     /// This thread loads it, and holds its latch alone.
@@ -254,6 +253,26 @@ impl BufferPool {
         worker: &Worker,
         requests: &[PageRequest],
     ) -> Result<PageReservation<'p>, PoolError> {
+        self.reserve_ahead(worker, requests, &[])
+    }
+
+    /// As [`reserve`](Self::reserve). If the last of the pages is missing, pages of `ahead` are
+    /// read too, as far as frames are free: the caller will probably need them next. They are not
+    /// kept in their frames. Those that cannot be read are no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve), of the requested pages.
+    ///
+    /// # Panics
+    ///
+    /// If no page is requested, or more than six.
+    pub fn reserve_ahead<'p>(
+        &'p self,
+        worker: &Worker,
+        requests: &[PageRequest],
+        ahead: &[PageId],
+    ) -> Result<PageReservation<'p>, PoolError> {
         let count = requests.len();
         assert!((1..=MAX_RESERVED).contains(&count), "one to six pages");
         let mut frames = match self.resident_pages(worker, requests) {
@@ -261,7 +280,7 @@ impl BufferPool {
             None => self.take_frames(worker, count)?,
         };
         loop {
-            let attempt = self.load_all(worker, requests, &mut frames);
+            let attempt = self.load_all(worker, (requests, ahead), &mut frames);
             if let Some(pages) = attempt.transpose() {
                 self.free_frames(worker).give(&mut frames);
                 return pages.map(|pages| PageReservation { pages });
@@ -330,7 +349,7 @@ impl BufferPool {
     fn load_all<'p>(
         &'p self,
         worker: &Worker,
-        requests: &[PageRequest],
+        (requests, ahead): (&[PageRequest], &[PageId]),
         frames: &mut FrameList,
     ) -> Result<Option<SmallVec<[FixedPage<'p>; MAX_RESERVED]>>, PoolError> {
         let mut claims = SmallVec::<[PageClaim<'p>; MAX_RESERVED]>::new();
@@ -338,10 +357,20 @@ impl BufferPool {
             claims.push(self.claim(worker, request.page, frames));
         }
         // Own loads first, all of them: other threads may wait for any (I3).
+        let mut run = match (claims.last(), requests.last()) {
+            (Some(PageClaim::Loading(fixed)), Some(request)) if !ahead.is_empty() => {
+                self.claim_ahead(worker, ahead, request.purpose, Some(fixed.page))
+            }
+            _ => None,
+        };
         let mut failure = None;
-        for (claim, request) in claims.iter().zip(requests) {
+        // The last page has the run.
+        for (claim, request) in claims.iter().zip(requests).rev() {
             if let PageClaim::Loading(fixed) = claim {
-                let loaded = self.load(worker, fixed, request.purpose);
+                let loaded = match run.take() {
+                    Some(run) => self.load_with_run(worker, fixed, request.purpose, run),
+                    None => self.load(worker, fixed, request.purpose),
+                };
                 failure = failure.or(loaded.err());
             }
         }
@@ -366,7 +395,12 @@ impl BufferPool {
     }
 
     /// Fixes the page, or makes one of `frames` its frame.
-    fn claim<'p>(&'p self, worker: &Worker, page: PageId, frames: &mut FrameList) -> PageClaim<'p> {
+    pub(super) fn claim<'p>(
+        &'p self,
+        worker: &Worker,
+        page: PageId,
+        frames: &mut FrameList,
+    ) -> PageClaim<'p> {
         let index = *frames.last().expect("a frame for each page");
         let frame = &self.frames[index];
         worker.account().passed(&PAGE_LATCH);
@@ -400,45 +434,63 @@ impl BufferPool {
     }
 
     /// Reads the page of a claim, checks it, copies it into its frame, and releases the latch.
-    fn load(
+    pub(super) fn load(
         &self,
         worker: &Worker,
         fixed: &FixedPage<'_>,
         purpose: PageUse,
     ) -> Result<(), PoolError> {
-        let (frame, page) = (fixed.frame(), fixed.page);
         let mut buffer = self.take_buffer();
         let loaded = match purpose {
             PageUse::Create => {
                 buffer.bytes_mut().fill(0);
                 Ok(())
             }
-            PageUse::Read | PageUse::ReadOnce => self.read(worker, page, &mut buffer),
+            PageUse::Read | PageUse::ReadOnce => self.read(worker, fixed.page, &mut buffer),
         };
-        if loaded.is_ok() {
-            frame.copy_from(buffer.bytes());
-            let class = match (purpose, frame.read().kind()) {
-                (PageUse::ReadOnce, _) => PageClass::ReadOnce,
-                (_, Some(PageKind::Branch)) => PageClass::Branch,
-                _ => PageClass::Normal,
-            };
-            self.replacement(worker, |replacement| {
-                replacement.admit(fixed.index, page, class);
-            });
-            frame.end_load();
-        } else {
-            worker.account().passed(&PAGE_TRANSLATION);
-            let home = self.table.latch_home(page);
-            home.remove(fixed.index);
-            frame.fail_load();
+        match loaded {
+            Ok(()) => self.finish_load(worker, fixed, purpose, buffer.bytes()),
+            Err(_) => self.fail_load(worker, fixed),
         }
-        frame.latch().unlock(&self.latch_waiters);
         self.return_buffer(buffer);
         loaded
     }
 
-    /// Reads the page and compares it with what the eviction history remembers, and with the end of
-    /// the log: no page is written before the log is durable up to its LSN.
+    /// Copies the image of a claimed page, which was checked, into its frame, and releases the
+    /// latch.
+    pub(super) fn finish_load(
+        &self,
+        worker: &Worker,
+        fixed: &FixedPage<'_>,
+        purpose: PageUse,
+        image: &[u8],
+    ) {
+        let (frame, page) = (fixed.frame(), fixed.page);
+        frame.copy_from(image);
+        let class = match (purpose, frame.read().kind()) {
+            (PageUse::ReadOnce, _) => PageClass::ReadOnce,
+            (_, Some(PageKind::Branch)) => PageClass::Branch,
+            _ => PageClass::Normal,
+        };
+        self.replacement(worker, |replacement| {
+            replacement.admit(fixed.index, page, class);
+        });
+        frame.end_load();
+        frame.latch().unlock(&self.latch_waiters);
+    }
+
+    /// Gives up a claim whose page could not be loaded.
+    pub(super) fn fail_load(&self, worker: &Worker, fixed: &FixedPage<'_>) {
+        let frame = fixed.frame();
+        worker.account().passed(&PAGE_TRANSLATION);
+        let home = self.table.latch_home(fixed.page);
+        home.remove(fixed.index);
+        frame.fail_load();
+        drop(home);
+        frame.latch().unlock(&self.latch_waiters);
+    }
+
+    /// Reads the page and checks it.
     fn read(
         &self,
         worker: &Worker,
@@ -446,8 +498,25 @@ impl BufferPool {
         buffer: &mut PageBuffer,
     ) -> Result<(), PoolError> {
         self.file.read(page, buffer).map_err(PoolError::of_read)?;
+        self.check_lsn(worker, page, buffer.bytes())
+    }
+
+    /// Checks the image of a page that was read with others.
+    pub(super) fn check_image(
+        &self,
+        worker: &Worker,
+        page: PageId,
+        image: &mut [u8],
+    ) -> Result<(), PoolError> {
+        self.file.check(page, image).map_err(PoolError::of_read)?;
+        self.check_lsn(worker, page, image)
+    }
+
+    /// Compares a page with what the eviction history remembers, and with the end of the log: no
+    /// page is written before the log is durable up to its LSN.
+    fn check_lsn(&self, worker: &Worker, page: PageId, image: &[u8]) -> Result<(), PoolError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let found: Lsn = crate::paged::page::SlottedPage::new(buffer.bytes()).lsn();
+        let found: Lsn = crate::paged::page::SlottedPage::new(image).lsn();
         let written = self.replacement(worker, |replacement| replacement.evicted_at(page));
         // Behind the read: the log may have grown since the page was written.
         let end = self.log.end(worker);
@@ -468,13 +537,13 @@ impl BufferPool {
         }
     }
 
-    fn take_buffer(&self) -> PageBuffer {
+    pub(super) fn take_buffer(&self) -> PageBuffer {
         // Site: "free frames", passed on the way.
         let buffer = shim::lock(&self.buffers).pop();
         buffer.unwrap_or_else(|| self.file.buffer(1))
     }
 
-    fn return_buffer(&self, buffer: PageBuffer) {
+    pub(super) fn return_buffer(&self, buffer: PageBuffer) {
         // Site: "free frames", passed on the way.
         let mut buffers = shim::lock(&self.buffers);
         if buffers.len() < READ_BUFFERS {

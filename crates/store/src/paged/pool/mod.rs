@@ -64,6 +64,8 @@ mod evict;
 
 mod load;
 
+mod read_ahead;
+
 mod clean;
 
 mod dirty_gate;
@@ -83,6 +85,7 @@ pub use clean::CLEAN_BATCH;
 pub use dirty_gate::{DirtyBound, DirtyWait};
 pub use error::PoolError;
 pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
+pub use read_ahead::{AheadPages, MAX_AHEAD};
 pub use service::PoolThreads;
 pub use waits::PageWaiters;
 pub(in crate::paged) use waits::{CountedWait, WaitReason};
@@ -165,9 +168,15 @@ pub struct BufferPool {
     failure: Mutex<Option<error::WriteFailure>>,
     /// Buffers for reads, which threads share.
     buffers: Mutex<Vec<PageBuffer>>,
+    run_buffers: read_ahead::RunBuffers,
+    /// Runs for the page readers.
+    ahead: read_ahead::AheadQueue,
+    /// Number of pages that are being read ahead.
+    ahead_count: AtomicUsize,
     cleaner_wakeup: service::ServiceWakeup,
     provider_wakeup: service::ServiceWakeup,
     reads: unmodelled::AtomicU64,
+    read_ahead_count: unmodelled::AtomicU64,
     writes: unmodelled::AtomicU64,
     evictions: unmodelled::AtomicU64,
     /// Operations on trees, and their waits.
@@ -201,6 +210,8 @@ pub struct PoolStats {
     pub change_stalls: u64,
     /// Number of pages read from the file.
     pub reads: u64,
+    /// Number of those that were read before any thread missed them.
+    pub reads_ahead: u64,
     /// Number of pages written to the file.
     pub writes: u64,
     /// Number of pages evicted.
@@ -281,9 +292,13 @@ impl BufferPool {
             cleaning: Mutex::new(clean::CleanerState::new(&file, maximum)),
             failure: Mutex::new(None),
             buffers: Mutex::new(Vec::new()),
+            run_buffers: read_ahead::RunBuffers::new(size, maximum),
+            ahead: read_ahead::AheadQueue::default(),
+            ahead_count: AtomicUsize::new(0),
             cleaner_wakeup: service::ServiceWakeup::default(),
             provider_wakeup: service::ServiceWakeup::default(),
             reads: unmodelled::AtomicU64::new(0),
+            read_ahead_count: unmodelled::AtomicU64::new(0),
             writes: unmodelled::AtomicU64::new(0),
             evictions: unmodelled::AtomicU64::new(0),
             tree_counters: waits::TreeCounters::default(),
@@ -334,6 +349,7 @@ impl BufferPool {
             free: self.free.count(),
             dirty: self.dirty_count(),
             reads: count(&self.reads),
+            reads_ahead: count(&self.read_ahead_count),
             writes: count(&self.writes),
             evictions: count(&self.evictions),
             lookups: self.tree_counters.lookups(),
@@ -363,8 +379,8 @@ impl BufferPool {
     ///
     /// If the pool is not whole.
     pub fn verify(&self) {
-        let mut dirty = 0;
-        let mut free = 0;
+        let (mut dirty, mut free) = (0, 0);
+        assert_eq!(self.ahead_count.load(Ordering::Relaxed), 0, "reads ahead");
         for (index, frame) in self.frames.iter().enumerate() {
             assert_eq!(frame.fixes(), 0, "a fix of {frame:?} did not end");
             let Some(page) = frame.page() else {

@@ -1,4 +1,4 @@
-//! Threads of a pool: the frame provider and the page cleaner.
+//! Threads of a pool: the frame provider, the page cleaner and the page readers.
 
 use std::io;
 use std::thread;
@@ -8,6 +8,7 @@ use foxton_sync::shim::{self, Arc, Condvar, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
 use super::BufferPool;
+use super::read_ahead::PAGE_READERS;
 use crate::paged::space::DOUBLEWRITE_SLOTS;
 
 /// How long a thread of the pool sleeps if it is not woken.
@@ -67,7 +68,7 @@ pub struct PoolThreads {
 }
 
 impl PoolThreads {
-    /// Starts the frame provider and the page cleaner of `pool`.
+    /// Starts the frame provider, the page cleaner and the page readers of `pool`.
     ///
     /// # Errors
     ///
@@ -90,6 +91,10 @@ impl PoolThreads {
                 pool.serve_dirty_waiters(worker);
             }
         })?;
+        for _ in 0..PAGE_READERS {
+            threads.spawn("page-reader", workers, BufferPool::read_runs)?;
+            threads.pool.ahead.add_reader();
+        }
         threads.pool.set_cleaner(&workers.worker(), true);
         Ok(threads)
     }
@@ -113,6 +118,7 @@ impl Drop for PoolThreads {
         self.pool.set_cleaner(&self.workers.worker(), false);
         self.pool.provider_wakeup.close();
         self.pool.cleaner_wakeup.close();
+        self.pool.ahead.close();
         for thread in self.threads.drain(..) {
             // A panic of the thread was reported when it happened.
             drop(thread.join());

@@ -25,6 +25,8 @@ use crate::paged::recovery::WriteError;
 use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
+mod ahead;
+
 const IDENTITY: [u8; 16] = [7; 16];
 /// The first pages of the file are not used here.
 const FIRST: u64 = 3;
@@ -510,6 +512,7 @@ struct HookedDevice {
 }
 
 type SyncHook = Box<dyn FnOnce() + Send>;
+type ReadHook = Arc<dyn Fn(u64, usize) -> io::Result<()> + Send + Sync>;
 type WriteHook = Box<dyn FnMut(&[u8]) + Send>;
 
 #[derive(Default)]
@@ -518,6 +521,8 @@ struct DeviceHooks {
     before_write: std::sync::Mutex<Option<WriteHook>>,
     /// Called once.
     before_sync: std::sync::Mutex<Option<SyncHook>>,
+    /// Called with place and size of what is read.
+    before_read: std::sync::Mutex<Option<ReadHook>>,
 }
 
 impl fmt::Debug for DeviceHooks {
@@ -531,6 +536,8 @@ struct HookedFile(Arc<dyn DeviceFile>, Arc<DeviceHooks>);
 
 impl DeviceFile for HookedFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let hook = shim::lock(&self.1.before_read).clone();
+        hook.map_or(Ok(()), |hook| hook(offset, bytes.len()))?;
         self.0.read_at(bytes, offset)
     }
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

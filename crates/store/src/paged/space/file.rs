@@ -439,6 +439,15 @@ impl PageFile {
         unseal(image, page, &self.identity).map_err(PageFileError::Damaged)
     }
 
+    /// Checks the image of `page`, which was read with others (I1).
+    pub(in crate::paged) fn check(
+        &self,
+        page: PageId,
+        image: &mut [u8],
+    ) -> Result<(), PageFileError> {
+        unseal(image, page, &self.identity).map_err(PageFileError::Damaged)
+    }
+
     /// Reads the bytes of neighbouring pages, the first of which is `page`, and checks nothing.
     /// Bytes behind the end of the file are zeros.
     pub(in crate::paged) fn read_unchecked(
