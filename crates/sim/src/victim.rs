@@ -13,6 +13,8 @@ use foxton::{
     Database, Durability, LatchKind, LockInheritance, LockManagerKind, Options, TableComponent,
     VictimPolicy,
 };
+use foxton_store::paged::page::PageSize;
+use foxton_store::paged::pool::BufferPool;
 use std::{
     env, error,
     ffi::OsString,
@@ -179,8 +181,7 @@ pub const FRAMES: usize = 16;
 /// Makes pages of 1 KiB, and memory for so many of them.
 pub fn set_small_pages(options: &mut Options, frames: usize) {
     options.page_bytes = 1 << 10;
-    // As `Options::page_memory` counts: the page, its hints, and what it has in the tables.
-    options.page_memory = frames * (options.page_bytes + 16 + 32 + 256);
+    options.page_memory = BufferPool::bytes_of(frames, frames, PageSize::MIN);
 }
 
 /// True if the tables of a victim with this `seed` have indexes: every second.

@@ -14,3 +14,6 @@ mod page_stats;
 
 /// Locks, waits, deadlocks and statistics of a database.
 pub mod inspect;
+
+/// Memory limit of pages.
+mod page_memory;

@@ -34,9 +34,8 @@ pub struct PageStats {
     pub commit_stalls: u64,
     /// Number of times that a change has waited for that reason, or waits.
     pub change_stalls: u64,
-    /// Bytes of memory for frames and what belongs to each, for which
-    /// [`Options::page_memory`](crate::Options::page_memory) is the limit, and for the buffers of
-    /// reads and writes.
+    /// Bytes of memory for frames, what belongs to each, and buffers. The limit is
+    /// [`Options::page_memory`](crate::Options::page_memory).
     pub memory_bytes: usize,
     /// Number of pages read from the page file.
     pub reads: u64,

@@ -54,7 +54,7 @@ use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::needed_log::NeededLog;
 use crate::error::{Error, Request, Result, Storage};
-use crate::options::Options;
+use crate::options::{Options, page_count};
 
 /// Name of the page file.
 pub(crate) const FILE: &str = "rows";
@@ -65,7 +65,8 @@ pub(crate) const DOUBLEWRITE_FILE: &str = "rows-double";
 #[derive(Debug, Default)]
 pub(crate) struct PageStore {
     open: OnceLock<OpenPages>,
-    creation: Mutex<()>,
+    /// Bytes of memory that were set before there were pages.
+    creation: Mutex<Option<usize>>,
 }
 
 /// The page store of a database with paged tables.
@@ -195,7 +196,7 @@ impl PageStore {
             return Ok(());
         }
         // Site: "page waits": once for a database.
-        let _one = shim::lock(&self.creation);
+        let memory = shim::lock(&self.creation);
         if self.open.get().is_some() {
             return Ok(());
         }
@@ -207,8 +208,39 @@ impl PageStore {
             Some(logged) => make_files(logged, options, workers, path),
         };
         let pages = pages.map_err(|error| error.into_error(path).in_passing())?;
+        if let Some(bytes) = *memory {
+            pages.set_memory(&workers.worker(), bytes)?;
+        }
         let opened = self.open.set(pages);
         opened.expect("the mutex lets one thread open it");
+        Ok(())
+    }
+
+    /// Changes the memory of pages, or of those that will be made.
+    ///
+    /// # Errors
+    /// A request error, if it is too little or too much.
+    pub(crate) fn set_memory(
+        &self,
+        worker: &Worker,
+        options: &Options,
+        bytes: usize,
+    ) -> Result<()> {
+        if bytes > options.max_page_memory.unwrap_or(options.page_memory) {
+            return Err(Request::Option(
+                "the memory for pages cannot be more than max_page_memory, for which address \
+                 space is reserved; open the database with a larger one",
+            )
+            .into());
+        }
+        // Site: "page waits": seldom.
+        let mut memory = shim::lock(&self.creation);
+        if let Some(pages) = self.open.get() {
+            return pages.set_memory(worker, bytes);
+        }
+        let (_, maximum) = options.page_counts(options.page_size())?;
+        page_count(bytes, maximum, options.page_size())?;
+        *memory = Some(bytes);
         Ok(())
     }
 }
@@ -384,6 +416,14 @@ impl OpenPages {
         &self.pool
     }
 
+    /// Changes the memory of the pool.
+    fn set_memory(&self, worker: &Worker, bytes: usize) -> Result<()> {
+        let pool = &self.pool;
+        let frames = page_count(bytes, pool.frame_maximum(), pool.page_size())?;
+        pool.set_frames(worker, frames);
+        Ok(())
+    }
+
     /// Opens pages whose changes are not logged: in memory, or opened to be read.
     fn unlogged(
         file: PageFile,
@@ -391,10 +431,10 @@ impl OpenPages {
         options: &Options,
         workers: &Workers,
     ) -> Result<OpenPages, MakeError> {
-        let frames = options
-            .page_count(file.size())
-            .map_err(MakeError::Request)?;
-        let pool = Arc::new(BufferPool::new(file, frames, Arc::new(Unlogged::new(end)))?);
+        let counts = options.page_counts(file.size());
+        let (frames, maximum) = counts.map_err(MakeError::Request)?;
+        let log = Arc::new(Unlogged::new(end));
+        let pool = Arc::new(BufferPool::with_maximum(file, frames, maximum, log)?);
         OpenPages::start(pool, None, options, workers)
     }
 
@@ -407,9 +447,8 @@ impl OpenPages {
         workers: &Workers,
         path: &Path,
     ) -> Result<OpenPages, MakeError> {
-        let frames = options
-            .page_count(file.size())
-            .map_err(MakeError::Request)?;
+        let counts = options.page_counts(file.size());
+        let (frames, maximum) = counts.map_err(MakeError::Request)?;
         let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
         let worker = workers.worker();
         let is_redone = |page, lsn| analysis.redoes(page, lsn);
@@ -430,7 +469,8 @@ impl OpenPages {
             &restart_options,
         ));
         let log = Arc::new(RecoveryLog::new(recovery.clone()));
-        let pool = BufferPool::new(file, frames, log)?.with_doublewrite(doublewrite);
+        let pool = BufferPool::with_maximum(file, frames, maximum, log)?;
+        let pool = pool.with_doublewrite(doublewrite);
         pool.limit_batches(options.page_batch);
         let pool = Arc::new(pool);
         let owner = PageOwner::new(pool.clone(), Arc::new(workers.clone()));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use foxton_log::format::segment;
 use foxton_store::paged::page::PageSize;
-use foxton_store::paged::pool::{CLEAN_BATCH, MIN_FRAMES};
+use foxton_store::paged::pool::{BufferPool, CLEAN_BATCH, MIN_FRAMES};
 use foxton_sync::failpoint::Failpoints;
 use foxton_sync::worker::Workers;
 
@@ -159,10 +159,17 @@ pub struct Options {
     /// [`paged`](crate::Table::paged) or [`resident`](crate::Table::resident). Default
     /// [`TableComponent::Resident`]. Existing tables stay what they are.
     pub component: TableComponent,
-    /// Bytes of memory for the pages of paged tables, with what belongs to each page in memory.
-    /// Default 64 MiB; at least 16 pages, which take about 144,000 bytes if pages have the usual
-    /// 8 KiB. A database without paged tables takes none of it.
+    /// Bytes of memory for the pages of paged tables: frames, what belongs to each in memory, and
+    /// the buffers of reads and writes. Default 64 MiB; at least 16 pages and buffers for them,
+    /// which take about 360,000 bytes if pages have the usual 8 KiB. A database without paged
+    /// tables takes none of it. [`Database::set_page_memory`](crate::Database::set_page_memory)
+    /// changes it while the database is open.
     pub page_memory: usize,
+    /// Largest number of bytes that
+    /// [`Database::set_page_memory`](crate::Database::set_page_memory) accepts. Address space is
+    /// reserved for that, and a few percent of it as memory. Default `None`:
+    /// [`page_memory`](Self::page_memory).
+    pub max_page_memory: Option<usize>,
     /// Bytes of a page of a new page file: a power of two from 1 KiB to 64 KiB. Default 8 KiB. For
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
@@ -226,6 +233,7 @@ impl Default for Options {
             checkpoint_rate: None,
             component: TableComponent::default(),
             page_memory: 64 << 20,
+            max_page_memory: None,
             page_bytes: PageSize::default().bytes(),
             page_batch: CLEAN_BATCH,
             failpoints: None,
@@ -277,23 +285,24 @@ impl Options {
     }
 
     /// Returns the number of pages of `size` for which [`page_memory`](Self::page_memory) has
-    /// space.
+    /// space, and the number for which [`max_page_memory`](Self::max_page_memory) has.
     ///
     /// # Errors
     /// A request error, if they are too few.
-    pub(crate) fn page_count(&self, size: PageSize) -> Result<usize> {
-        match self.page_memory / frame_bytes(size) {
-            MIN_FRAMES.. => Ok(self.page_memory / frame_bytes(size)),
-            _ => Err(Request::Option(
-                "page_memory must have space for 16 pages: about 144,000 bytes if they have 8 KiB",
-            )
-            .into()),
-        }
+    pub(crate) fn page_counts(&self, size: PageSize) -> Result<(usize, usize)> {
+        let most = self.max_page_memory.unwrap_or(self.page_memory);
+        let maximum = BufferPool::maximum_within(most, size);
+        Ok((page_count(self.page_memory, maximum, size)?, maximum))
     }
 
     /// Returns an error if an option is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let rules = [
+            (
+                self.max_page_memory
+                    .is_none_or(|most| most >= self.page_memory),
+                "max_page_memory must not be below page_memory",
+            ),
             (
                 (1..=1 << 24).contains(&self.lock_buckets),
                 "lock_buckets takes 1 to 16,777,216 buckets",
@@ -340,15 +349,25 @@ impl Options {
         ];
         match rules.iter().find(|(kept, _)| !kept) {
             Some((_, rule)) => Err(Request::Option(rule).into()),
-            None => self.page_count(self.page_size()).map(drop),
+            None => self.page_counts(self.page_size()).map(drop),
         }
     }
 }
 
-/// Bytes of memory that a page takes: itself, its frame, its entries in the translation table and
-/// in the eviction history, and its share of the hints.
-fn frame_bytes(size: PageSize) -> usize {
-    size.bytes() + size.bytes() / 64 + size.bytes() / 32 + 256
+/// Returns the number of pages of `size` for which `bytes` have space, in a pool that may have
+/// `maximum` of them.
+///
+/// # Errors
+/// A request error, if they are too few.
+pub(crate) fn page_count(bytes: usize, maximum: usize, size: PageSize) -> Result<usize> {
+    match BufferPool::bytes_of(MIN_FRAMES, maximum, size) <= bytes {
+        true => Ok(BufferPool::frames_within(bytes, maximum, size)),
+        false => Err(Request::Option(
+            "page_memory must have space for 16 pages and their buffers: about 360,000 bytes if \
+             pages have 8 KiB, and a few percent of max_page_memory",
+        )
+        .into()),
+    }
 }
 
 /// When a commit is acknowledged.
@@ -471,6 +490,8 @@ mod tests {
             |options| options.redo_part_bytes = usize::MAX,
             |options| options.page_memory = 100 << 10,
             |options| options.page_memory = 0,
+            |options| options.max_page_memory = Some(1 << 20),
+            |options| options.max_page_memory = Some(usize::MAX >> 8),
             |options| options.page_bytes = 5000,
             |options| options.dump_waits_after = Some(Duration::ZERO),
             |options| options.idle_timeout = Some(Duration::ZERO),

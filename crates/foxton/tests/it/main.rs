@@ -46,6 +46,7 @@ mod model;
 #[cfg(unix)]
 mod observe;
 mod old_files;
+mod page_memory;
 mod paged_ahead;
 mod paged_backup;
 mod paged_check;

@@ -183,16 +183,16 @@ fn what_paged_tables_cannot_do_yet_is_refused() {
 #[test]
 fn options_out_of_range_are_refused() {
     let mut small = Options::default();
-    small.page_memory = 120_000;
+    small.page_memory = 335_000;
     assert_eq!(refused(Database::in_memory(small.clone())), "option");
-    small.page_memory = 144_000;
+    small.page_memory = 360_000;
     let db = Database::in_memory(small).unwrap();
     fill(&db, 0);
     check(&db, 200);
     // Enough for the pages of a new file, too little for those that are there.
     let device = Arc::new(MemoryDevice::new());
     let mut large = options();
-    (large.page_bytes, large.page_memory) = (64 << 10, 2 << 20);
+    (large.page_bytes, large.page_memory) = (64 << 10, 4 << 20);
     let db = Database::open_on(device.clone(), large.clone()).unwrap();
     fill(&db, 0);
     db.close().unwrap();

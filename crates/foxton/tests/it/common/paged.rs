@@ -1,11 +1,12 @@
 //! Options and checks for tests of paged tables.
 
 use foxton::Options;
+use foxton_store::paged::page::PageSize;
+use foxton_store::paged::pool::BufferPool;
 
 /// Makes pages of 1 KiB, and as many frames as given.
 pub(crate) fn tiny_pages(mut options: Options, frames: usize) -> Options {
     options.page_bytes = 1 << 10;
-    // As `Options::page_memory` counts: the page, its hints, and what it has in the tables.
-    options.page_memory = frames * ((1 << 10) + 16 + 32 + 256);
+    options.page_memory = BufferPool::bytes_of(frames, frames, PageSize::MIN);
     options
 }

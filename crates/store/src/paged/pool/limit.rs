@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 use super::evict::EvictOutcome;
 use super::{
-    BufferPool, CLEAN_BATCH, MIN_FRAMES, READ_BUFFERS, hints, leaf_hints, read_ahead, translation,
+    BufferPool, CLEAN_BATCH, MIN_FRAMES, hints, leaf_hints, read_ahead, read_buffers, translation,
 };
 use crate::paged::frame::Frame;
 use crate::paged::page::PageSize;
@@ -43,7 +43,7 @@ fn bytes_of_header(size: PageSize) -> usize {
 /// Bytes of the buffers for reads, for read-ahead and for the cleaner.
 fn bytes_of_buffers(size: PageSize, maximum: usize) -> usize {
     let runs = read_ahead::bytes_of_run_buffers(size, maximum);
-    (CLEAN_BATCH.min(maximum) + READ_BUFFERS) * size.bytes() + runs
+    (CLEAN_BATCH.min(maximum) + read_buffers(maximum)) * size.bytes() + runs
 }
 
 impl BufferPool {
@@ -58,9 +58,40 @@ impl BufferPool {
     /// assert!((7_000..8_192).contains(&frames));
     /// ```
     pub fn frames_within(bytes: usize, maximum: usize, size: PageSize) -> usize {
-        let fixed = bytes_of_buffers(size, maximum) + maximum * bytes_of_header(size);
+        let fixed = BufferPool::bytes_of(0, maximum, size);
         let frames = bytes.saturating_sub(fixed) / bytes_of_frame(size);
         frames.min(maximum).max(MIN_FRAMES)
+    }
+
+    /// Number of bytes that a pool with that `maximum` takes while it has `frames` frames.
+    pub fn bytes_of(frames: usize, maximum: usize, size: PageSize) -> usize {
+        let fixed = bytes_of_buffers(size, maximum) + maximum * bytes_of_header(size);
+        fixed + frames * bytes_of_frame(size)
+    }
+
+    /// Returns the largest maximum with which a pool takes at most `bytes` of memory when all of its
+    /// frames are used. It is 16 at least, even if that takes more.
+    ///
+    /// ```
+    /// use foxton_store::paged::{page::PageSize, pool::BufferPool};
+    ///
+    /// let size = PageSize::default();
+    /// let maximum = BufferPool::maximum_within(64 << 20, size);
+    /// assert_eq!(BufferPool::frames_within(64 << 20, maximum, size), maximum);
+    /// assert!(BufferPool::bytes_of(maximum, maximum, size) <= 64 << 20);
+    /// ```
+    pub fn maximum_within(bytes: usize, size: PageSize) -> usize {
+        let takes = |maximum: usize| BufferPool::bytes_of(maximum, maximum, size);
+        let (mut low, mut beyond) = (MIN_FRAMES, (bytes / size.bytes()).max(MIN_FRAMES) + 1);
+        // The first number of them fits, or is returned in any case. The second one does not fit.
+        while low + 1 < beyond {
+            let middle = low.midpoint(beyond);
+            match takes(middle) <= bytes {
+                true => low = middle,
+                false => beyond = middle,
+            }
+        }
+        low
     }
 
     /// Number of frames that may be used.
@@ -72,11 +103,13 @@ impl BufferPool {
     /// Number of bytes that the pool takes: for the frames in use and those that are still to be
     /// emptied, and for headers, translation table, hints, eviction history and buffers.
     pub fn memory_bytes(&self) -> usize {
-        let size = self.page_size();
         let frames = self.frames.len() - self.free.unused_count();
-        bytes_of_buffers(size, self.frames.len())
-            + self.frames.len() * bytes_of_header(size)
-            + frames * bytes_of_frame(size)
+        BufferPool::bytes_of(frames, self.frames.len(), self.page_size())
+    }
+
+    /// Largest number of frames that the pool may have.
+    pub fn frame_maximum(&self) -> usize {
+        self.frames.len()
     }
 
     /// Changes the number of frames that may be used, to at least 16 and at most the maximum.

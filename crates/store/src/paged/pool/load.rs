@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::access::{PageView, PageWriter};
 use super::error::PoolError;
-use super::{BufferPool, PAGE_TRANSLATION, READ_BUFFERS, RETRY};
+use super::{BufferPool, PAGE_TRANSLATION, RETRY, read_buffers};
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, FramePhase, PAGE_LATCH};
 use crate::paged::page::{PageError, PageFault, PageKind};
@@ -546,7 +546,7 @@ impl BufferPool {
     pub(super) fn return_buffer(&self, buffer: PageBuffer) {
         // Site: "free frames", passed on the way.
         let mut buffers = shim::lock(&self.buffers);
-        if buffers.len() < READ_BUFFERS {
+        if buffers.len() < read_buffers(self.frames.len()) {
             buffers.push(buffer);
         }
     }

@@ -104,8 +104,10 @@ pub const MIN_FRAMES: usize = 16;
 
 const _: () = assert!(MIN_FRAMES >= 2 * MAX_RESERVED);
 
-/// Maximum number of buffers for reads that are kept.
-const READ_BUFFERS: usize = 64;
+/// Maximum number of buffers for reads that are kept, of a pool with that maximum of frames.
+fn read_buffers(maximum: usize) -> usize {
+    (maximum / 4).clamp(MAX_RESERVED, 64)
+}
 
 /// How long a thread waits for frames before it tries again to evict a page itself.
 const RETRY: Duration = Duration::from_millis(1);
