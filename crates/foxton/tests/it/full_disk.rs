@@ -1,12 +1,21 @@
 //! A disk that is really full: an in-memory file system of two megabytes, which requires the
-//! permission to mount one. Without it these tests print that and check nothing.
+//! permission to mount one. Without it these tests print that and check nothing. And a device that
+//! gives the page file no more space, which needs no permission.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use foxton::device::MemoryDevice;
 use foxton::{Database, Options, Table, backup};
+use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
+
+use crate::common::paged::tiny_pages;
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 const SIZE: u64 = 2 << 20;
@@ -219,4 +228,165 @@ fn a_backup_on_a_full_disk_leaves_no_backup_and_the_database_continues() {
     restore().unwrap();
     assert_eq!(count(&small.at("again")), 701);
     fs::remove_dir_all(&other).unwrap();
+}
+
+/// A directory in memory that has no more space for the page file, once it is full.
+#[derive(Debug, Default)]
+struct FullDevice {
+    inner: MemoryDevice,
+    is_full: Arc<AtomicBool>,
+}
+
+/// A file that may have no space; for the others the flag is their own.
+#[derive(Debug)]
+struct FullFile(Arc<dyn DeviceFile>, Arc<AtomicBool>);
+
+impl FullDevice {
+    fn file(&self, name: &str, file: Arc<dyn DeviceFile>) -> Arc<dyn DeviceFile> {
+        let is_full = match name {
+            "rows" => self.is_full.clone(),
+            _ => Arc::default(),
+        };
+        Arc::new(FullFile(file, is_full))
+    }
+}
+
+impl DeviceFile for FullFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(bytes, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(bytes, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(ErrorKind::StorageFull.into()),
+            false => self.0.allocate(bytes),
+        }
+    }
+}
+
+impl Device for FullDevice {
+    fn lock(&self) -> Result<(), LockError> {
+        self.inner.lock()
+    }
+    fn try_lock_file(&self, name: &str, mode: FileLockMode) -> io::Result<Option<FileLock>> {
+        self.inner.try_lock_file(name, mode)
+    }
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(self.file(name, self.inner.create(name)?))
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        Ok(self.file(name, self.inner.open(name)?))
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.inner.sync_dir()
+    }
+}
+
+/// Rows with values that have pages of their own.
+const LARGE: Table<u64, [u8]> = Table::new("large").paged();
+const SMALL: Table<u64, [u8]> = Table::new("small").paged();
+/// Bytes of a value that is too long for a leaf.
+const LARGE_BYTES: usize = 3_000;
+
+/// Puts a row, and waits while the pages of deleted values are not free yet.
+fn put_in_time(db: &Database, key: u64) {
+    let begin = Instant::now();
+    while let Err(error) = db.run(|tx| tx.put(&LARGE, &key, &[7; LARGE_BYTES]).map(drop)) {
+        assert_eq!(error.code(), "page_room", "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(120), "row {key}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn free_pages(db: &Database) -> u64 {
+    db.stats().pages.map_or(0, |pages| pages.free_pages)
+}
+
+/// Waits until no more pages become free.
+fn settle(db: &Database) {
+    let (mut before, mut same) = (free_pages(db), 0);
+    while same < 40 {
+        thread::sleep(Duration::from_millis(2));
+        let now = free_pages(db);
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+    }
+}
+
+/// Puts rows until one is refused. Returns how many were accepted.
+fn fill_pages(db: &Database, table: &Table<u64, [u8]>, value: &[u8], from: u64) -> u64 {
+    for key in from.. {
+        if let Err(error) = db.run(|tx| tx.put(table, &key, value).map(drop)) {
+            assert_eq!(error.code(), "page_room", "{error}");
+            return key - from;
+        }
+    }
+    unreachable!("no disk takes all of them")
+}
+
+#[test]
+fn rows_of_paged_tables_are_deleted_on_a_full_disk_and_then_others_are_inserted() {
+    let device = FullDevice::default();
+    let is_full = device.is_full.clone();
+    let db = Database::open_on(Arc::new(device), tiny_pages(options(), 200)).unwrap();
+    db.run(|tx| tx.put(&LARGE, &0, &[7; LARGE_BYTES]).map(drop))
+        .unwrap();
+    db.run(|tx| tx.put(&SMALL, &0, &[8; 100]).map(drop))
+        .unwrap();
+    is_full.store(true, Ordering::Relaxed);
+    let count = 1 + fill_pages(&db, &LARGE, &[7; LARGE_BYTES], 1);
+    assert!(count > 20, "{count} rows");
+    // What the refused row has stored becomes free again, and small rows take it.
+    let mut small = 1;
+    for _ in 0..3 {
+        settle(&db);
+        small += fill_pages(&db, &SMALL, &[8; 100], small);
+    }
+    // Deletes are undone, and made, without a page that inserts may take.
+    let mut tx = db.begin().unwrap();
+    (0..count).for_each(|key| assert!(tx.delete(&LARGE, &key).unwrap()));
+    tx.rollback();
+    let rows = db.run(|tx| tx.range(&LARGE, ..).count()).unwrap();
+    assert_eq!(rows, count);
+    settle(&db);
+    db.run(|tx| (0..count).try_for_each(|key| tx.delete(&LARGE, &key).map(drop)))
+        .unwrap();
+    for first in (0..small).step_by(5) {
+        let keys = first..small.min(first + 5);
+        db.run(|tx| {
+            keys.clone()
+                .try_for_each(|key| tx.delete(&SMALL, &key).map(drop))
+        })
+        .unwrap();
+    }
+    // All that was deleted is free for other rows.
+    (0..count).for_each(|key| put_in_time(&db, 1_000 + key));
+    let rows = db.run(|tx| tx.range(&LARGE, ..).count()).unwrap();
+    assert_eq!(rows, count);
+    settle(&db);
+    db.verify();
+    is_full.store(false, Ordering::Relaxed);
+    db.run(|tx| (0..500).try_for_each(|key| tx.put(&SMALL, &key, &[8; 100]).map(drop)))
+        .unwrap();
+    db.close().unwrap();
 }

@@ -78,8 +78,12 @@ impl BoundTxn {
     }
 
     /// Goes on with what an attempt has begun: marks the value that the row has, or stores the new
-    /// one.
-    pub(super) fn write_large(&mut self, index: usize) -> Result<AttemptResult<()>> {
+    /// one. A delete may use the last pages that are free, because it leads to free pages.
+    pub(super) fn write_large(
+        &mut self,
+        index: usize,
+        is_delete: bool,
+    ) -> Result<AttemptResult<()>> {
         let Some(large) = self.ctx.large.as_deref() else {
             return Ok(AttemptResult::Done(()));
         };
@@ -87,7 +91,7 @@ impl BoundTxn {
         if let Some((number, false)) = large.before {
             let tree = done!(self.values_tree());
             done!(self.lock_value(index, number));
-            done!(self.store_mark(&tree, index, number));
+            done!(self.store_mark(&tree, index, (number, is_delete)));
             self.ctx.large.get_or_insert_default().before = Some((number, true));
         }
         match new_is_due {
@@ -113,7 +117,7 @@ impl BoundTxn {
         let tree = done!(self.values_tree());
         if !is_marked {
             done!(self.lock_value(index, value.number));
-            done!(self.store_mark(&tree, index, value.number));
+            done!(self.store_mark(&tree, index, (value.number, false)));
         }
         let ctx = &mut self.ctx;
         let pages = ctx.engine.pages().expect("a paged table has them");
@@ -142,7 +146,7 @@ impl BoundTxn {
         &mut self,
         tree: &Arc<PagedTree>,
         index: usize,
-        number: u64,
+        (number, is_delete): (u64, bool),
     ) -> Result<AttemptResult<()>> {
         // First, because the mark may be stored although the attempt fails.
         if self.txn.marked_values.last() != Some(&number) {
@@ -157,7 +161,12 @@ impl BoundTxn {
         let leaf = (Cell::from_mut(&mut ctx.page_wait), &ctx.values_leaf);
         let mut access = PageAccess::new(pages, tree, &ctx.worker, leaf);
         let (key, row) = (mark_key(number), row.encode());
-        done!(access.attempt(|visit| visit.store(&key, &row)));
+        done!(access.attempt(|visit| {
+            if is_delete {
+                visit.serve_removal();
+            }
+            visit.store(&key, &row)
+        }));
         Ok(AttemptResult::Done(()))
     }
 

@@ -89,7 +89,7 @@ impl BoundTxn {
         write: Write,
     ) -> Result<AttemptResult<bool>> {
         loop {
-            done!(self.write_large(index));
+            done!(self.write_large(index, write == Write::Delete));
             match done!(self.write_paged_row(index, write)) {
                 RowWrite::Done(existed) => return Ok(AttemptResult::Done(existed)),
                 RowWrite::Mark => {}

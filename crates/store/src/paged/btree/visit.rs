@@ -20,7 +20,7 @@ use crate::paged::pool::{
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
-use crate::paged::space::PageAllocation;
+use crate::paged::space::{PageAllocation, PagePurpose};
 
 /// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,8 @@ pub struct TreeVisit<'t> {
     pub(super) leaf: Option<PageHint>,
     /// The page of level 1 that was found last.
     pub(super) parent: Option<PageHint>,
+    /// Purpose of pages that the operation claims.
+    purpose: PagePurpose,
     /// The transaction that logs changes of rows.
     transaction: Option<&'t mut PageTransaction>,
 }
@@ -139,6 +141,7 @@ impl PagedTree {
             ahead: ScanAhead::default(),
             leaf: None,
             parent: None,
+            purpose: PagePurpose::default(),
             transaction: None,
         }
     }
@@ -151,6 +154,11 @@ impl<'t> TreeVisit<'t> {
     /// [`Unlogged`]: crate::paged::page_log::Unlogged
     pub fn log_to(&mut self, transaction: &'t mut PageTransaction) {
         self.transaction = Some(transaction);
+    }
+
+    /// Makes later changes changes for a delete, which may claim the pages that are left to deletes.
+    pub fn serve_removal(&mut self) {
+        self.purpose = PagePurpose::Removal;
     }
 
     /// Returns the position of the last change that the transaction has logged.
@@ -354,7 +362,8 @@ impl<'t> TreeVisit<'t> {
     /// Claims pages until the operation has `count`.
     pub(super) fn allocate(&mut self, count: usize, near: PageId) -> Step<()> {
         while self.allocations.len() < count {
-            match self.tree.pool.claim_page(self.worker, near) {
+            let claim = self.tree.pool.claim_page(self.worker, near, self.purpose);
+            match claim {
                 Some(allocation) => self.allocations.push(allocation),
                 None => {
                     self.need = Need::FreePage;

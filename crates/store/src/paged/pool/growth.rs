@@ -6,7 +6,7 @@ use super::BufferPool;
 use super::error::PoolError;
 use super::load::PageRequest;
 use crate::paged::PageId;
-use crate::paged::space::{PageAllocation, PageAllocator};
+use crate::paged::space::{PageAllocation, PageAllocator, PagePurpose};
 
 impl BufferPool {
     /// Returns the free pages of the file.
@@ -14,10 +14,15 @@ impl BufferPool {
         &self.space
     }
 
-    /// Claims a free page near `near`. `None`: there is none, and [`grow_file`](Self::grow_file)
-    /// is due. Never waits.
-    pub fn claim_page(&self, worker: &Worker, near: PageId) -> Option<PageAllocation<'_>> {
-        let claim = self.space.claim(worker, near);
+    /// Claims a free page near `near`. `None`: there is none for the purpose, and
+    /// [`grow_file`](Self::grow_file) is due. Never waits.
+    pub fn claim_page(
+        &self,
+        worker: &Worker,
+        near: PageId,
+        purpose: PagePurpose,
+    ) -> Option<PageAllocation<'_>> {
+        let claim = self.space.claim(worker, near, purpose);
         if self.space.is_low() {
             self.cleaner_wakeup.notify();
         }
@@ -33,7 +38,7 @@ impl BufferPool {
         self.space.release(page);
     }
 
-    /// Grows the page file, unless pages are free. Waits for devices; the caller holds no latch and
+    /// Grows the page file, unless pages are free for every purpose. Waits for devices; the caller holds no latch and
     /// no fix.
     ///
     /// # Errors

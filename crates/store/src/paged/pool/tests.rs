@@ -22,7 +22,7 @@ use crate::paged::PageId;
 use crate::paged::page::{PageError, PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
 use crate::paged::recovery::WriteError;
-use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, format_file};
+use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, PagePurpose, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 mod ahead;
@@ -791,7 +791,9 @@ fn the_cleaner_grows_the_file_before_its_pages_are_used_up() {
     let worker = workers.worker();
     let (pool, near) = (&data.pool, page_of(0));
     while !pool.space().is_low() {
-        pool.claim_page(&worker, near).expect("a free page").keep();
+        pool.claim_page(&worker, near, PagePurpose::Growth)
+            .expect("a free page")
+            .keep();
     }
     let begin = Instant::now();
     while pool.space().is_low() {
@@ -803,11 +805,14 @@ fn the_cleaner_grows_the_file_before_its_pages_are_used_up() {
     }
     drop(service);
     // Without the cleaner, those that need a page grow the file.
-    while let Some(claim) = pool.claim_page(&worker, near) {
+    while let Some(claim) = pool.claim_page(&worker, near, PagePurpose::Growth) {
         claim.keep();
     }
     pool.grow_file(&worker).expect("memory");
-    assert!(pool.claim_page(&worker, near).is_some());
+    assert!(
+        pool.claim_page(&worker, near, PagePurpose::Growth)
+            .is_some()
+    );
 }
 
 #[test]

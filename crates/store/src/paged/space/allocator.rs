@@ -26,6 +26,9 @@
 //!   position up to which the log is durable, and all records for earlier uses of that page end
 //!   before it.
 //!
+//! * I4  Operations that add rows leave some pages free. So rows can be deleted while the device is
+//!   full, and then their pages are free.
+//!
 //! One mutex guards the bits, a second one growth. Threads that wait for growth hold nothing.
 
 use std::fmt;
@@ -53,6 +56,30 @@ const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_PAGES: u64 = 128;
 /// Bytes by which a file grows at most.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// Number of free pages that only deletes may claim. A delete whose mark of a large value splits a
+/// leaf needs one, and one for each level above it that is full.
+pub const RESERVED_PAGES: u64 = 8;
+
+/// Operation for which a page is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PagePurpose {
+    /// One that adds rows. The last [`RESERVED_PAGES`] free pages are not for it.
+    #[default]
+    Growth,
+    /// One that removes rows, and so leads to free pages. It may claim any free page.
+    Removal,
+}
+
+impl PagePurpose {
+    /// Number of free pages that are left to others.
+    const fn rest(self) -> u64 {
+        match self {
+            PagePurpose::Growth => RESERVED_PAGES,
+            PagePurpose::Removal => 0,
+        }
+    }
+}
 
 /// Free pages of a page file.
 pub struct PageAllocator {
@@ -181,9 +208,18 @@ impl PageAllocator {
 
     /// Claims a free page, as near behind `near` as can be found quickly. `None`: the file must
     /// [grow](Self::grow) first. Never waits for a device.
-    pub fn claim(&self, worker: &Worker, near: PageId) -> Option<PageAllocation<'_>> {
+    pub fn claim(
+        &self,
+        worker: &Worker,
+        near: PageId,
+        purpose: PagePurpose,
+    ) -> Option<PageAllocation<'_>> {
         worker.account().passed(&FREE_PAGES);
-        let page = shim::lock(&self.state).take(near.number())?;
+        let page = {
+            let mut state = shim::lock(&self.state);
+            let has_page = state.free > purpose.rest();
+            has_page.then(|| state.take(near.number()))??
+        };
         Some(PageAllocation {
             allocator: self,
             page: PageId::new(0, page),
@@ -208,7 +244,7 @@ impl PageAllocator {
         shim::lock(&self.state).give_back(page.number());
     }
 
-    /// Grows the file, unless pages are free again. `durable_log` waits until the log is durable,
+    /// Grows the file, unless pages are free again for every purpose. `durable_log` waits until the log is durable,
     /// and returns a position up to which it is (I3). Waits for the device and for other threads
     /// that grow the file; the caller holds no latch and no fix.
     ///
@@ -222,13 +258,14 @@ impl PageAllocator {
     ) -> Result<(), E> {
         // Site: "free pages", passed when there was none.
         let _one = shim::lock(&self.growth);
-        if self.free_count() > 0 {
+        if self.free_count() > RESERVED_PAGES {
             return Ok(());
         }
         self.extend(file, durable_log)
     }
 
-    /// Grows the file if few pages are free: fewer than half of a growth step. For the thread that
+    /// Grows the file if few pages are free: fewer than half of a growth step, beside those that are
+    /// left to deletes. For the thread that
     /// grows it ahead. Returns whether it did.
     ///
     /// # Errors
@@ -254,7 +291,7 @@ impl PageAllocator {
     pub fn is_low(&self) -> bool {
         // Site: "free pages", passed by those that allocate.
         let state = shim::lock(&self.state);
-        state.free < growth_step(self.size, state.end) / 2
+        state.free < RESERVED_PAGES + growth_step(self.size, state.end) / 2
     }
 
     /// For the thread that has the mutex of growth.

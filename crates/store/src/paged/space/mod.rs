@@ -10,7 +10,10 @@ mod doublewrite;
 
 mod copy;
 
-pub use allocator::{DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, format_file};
+pub use allocator::{
+    DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, PagePurpose, RESERVED_PAGES,
+    format_file,
+};
 pub use copy::{PageCopy, PageCopyError, PageSource};
 pub use doublewrite::{
     DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, DoublewriteImages, RepairSummary,

@@ -55,16 +55,16 @@ fn claims_agree_with_a_set_while_the_file_grows() {
     while file.header().end < 2 * SIZE.mapped_pages() + 100 {
         let near = PageId::new(0, random(10_000));
         match random(10) {
-            0..=6 => match allocator.claim(&worker, near) {
+            0..=6 => match allocator.claim(&worker, near, PagePurpose::Growth) {
                 Some(claim) => {
                     assert!(used.insert(claim.page()), "a page has one claim");
                     assert!(claim.page().number() < file.header().end && !is_fixed(claim.page()));
                     claims.push(claim);
                 }
                 None => {
-                    assert_eq!(allocator.free_count(), 0);
+                    assert_eq!(allocator.free_count(), RESERVED_PAGES);
                     allocator.grow(&file, no_log).expect("memory");
-                    assert!(allocator.free_count() > 0);
+                    assert!(allocator.free_count() > RESERVED_PAGES);
                 }
             },
             7 => claims.drain(..).for_each(PageAllocation::keep),
@@ -104,7 +104,7 @@ fn pages_are_claimed_near_each_other() {
     let allocator = PageAllocator::load(&file).expect("whole");
     let worker = Workers::new().worker();
     let claim = |near: u64| {
-        let claim = allocator.claim(&worker, PageId::new(0, near));
+        let claim = allocator.claim(&worker, PageId::new(0, near), PagePurpose::Removal);
         let claim = claim.expect("there are free pages");
         let page = claim.page().number();
         claim.keep();
@@ -120,7 +120,8 @@ fn pages_are_claimed_near_each_other() {
     allocator.release(PageId::new(0, 10));
     let last = [claim(100), claim(100)];
     assert!(last.contains(&10), "it begins again at the front");
-    assert!(allocator.claim(&worker, PageId::new(0, 5)).is_none());
+    let none = allocator.claim(&worker, PageId::new(0, 5), PagePurpose::Removal);
+    assert!(none.is_none());
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn a_new_map_waits_for_the_log_and_is_durable_before_the_end_moves() {
     let worker = Workers::new().worker();
     let mut waits = 0;
     loop {
-        while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3)) {
+        while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3), PagePurpose::Growth) {
             claim.keep();
         }
         let before = file.header().end;
@@ -164,7 +165,7 @@ fn full_of_one_map(device: &dyn Device) -> (PageFile, PageAllocator) {
     file.grow(SIZE.mapped_pages(), &[map]).expect("memory");
     let allocator = PageAllocator::load(&file).expect("whole");
     let worker = Workers::new().worker();
-    while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3)) {
+    while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3), PagePurpose::Growth) {
         claim.keep();
     }
     (file, allocator)
@@ -208,7 +209,10 @@ fn a_failed_sync_of_a_growth_is_final() {
         device.fail(Call::Sync, failing, Times::Once, io::ErrorKind::Other);
         let refused = allocator.grow(&file, no_log);
         assert!(matches!(refused, Err(PageFileError::WriteFailed { .. })));
-        assert_eq!((file.header().end, allocator.free_count()), (end, 0));
+        assert_eq!(
+            (file.header().end, allocator.free_count()),
+            (end, RESERVED_PAGES)
+        );
         assert!(allocator.grow(&file, no_log).is_err() && file.sync().is_err());
         let image = file.buffer(1);
         assert!(file.write(PageId::new(0, 5), image.bytes()).is_err());
@@ -221,19 +225,31 @@ fn a_full_device_is_an_error_until_it_has_space() {
     let file = create(&device);
     let allocator = PageAllocator::load(&file).expect("whole");
     let worker = Workers::new().worker();
-    while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3)) {
+    while let Some(claim) = allocator.claim(&worker, PageId::new(0, 3), PagePurpose::Growth) {
         claim.keep();
     }
     device.fail(Call::Allocate, 1, Times::Once, io::ErrorKind::StorageFull);
     let refused = allocator.grow(&file, no_log).expect_err("full");
     assert!(refused.is_full_device(), "{refused}");
-    assert_eq!(allocator.free_count(), 0);
+    assert_eq!(allocator.free_count(), RESERVED_PAGES);
+    // The last pages are for operations that remove rows.
+    let claim = |purpose| allocator.claim(&worker, PageId::new(0, 3), purpose);
+    for _ in 0..RESERVED_PAGES {
+        assert!(claim(PagePurpose::Growth).is_none());
+        claim(PagePurpose::Removal).expect("one is left").keep();
+    }
+    assert!(claim(PagePurpose::Removal).is_none());
+    // Pages that become free are theirs first.
+    (10..10 + RESERVED_PAGES).for_each(|page| allocator.release(PageId::new(0, page)));
+    assert!(claim(PagePurpose::Growth).is_none());
+    allocator.release(PageId::new(0, 30));
+    claim(PagePurpose::Growth).expect("one more is free").keep();
     allocator.grow(&file, no_log).expect("there is space again");
-    assert!(allocator.free_count() > 0 && !allocator.is_low());
+    assert!(allocator.free_count() > RESERVED_PAGES && !allocator.is_low());
     let ahead = allocator.grow_ahead(&file, no_log).expect("memory");
     assert!(!ahead, "enough pages are free");
     while !allocator.is_low() {
-        let claim = allocator.claim(&worker, PageId::new(0, 3));
+        let claim = allocator.claim(&worker, PageId::new(0, 3), PagePurpose::Growth);
         claim.expect("a free page").keep();
     }
     assert!(allocator.grow_ahead(&file, no_log).expect("memory"));
