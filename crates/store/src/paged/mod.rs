@@ -23,6 +23,13 @@ pub mod frame;
 // Replacement: which page gives up its frame.
 pub mod replace;
 
+/// Queues of threads that wait until fewer pages are dirty.
+#[cfg_attr(
+    loom,
+    allow(dead_code, unreachable_pub, reason = "the pool is not modelled")
+)]
+mod dirty_waits;
+
 // Free-frame reserve.
 pub mod reserve;
 

@@ -31,121 +31,27 @@
 //! None: the number of dirty pages and the numbers of waiters are hints, which are checked again
 //! under the mutex.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::task::{Context, Poll};
-
-use foxton_sync::park::{Parker, Ticket, Verdict, WAKING};
-use foxton_sync::process::ProcessStamp;
-use foxton_sync::shim::{self, Arc, AtomicBool, AtomicUsize, Mutex, Ordering::Relaxed, unmodelled};
+use foxton_sync::park::WAKING;
+use foxton_sync::shim::Ordering::Relaxed;
 use foxton_sync::worker::Worker;
 
 use super::{BufferPool, FREE_FRAMES, PoolError};
-
-/// Verdict: pages may become dirty again, or never will.
-const PASSED: Verdict = Verdict::new(1);
-
-/// A share of the frames that may be dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DirtyBound {
-    /// A half: for commits that changed pages.
-    Commit,
-    /// Seven eighths: for a change of a page that is clean.
-    Change,
-}
-
-impl DirtyBound {
-    const ALL: [DirtyBound; 2] = [DirtyBound::Commit, DirtyBound::Change];
-
-    /// Number of dirty pages, of `frames`, at which threads wait.
-    fn pages(self, frames: usize) -> usize {
-        match self {
-            DirtyBound::Commit => frames / 2,
-            DirtyBound::Change => frames - frames / 8,
-        }
-    }
-}
-
-/// See the [module](self).
-#[derive(Debug, Default)]
-pub(super) struct DirtyGate {
-    has_cleaner: AtomicBool,
-    /// By bound.
-    queues: [DirtyQueue; 2],
-}
-
-#[derive(Debug, Default)]
-struct DirtyQueue {
-    /// Number of waiters, a little later than `waiters`.
-    count: AtomicUsize,
-    waiters: Mutex<VecDeque<Arc<DirtyWaiter>>>,
-    begun: unmodelled::AtomicU64,
-}
-
-struct DirtyWaiter {
-    parker: Parker,
-    ticket: Ticket,
-    process: ProcessStamp,
-}
-
-impl fmt::Debug for DirtyWaiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirtyWaiter").finish_non_exhaustive()
-    }
-}
-
-/// A wait until fewer pages are dirty. Dropping it ends the wait.
-#[derive(Debug)]
-pub struct DirtyWait(Arc<DirtyWaiter>);
-
-impl DirtyWait {
-    /// Sleeps until pages may become dirty again.
-    pub fn wait(&self) {
-        self.0.parker.wait(self.0.ticket, None);
-    }
-
-    /// Like `wait`, for a task.
-    pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.0.parker.poll(self.0.ticket, context).map(|_| ())
-    }
-}
-
-impl Drop for DirtyWait {
-    fn drop(&mut self) {
-        // Its entry stays in the queue, and is skipped.
-        if !self.0.process.is_inherited() {
-            self.0.parker.disarm(self.0.ticket);
-        }
-    }
-}
-
-impl DirtyGate {
-    fn queue(&self, bound: DirtyBound) -> &DirtyQueue {
-        &self.queues[bound as usize]
-    }
-
-    /// Numbers of threads that wait, and that have waited or wait, at a bound.
-    pub(super) fn counts(&self, bound: DirtyBound) -> (usize, u64) {
-        let queue = self.queue(bound);
-        (queue.count.load(Relaxed), queue.begun.load(Relaxed))
-    }
-}
+use crate::paged::dirty_waits::{DirtyBound, DirtyWait};
 
 impl BufferPool {
     /// True if a change that makes a page dirty need not wait. `is_dirty`: its page is dirty
     /// already. Never waits.
     #[inline]
     pub(in crate::paged) fn admits_change(&self, worker: &Worker, is_dirty: bool) -> bool {
-        let queue = self.dirty_gate.queue(DirtyBound::Change);
         // Also a change of a dirty page wakes a waiter (I4).
-        let is_due = !is_dirty || queue.count.load(Relaxed) > 0;
+        let is_due = !is_dirty || self.dirty_gate.has_waiters(DirtyBound::Change);
         !is_due || self.admits(worker, DirtyBound::Change) || is_dirty
     }
 
     /// True if fewer pages are dirty than `bound` says. Wakes a waiter then (I4).
     fn admits(&self, worker: &Worker, bound: DirtyBound) -> bool {
         let room = self.room(bound);
-        if room > 0 && self.dirty_gate.queue(bound).count.load(Relaxed) > 0 {
+        if room > 0 && self.dirty_gate.has_waiters(bound) {
             self.wake_dirty_waiters(worker, bound, 1);
         }
         room > 0 || !self.dirty_gate.has_cleaner.load(Relaxed)
@@ -165,30 +71,14 @@ impl BufferPool {
             return None;
         }
         worker.account().passed(&FREE_FRAMES);
-        let queue = self.dirty_gate.queue(bound);
-        let waiter = {
-            let mut waiters = shim::lock(&queue.waiters);
-            let is_due = self.room(bound) == 0
+        let wait = self.dirty_gate.enqueue(bound, || {
+            self.room(bound) == 0
                 && self.dirty_gate.has_cleaner.load(Relaxed)
-                && self.failure().is_none();
-            if !is_due {
-                return None; // I3
-            }
-            let parker = Parker::new();
-            let ticket = parker.arm();
-            let waiter = Arc::new(DirtyWaiter {
-                parker,
-                ticket,
-                process: ProcessStamp::new(),
-            });
-            waiters.push_back(waiter.clone());
-            queue.count.store(waiters.len(), Relaxed);
-            waiter
-        };
-        queue.begun.fetch_add(1, Relaxed);
+                && self.failure().is_none()
+        })?;
         worker.account().passed(&WAKING);
         self.cleaner_wakeup.notify();
-        Some(DirtyWait(waiter))
+        Some(wait)
     }
 
     /// Waits until a page may become dirty; the thread sleeps.
@@ -215,27 +105,8 @@ impl BufferPool {
 
     fn wake_dirty_waiters(&self, worker: &Worker, bound: DirtyBound, most: usize) {
         worker.account().passed(&FREE_FRAMES);
-        let queue = self.dirty_gate.queue(bound);
-        let woken: Vec<_> = {
-            let mut waiters = shim::lock(&queue.waiters);
-            let mut woken = Vec::new();
-            while woken.len() < most
-                && let Some(waiter) = waiters.pop_front()
-            {
-                // A task that was dropped does not wait any more.
-                if waiter.parker.is_open(waiter.ticket) {
-                    woken.push(waiter);
-                }
-            }
-            queue.count.store(waiters.len(), Relaxed);
-            woken
-        };
-        for waiter in woken {
-            worker.account().passed(&WAKING);
-            if let Some(wake) = waiter.parker.resolve(waiter.ticket, PASSED) {
-                wake.wake();
-            }
-        }
+        let wakes = || worker.account().passed(&WAKING);
+        self.dirty_gate.wake(bound, most, wakes);
     }
 
     /// Records that a cleaner runs, or that none does any more.

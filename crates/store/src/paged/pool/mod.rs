@@ -44,6 +44,8 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::word_memory;
 use foxton_sync::worker::Worker;
 
+use super::dirty_waits::DirtyGate;
+pub use super::dirty_waits::{DirtyBound, DirtyWait};
 use super::frame::{Frame, LatchWaiters, PAGE_FRAME};
 use super::page::PageSize;
 use super::page_log::PageLog;
@@ -82,7 +84,6 @@ mod tests;
 
 pub use access::{PageAbsence, PageHint, PageView, PageWriter, SeenPage};
 pub use clean::CLEAN_BATCH;
-pub use dirty_gate::{DirtyBound, DirtyWait};
 pub use error::PoolError;
 pub use load::{DetachedReservation, FixedPage, PageRequest, PageReservation, PageUse};
 pub use read_ahead::{AheadPages, MAX_AHEAD};
@@ -165,7 +166,7 @@ pub struct BufferPool {
     replacement: Mutex<Replacement>,
     /// Number of dirty pages.
     dirty: AtomicUsize,
-    dirty_gate: dirty_gate::DirtyGate,
+    dirty_gate: DirtyGate,
     cleaning: Mutex<clean::CleanerState>,
     failure: Mutex<Option<error::WriteFailure>>,
     /// Buffers for reads, which threads share.
@@ -290,7 +291,7 @@ impl BufferPool {
             free: FreeFrames::with_limit(maximum, frames),
             replacement: Mutex::new(replacement),
             dirty: AtomicUsize::new(0),
-            dirty_gate: dirty_gate::DirtyGate::default(),
+            dirty_gate: DirtyGate::default(),
             cleaning: Mutex::new(clean::CleanerState::new(&file, maximum)),
             failure: Mutex::new(None),
             buffers: Mutex::new(Vec::new()),
