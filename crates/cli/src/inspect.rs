@@ -44,6 +44,8 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
         grouped(recovered.changes as f64),
         recovered.log_time.as_secs_f64()
     );
+    let resident = bytes(db.stats().resident.bytes);
+    say!("\nRows in memory: {resident}, keys, values and 64 bytes for each");
     // Asked anew: counting the rows has read pages.
     if let Some(pages) = &db.stats().pages {
         say!("\nPages: {}", page_words(pages));

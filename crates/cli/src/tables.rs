@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use foxton::status::{
-    Checkpoints, ConflictingOwner, Deadlock, HotName, PageStatus, Status, Usage, called,
+    Checkpoints, ConflictingOwner, Deadlock, HotName, PageStatus, ResidentStatus, Status, Usage,
+    called,
 };
 use foxton_lab::report::{
     number::{bytes, duration_us, grouped},
@@ -218,6 +219,24 @@ pub(crate) fn page_waits(status: &PageStatus) -> String {
         grouped(status.waiting_for_space as f64),
         grouped(status.waiting_for_cleaner as f64)
     )
+}
+
+/// Memory of the rows in memory, if it has a limit.
+pub(crate) fn resident(status: &ResidentStatus) -> Option<String> {
+    let limit = status.limit?;
+    let warning = match status.is_nearly_full {
+        true => "; nearly full: convert a table to pages, or raise resident_memory",
+        false => "",
+    };
+    let (used, share) = (
+        status.bytes,
+        status.bytes.saturating_mul(100) / limit.max(1),
+    );
+    Some(format!(
+        "rows in memory: {} of {}, {share} %{warning}",
+        bytes(used),
+        bytes(limit)
+    ))
 }
 
 /// A name that may be missing.

@@ -132,7 +132,9 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
-    let lines = 2 + 2 * u16::from(status.pages.is_some());
+    let resident = tables::resident(&status.resident);
+    let of_pages = 2 * u16::from(status.pages.is_some());
+    let lines = 2 + of_pages + u16::from(resident.is_some());
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
@@ -159,15 +161,23 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
         ]);
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
-    let [deadlock, checkpoint, pages, waits] =
-        Layout::vertical([Constraint::Length(1); 4]).areas(last);
+    let [deadlock, checkpoint, third, fourth, fifth] =
+        Layout::vertical([Constraint::Length(1); 5]).areas(last);
+    let at = if status.pages.is_some() { fifth } else { third };
     frame.render_widget(Paragraph::new(last_deadlock(status)), deadlock);
     frame.render_widget(Paragraph::new(checkpoints(status)), checkpoint);
     if let Some(status) = &status.pages {
         let words = tables::pages(status, state.rates.pages);
-        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), pages);
+        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), third);
         let words = tables::page_waits(status);
-        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), waits);
+        frame.render_widget(
+            Paragraph::new(Line::from(format!(" {words}")).dim()),
+            fourth,
+        );
+    }
+    if let Some(words) = resident {
+        let words = alarm(format!(" {words}"), status.resident.is_nearly_full);
+        frame.render_widget(Paragraph::new(Line::from(words)), at);
     }
 }
 

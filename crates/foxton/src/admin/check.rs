@@ -494,7 +494,7 @@ fn tables(
     report: &mut Report,
 ) -> Result<Option<Catalog>> {
     let workers = Workers::new();
-    let catalog = Catalog::new(workers.domain().clone());
+    let catalog = Catalog::new(workers.domain().clone(), u64::MAX);
     let options = Options {
         restart_threads: 1,
         ..Options::default()

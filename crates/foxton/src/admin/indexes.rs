@@ -113,8 +113,9 @@ impl Database {
         self.engine().check_writable()?;
         let forgotten = self.run_busy(|tx| index_build::forget(tx, name))?;
         let worker = self.engine().workers.worker();
+        let memory = &self.engine().catalog.resident;
         Ok(forgotten
-            .map(|forgotten| forgotten.clear(&worker))
+            .map(|forgotten| forgotten.clear(&worker, memory))
             .is_some())
     }
 

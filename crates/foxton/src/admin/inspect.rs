@@ -18,7 +18,7 @@ use crate::engine::Counter;
 use crate::error::TableNames;
 use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
-use crate::status::{Deadlock, Status};
+use crate::status::{Deadlock, ResidentStatus, Status};
 use crate::types::component::TableComponent;
 
 pub use foxton_lock::inspect::LockStats;
@@ -209,6 +209,8 @@ pub struct Stats {
     pub locks: LockStats,
     /// Statistics of the log.
     pub log: LogStats,
+    /// Memory of the rows of tables in memory.
+    pub resident: ResidentStatus,
     /// Pages of paged tables; `None` if there are no paged tables.
     pub pages: Option<PageStats>,
     /// The tables.
@@ -446,6 +448,7 @@ impl Database {
             log: engine
                 .log()
                 .map_or_else(LogStats::default, |log| log.stats(&worker)),
+            resident: capture::resident(engine),
             pages: engine.pages().map(PageStats::of),
             tables: engine
                 .catalog

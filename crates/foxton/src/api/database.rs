@@ -228,7 +228,7 @@ impl Database {
         let restored = RestoredDatabase {
             persistence: Persistence::InMemory(CommitPositions::default()),
             redo_form: RedoForm::Nothing,
-            catalog: Catalog::new(workers.domain().clone()),
+            catalog: Catalog::new(workers.domain().clone(), options.resident_memory),
             page_store: PageStore::default(),
             workers,
             recovered: RecoveryReport::in_memory(),
@@ -258,7 +258,7 @@ impl Database {
             _ => RedoForm::Patches,
         };
         let workers = options.workers();
-        let catalog = Catalog::new(workers.domain().clone());
+        let catalog = Catalog::new(workers.domain().clone(), options.resident_memory);
         let mut analysis = page_store::begin_analysis(&files, path)?;
         let restored = restore(files, &options, &catalog, &workers, analysis.as_mut());
         let (persistence, recovered) = restored.map_err(|refused| match refused {

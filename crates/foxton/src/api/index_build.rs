@@ -33,6 +33,7 @@ use foxton_sync::worker::Worker;
 use crate::api::paged_index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::index_catalog::{INDEX_TREES, INDEXES, IndexName, IndexRecord};
+use crate::catalog::resident_memory::{ResidentMemory, counted_bytes};
 use crate::catalog::table_store::TableStore;
 use crate::catalog::{NamedTable, OpenIndex, OpenTable};
 use crate::engine::Engine;
@@ -198,7 +199,7 @@ pub(crate) struct Forgotten(Option<Arc<OpenIndex>>);
 impl Forgotten {
     /// Frees the memory of the entries. No transaction reads them any more; workers that have not
     /// used their table since still have a reference to it.
-    pub(crate) fn clear(self, worker: &Worker) {
+    pub(crate) fn clear(self, worker: &Worker, memory: &ResidentMemory) {
         let Some(open) = self.0 else { return };
         let TableStore::Resident(rows) = &open.entries.store else {
             return; // Nothing frees trees yet.
@@ -211,14 +212,17 @@ impl Forgotten {
             if batch.is_empty() {
                 return;
             }
+            let mut counted = 0;
             for record in batch {
                 worker.account().passed(&VALUE);
                 if let Some(value) = record.swap(None, &guard) {
+                    counted += counted_bytes(record.key(), Some(&[]));
                     value.retire(guard.participant());
                 }
                 // The record may have been removed already.
                 let _ = rows.remove(&guard, record, Next::Any);
             }
+            memory.add(-counted, worker);
         }
     }
 }
@@ -249,6 +253,7 @@ struct IndexFill<'f> {
     table: &'f OpenTable,
     index: &'f OpenIndex,
     taken: Mutex<RowsTaken>,
+    memory: &'f ResidentMemory,
     meter: ProgressMeter<'f>,
 }
 
@@ -266,6 +271,7 @@ fn fill(
         table,
         index,
         taken: Mutex::new(RowsTaken::Nothing),
+        memory: &engine.catalog.resident,
         meter: ProgressMeter::new(progress, OpenPhase::Index, rows),
     };
     let useful = usize::try_from(rows / ROWS_PER_THREAD).unwrap_or(usize::MAX);
@@ -301,13 +307,16 @@ impl IndexFill<'_> {
             if batch.is_empty() {
                 return Ok(());
             }
+            let mut counted = 0;
             for row in &batch {
-                if let Err(error) = self.insert_entries(&guard, row, &mut found) {
+                let inserted = self.insert_entries(&guard, row, (&mut found, &mut counted));
+                if let Err(error) = inserted {
                     // The other threads need not continue.
                     *shim::lock(&self.taken) = RowsTaken::Everything;
                     return Err(error);
                 }
             }
+            self.memory.add(counted, worker);
             self.meter.advance(batch.len() as u64);
         }
     }
@@ -335,7 +344,7 @@ impl IndexFill<'_> {
         &self,
         guard: &Guard<'_>,
         row: &Record,
-        found: &mut ExtractedKeys,
+        (found, counted): (&mut ExtractedKeys, &mut i64),
     ) -> Result<()> {
         let (index, primary) = (self.index, row.key());
         extract(index, primary, row.value(&mut guard.hazard()), found)?;
@@ -350,6 +359,7 @@ impl IndexFill<'_> {
             index.kind.write_value(index_key.len(), primary, &mut value);
             let rows = index.entries.resident();
             let record = NewRecord::new(&key, Some(&value))?;
+            *counted += counted_bytes(&key, Some(&[])); // As writes count it.
             if rows.insert(guard, record, Next::Any).is_err() {
                 let mut hazard = guard.hazard();
                 let there = rows.get(guard, &key);

@@ -24,6 +24,9 @@ pub(crate) mod table_store;
 /// Catalog of secondary indexes.
 pub(crate) mod index_catalog;
 
+/// Memory of the rows that are in memory, and its limit.
+pub(crate) mod resident_memory;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +47,7 @@ use crate::types::limits::{
     FIRST_INDEX, FIRST_PAGED_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES,
 };
 use index_catalog::IndexRecord;
+use resident_memory::ResidentMemory;
 use table_store::TableStore;
 
 /// The indexes of a table; read by workers that find that they have changed.
@@ -224,14 +228,18 @@ pub(crate) struct KnownIndex {
 pub(crate) struct Catalog {
     list: Mutex<CatalogEntries>,
     domain: Domain,
+    /// Memory of all resident rows and index entries.
+    pub(crate) resident: ResidentMemory,
 }
 
 impl Catalog {
-    /// Creates an empty catalog. The memory of rows is reclaimed in `domain`.
-    pub(crate) fn new(domain: Domain) -> Catalog {
+    /// Creates an empty catalog. The memory of rows is reclaimed in `domain`, and takes at most
+    /// `resident_memory` bytes.
+    pub(crate) fn new(domain: Domain, resident_memory: u64) -> Catalog {
         Catalog {
             list: Mutex::new(CatalogEntries::default()),
             domain,
+            resident: ResidentMemory::new(resident_memory),
         }
     }
 

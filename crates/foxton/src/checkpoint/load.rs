@@ -17,6 +17,7 @@ use super::layer::{self, LayerReader, order};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
 use crate::catalog::Catalog;
+use crate::catalog::resident_memory::counted_bytes;
 use crate::catalog::table_store::TableStore;
 use crate::options::progress::ProgressMeter;
 use crate::redo::record::Effect;
@@ -107,17 +108,18 @@ impl Job<'_> {
     ) -> Result<u64, CheckpointError> {
         let mut merge = Merge::new(self.readers, None, Below::Nothing, from)?;
         let tables = self.catalog.tables();
-        let mut rows = 0;
+        let (mut rows, mut counted) = (0, 0);
         loop {
             let guard = worker.pin();
             for _ in 0..ROWS_PER_PIN {
                 self.meter.advance(merge.take_read());
-                let Some(row) = merge.advance()? else {
+                let row = merge.advance()?;
+                let inside =
+                    row.filter(|&row| to.is_none_or(|to| order(row, to) == Ordering::Less));
+                let Some(row) = inside else {
+                    self.catalog.resident.add(counted, worker);
                     return Ok(rows);
                 };
-                if to.is_some_and(|to| order(row, to) != Ordering::Less) {
-                    return Ok(rows);
-                }
                 let Effect::Put(value) = row.effect else {
                     continue; // Gone: there are no patches above nothing.
                 };
@@ -135,6 +137,7 @@ impl Job<'_> {
                     return Err(self.invalid());
                 }
                 rows += 1;
+                counted += counted_bytes(row.key, Some(value));
             }
         }
     }

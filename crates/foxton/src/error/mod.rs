@@ -189,6 +189,9 @@ pub enum Request {
         /// Maximum.
         most: usize,
     },
+    /// The rows in memory would take more than
+    /// [`Options::resident_memory`](crate::Options::resident_memory).
+    ResidentRoom(Box<ResidentRoom>),
     /// A table name is empty or too long.
     TableName {
         /// Bytes of the name.
@@ -237,6 +240,20 @@ pub struct TableTypes {
     pub used: (String, String),
 }
 
+/// A row in memory was refused, because rows in memory have reached their limit.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ResidentRoom {
+    /// The table.
+    pub table: String,
+    /// Bytes by which its rows would have grown.
+    pub bytes: u64,
+    /// Bytes that all rows in memory take.
+    pub used: u64,
+    /// The limit, in bytes.
+    pub limit: u64,
+}
+
 /// A table was declared with another component than its own.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -258,6 +275,7 @@ impl Request {
             Request::TableTypes(_) => "table_types",
             Request::TableComponent(_) => "table_component",
             Request::RowTooLong { .. } => "row_too_long",
+            Request::ResidentRoom(_) => "resident_room",
             Request::TableName { .. } => "table_name",
             Request::TooManyTables => "too_many_tables",
             Request::Undecodable(_) => "undecodable",
@@ -323,6 +341,13 @@ impl fmt::Display for Request {
                 f,
                 "the key or index entry takes {bytes} bytes and a paged table here at most {most}; \
                  use a shorter one, or keep the table in memory"
+            ),
+            Request::ResidentRoom(room) => write!(
+                f,
+                "table \"{}\" would grow by {} bytes, and the rows in memory take {} of at most {} \
+                 bytes; move a table to pages with `convert`, delete rows, or open the database \
+                 with a larger resident_memory",
+                room.table, room.bytes, room.used, room.limit
             ),
             Request::TableName { bytes } => write!(
                 f,

@@ -11,7 +11,7 @@ use crate::engine::page_store::OpenPages;
 use crate::engine::{Counter, Engine};
 use crate::status::{
     Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, PageStatus, QueueStatus,
-    RequestStatus, Status, Transactions, Usage,
+    RequestStatus, ResidentStatus, Status, Transactions, Usage,
 };
 
 /// Maximum number of holders and waiters in a status, approximately.
@@ -106,6 +106,7 @@ pub(crate) fn status(engine: &Engine) -> Status {
             .collect(),
         checkpoints: checkpoints(engine),
         pages: engine.pages().map(page_status),
+        resident: resident(engine),
         deadlocks: engine
             .locks
             .deadlocks()
@@ -115,6 +116,18 @@ pub(crate) fn status(engine: &Engine) -> Status {
                 cycle: cycle(&found.cycle, |name| names.call(name)),
             })
             .collect(),
+    }
+}
+
+/// Returns the memory of resident rows.
+pub(crate) fn resident(engine: &Engine) -> ResidentStatus {
+    let memory = &engine.catalog.resident;
+    let (bytes, limit) = (memory.bytes(), memory.limit());
+    ResidentStatus {
+        bytes,
+        limit,
+        is_nearly_full: limit
+            .is_some_and(|limit| bytes.saturating_mul(5) >= limit.saturating_mul(4)),
     }
 }
 

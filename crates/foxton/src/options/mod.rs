@@ -159,6 +159,13 @@ pub struct Options {
     /// [`paged`](crate::Table::paged) or [`resident`](crate::Table::resident). Default
     /// [`TableComponent::Resident`]. Existing tables stay what they are.
     pub component: TableComponent,
+    /// Bytes, approximately, that the rows of tables in memory may take, with the entries of their
+    /// indexes. Beyond that an operation that would make them grow is refused with `resident_room`;
+    /// reads, deletions and rollbacks go on. Each row and each entry counts with its key, its value
+    /// and 64 bytes. Each thread may exceed the limit by 64 KiB. Opening a database refuses
+    /// nothing. Default `u64::MAX`: no limit. [`Stats::resident`](crate::inspect::Stats::resident) says how
+    /// much is used.
+    pub resident_memory: u64,
     /// Bytes of memory for the pages of paged tables: frames, what belongs to each in memory, and
     /// the buffers of reads and writes. Default 64 MiB; at least 16 pages and buffers for them,
     /// which take about 360,000 bytes if pages have the usual 8 KiB. A database without paged
@@ -232,6 +239,7 @@ impl Default for Options {
             checkpoint_log_bytes: 256 << 20,
             checkpoint_rate: None,
             component: TableComponent::default(),
+            resident_memory: u64::MAX,
             page_memory: 64 << 20,
             max_page_memory: None,
             page_bytes: PageSize::default().bytes(),

@@ -26,6 +26,7 @@ use foxton_store::memory::{NewRecord, Next};
 use foxton_store::paged::recovery::Analysis;
 use foxton_sync::worker::{Worker, Workers};
 
+use crate::catalog::resident_memory::{ResidentMemory, counted_bytes};
 use crate::catalog::table_store::TableStore;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
@@ -264,7 +265,7 @@ struct Redo<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     catalog: &'env Catalog,
     workers: &'env Workers,
-    replay_worker: ReplayWorker,
+    replay_worker: ReplayWorker<'env>,
     threads: usize,
     files: LogFiles<'env>,
     /// Reader of parts, once there were any.
@@ -303,7 +304,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             scope,
             catalog,
             workers,
-            replay_worker: ReplayWorker::new(workers),
+            replay_worker: ReplayWorker::new(workers, &catalog.resident),
             threads,
             files,
             part_log: None,
@@ -411,7 +412,8 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     fn start_appliers(&mut self) {
         for _ in 0..self.threads {
             let (batches, receiver) = sync_channel(BATCHES);
-            let (catalog, replay_worker) = (self.catalog, ReplayWorker::new(self.workers));
+            let catalog = self.catalog;
+            let replay_worker = ReplayWorker::new(self.workers, &catalog.resident);
             let spawned = thread::Builder::new()
                 .name("foxton-redo".to_owned())
                 .spawn_scoped(self.scope, move || {
@@ -454,7 +456,7 @@ impl Applier<'_> {
 fn apply_all(
     batches: &Receiver<Vec<u8>>,
     catalog: &Catalog,
-    mut replay_worker: ReplayWorker,
+    mut replay_worker: ReplayWorker<'_>,
 ) -> Result<(), Unfit> {
     let mut tables = catalog.tables();
     for batch in batches {
@@ -475,16 +477,21 @@ fn apply_all(
 }
 
 /// State for applying changes.
-struct ReplayWorker {
+struct ReplayWorker<'env> {
     worker: Worker,
+    memory: &'env ResidentMemory,
+    /// Bytes by which it has made rows grow.
+    counted: i64,
     /// Buffer for the result of a patch.
     value: Vec<u8>,
 }
 
-impl ReplayWorker {
-    fn new(workers: &Workers) -> ReplayWorker {
+impl<'env> ReplayWorker<'env> {
+    fn new(workers: &Workers, memory: &'env ResidentMemory) -> ReplayWorker<'env> {
         ReplayWorker {
             worker: workers.worker(),
+            memory,
+            counted: 0,
             value: Vec::new(),
         }
     }
@@ -492,7 +499,12 @@ impl ReplayWorker {
     /// Applies a change, whose key and value are within their limits.
     fn redo(&mut self, table: &OpenTable, change: RowChange<'_>) -> Result<(), InvalidRecord> {
         const WITHIN: &str = "it was checked when it was read";
-        let ReplayWorker { worker, value } = self;
+        let ReplayWorker {
+            worker,
+            value,
+            counted,
+            ..
+        } = self;
         let guard = worker.pin();
         let TableStore::Resident(rows) = &table.store else {
             return Err(InvalidRecord("changes of tables in memory"));
@@ -510,6 +522,8 @@ impl ReplayWorker {
                 Some(&value[..])
             }
         };
+        let old = found.and_then(|record| record.value(&mut hazard));
+        *counted += counted_bytes(change.key, new) - counted_bytes(change.key, old);
         let Some(record) = found else {
             if new.is_some() {
                 let record = NewRecord::new(change.key, new)
@@ -540,5 +554,11 @@ impl ReplayWorker {
             );
         }
         Ok(())
+    }
+}
+
+impl Drop for ReplayWorker<'_> {
+    fn drop(&mut self) {
+        self.memory.add(self.counted, &self.worker);
     }
 }

@@ -53,6 +53,23 @@ pub struct Status {
     pub checkpoints: Checkpoints,
     /// Pages of paged tables; `None` if there are no paged tables.
     pub pages: Option<PageStatus>,
+    /// Memory of the rows of tables in memory.
+    pub resident: ResidentStatus,
+}
+
+/// Memory of the rows of tables in memory, with the entries of their indexes. Bytes are about right:
+/// each worker reports its changes in lots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ResidentStatus {
+    /// Bytes in use.
+    pub bytes: u64,
+    /// [`Options::resident_memory`](crate::Options::resident_memory); `None` for no limit.
+    pub limit: Option<u64>,
+    /// True if at least four fifths of the limit are in use: convert a table to pages, or raise
+    /// the limit, before writes are refused with `resident_room`.
+    pub is_nearly_full: bool,
 }
 
 /// Pages of paged tables in memory, and reads and writes since the database was opened.

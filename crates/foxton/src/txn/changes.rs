@@ -19,6 +19,7 @@ use foxton_store::memory::ValueBlock;
 use foxton_sync::epoch::{Guard, Stamp};
 
 use super::paged_changes::PagedChanges;
+use crate::catalog::resident_memory::counted_bytes;
 use crate::redo::record::{Effect, RedoForm, RowChange};
 
 /// Buffers above this size are freed after a large transaction.
@@ -77,6 +78,8 @@ pub(super) struct SavepointMark {
     pub(super) redo: usize,
     /// Number of parts in the log.
     pub(super) parts: u64,
+    /// Bytes for which its rows counted more than before it.
+    pub(super) counted: i64,
 }
 
 /// The savepoints that a transaction can roll back to.
@@ -113,6 +116,9 @@ pub(crate) struct Changes {
     kept_since: Option<Stamp>,
     /// Bytes by which its rows and index entries have grown, about; negative if they have shrunk.
     growth: isize,
+    /// Bytes for which its rows and index entries count more than before it, without those that
+    /// are undone.
+    pub(super) counted: i64,
     pub(super) savepoints: SavepointStack,
     /// Number of changes of tables in memory, of the last ones, that are undone already.
     pub(super) undone: usize,
@@ -138,6 +144,7 @@ impl Changes {
             (Some(_), Some(_)) => GhostIf::Never,
         };
         self.growth += row_bytes(key, new) - row_bytes(key, before);
+        self.counted += counted_bytes(key, new) - counted_bytes(key, before);
         match new {
             _ if redo == RedoForm::Nothing => {}
             None => {
@@ -176,11 +183,13 @@ impl Changes {
         old: Option<ValueBlock>,
         ghost_if: GhostIf,
     ) {
-        self.growth += match ghost_if {
+        let sign = match ghost_if {
             GhostIf::Never => 0,
-            GhostIf::RolledBack => row_bytes(key, Some(&[])),
-            GhostIf::Committed => -row_bytes(key, Some(&[])),
+            GhostIf::RolledBack => 1,
+            GhostIf::Committed => -1,
         };
+        self.growth += sign * row_bytes(key, Some(&[]));
+        self.counted += sign as i64 * counted_bytes(key, Some(&[]));
         let key_start = self.keys.len();
         self.keys.extend_from_slice(key);
         let key_end = self.keys.len();
@@ -201,6 +210,7 @@ impl Changes {
             changes: self.counts(),
             redo: self.redo.len(),
             parts: self.parts,
+            counted: self.counted,
         }
     }
 
@@ -285,6 +295,7 @@ impl Changes {
         self.first_part = None;
         self.parts = 0;
         self.growth = 0;
+        self.counted = 0;
     }
 }
 

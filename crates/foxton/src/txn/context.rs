@@ -89,6 +89,8 @@ pub(crate) struct WorkerContext {
     pub(super) is_blocked: bool,
     /// Bytes by which rows have grown since it last reported them; negative if they have shrunk.
     growth: isize,
+    /// Bytes for which committed rows count more than it last reported.
+    pub(super) counted: i64,
     /// Work that a task may do before it yields.
     pub(crate) budget: WorkBudget,
 }
@@ -206,6 +208,7 @@ impl WorkerContext {
             needs_slot: false,
             is_blocked: false,
             growth: 0,
+            counted: 0,
             budget: WorkBudget::default(),
         }
     }
@@ -328,6 +331,17 @@ impl WorkerContext {
         self.growth += growth;
         if self.growth.unsigned_abs() >= LOT {
             self.report_growth();
+        }
+    }
+
+    /// Records that the rows of a committed transaction count for so many bytes more, or less if it
+    /// is negative.
+    #[inline]
+    pub(super) fn record_counted(&mut self, counted: i64) {
+        self.counted += counted;
+        if self.counted.unsigned_abs() >= LOT as u64 {
+            let counted = mem::take(&mut self.counted);
+            self.engine.catalog.resident.add(counted, &self.worker);
         }
     }
 

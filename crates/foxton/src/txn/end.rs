@@ -79,6 +79,7 @@ impl BoundTxn {
         }
         if !read_only {
             self.ctx.record_growth(self.txn.changes.growth());
+            self.ctx.record_counted(self.txn.changes.counted);
         }
         self.txn.changes.clear();
         let counter = if read_only {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::changes::SavepointMark;
 use super::table_cache::Identified;
+use crate::catalog::resident_memory::counted_bytes;
 use crate::catalog::{IndexSet, OpenIndex};
 use crate::error::{IndexError, Result};
 use crate::types::codec::Undecodable;
@@ -131,6 +132,18 @@ impl IndexPlan {
     /// Returns the key of an entry.
     pub(super) fn key(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.key.clone()]
+    }
+
+    /// Returns the bytes for which the entries will count more than before, in memory.
+    pub(super) fn counted_growth(&self) -> i64 {
+        let growth = |entry: &Entry| {
+            let bytes = counted_bytes(self.key(entry), Some(&[]));
+            match entry.change {
+                EntryChange::Remove => -bytes,
+                EntryChange::Add | EntryChange::Added => bytes,
+            }
+        };
+        self.entries.iter().map(growth).sum()
     }
 
     /// Plans the changes in one index when the value `old` of `key` becomes `new`.

@@ -42,6 +42,7 @@ use super::insert::Inserter;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use super::write::{KEY, Write};
+use crate::catalog::resident_memory::counted_bytes;
 use crate::error::{IndexError, KeyTaken, Request, Result};
 use crate::testing::injected_fault;
 use crate::types::lock_options::LockWait;
@@ -81,11 +82,16 @@ impl BoundTxn {
                     value,
                     hint,
                     indexes,
+                    counted,
                     ..
                 },
-            txn: Txn {
-                reads, index_plan, ..
-            },
+            txn:
+                Txn {
+                    reads,
+                    index_plan,
+                    changes,
+                    ..
+                },
             ..
         } = self;
         let (table, cached) = (&*tables[at].table, &indexes[place]);
@@ -111,6 +117,11 @@ impl BoundTxn {
         for (place, index) in places.zip(&cached.set.open) {
             index_plan.plan(place, index, key, old, new)?;
         }
+        let own = *counted + changes.counted;
+        engine.catalog.resident.check(&table.record.name, own, || {
+            let row = counted_bytes(key, new) - counted_bytes(key, old);
+            row + index_plan.counted_growth()
+        })?;
         index_plan.existed = old.is_some();
         index_plan.is_planned = true;
         Ok(AttemptResult::Done(index_plan.existed))

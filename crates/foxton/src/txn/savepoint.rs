@@ -127,6 +127,7 @@ impl BoundTxn {
             changes.redo.truncate(mark.redo);
         }
         changes.swept = mark.changes.resident;
+        changes.counted = mark.counted;
         (mark.changes, !redo_is_ours)
     }
 

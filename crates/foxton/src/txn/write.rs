@@ -39,6 +39,7 @@ use super::context::WorkerContext;
 use super::insert::Inserter;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
+use crate::catalog::resident_memory::counted_bytes;
 use crate::catalog::table_store::TableStore;
 use crate::error::{Request, Result};
 use crate::testing::injected_fault;
@@ -82,6 +83,7 @@ impl BoundTxn {
                     value,
                     hint,
                     region,
+                    counted,
                     ..
                 },
             txn:
@@ -130,6 +132,10 @@ impl BoundTxn {
                 // The hazard protects the value, whichever transaction retires it.
                 let mut hazard = guard.hazard();
                 let before = record.value(&mut hazard);
+                let own = *counted + changes.counted;
+                engine.catalog.resident.check(&table.record.name, own, || {
+                    counted_bytes(key, new) - counted_bytes(key, before)
+                })?;
                 worker.account().passed(&VALUE);
                 let kept_since = changes.kept_since(&guard);
                 let old = match new {
@@ -142,6 +148,12 @@ impl BoundTxn {
             if write == Write::Delete {
                 return Ok(AttemptResult::Done(false));
             }
+            let own = *counted + changes.counted;
+            let growth = || counted_bytes(key, new);
+            engine
+                .catalog
+                .resident
+                .check(&table.record.name, own, growth)?;
             let mut inserter = Inserter {
                 engine,
                 worker,
