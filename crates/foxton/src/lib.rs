@@ -95,6 +95,7 @@ pub use types::{codec, device};
 
 pub use admin::indexes::IndexStats;
 pub use api::async_transaction::AsyncTransaction;
+pub use api::convert::Conversion;
 pub use api::database::Database;
 pub use api::range::{AsyncIndexRange, AsyncRange, IndexRange, IndexRow, IndexRows, Range, Rows};
 pub use api::session::Session;

@@ -35,6 +35,7 @@ use foxton_store::paged::space::{PageFileError, PageSource};
 use foxton_sync::worker::Workers;
 
 use crate::admin::backup::{self, CheckpointPair, CopyProgress, Label};
+use crate::catalog::conversions::CONVERSIONS;
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::CheckpointError;
@@ -384,7 +385,8 @@ fn name_trees(checked: &PagesReport, catalog: &Catalog, report: &mut Report) {
         let name = &table.record.name;
         let number = page_store::tree_number(&table);
         let rows = checked.trees.iter().find(|(tree, _)| *tree == number);
-        if table.record.component == TableComponent::Paged && !is_index_table(name) {
+        let is_paged = table.record.component == TableComponent::Paged;
+        if is_paged && !table.is_former() && !is_index_table(name) {
             report
                 .tables
                 .push((name.clone(), rows.map_or(0, |(_, rows)| *rows)));
@@ -519,9 +521,12 @@ fn tables(
         }
     }
     let worker = workers.worker();
+    if let Err(what) = catalog.recall_conversions(&worker) {
+        report.note(&format!("table {}", CONVERSIONS.name()), None, what);
+    }
     for table in catalog.tables() {
         let name = &table.record.name;
-        let is_for_users = !is_index_table(name);
+        let is_for_users = !is_index_table(name) && !table.is_former();
         if table.record.component == TableComponent::Paged {
             continue; // `pages` checks them.
         }

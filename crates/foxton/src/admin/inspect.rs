@@ -12,6 +12,7 @@ use foxton_lock::request::MAX_BLOCKERS;
 use crate::admin::indexes::IndexStats;
 pub use crate::admin::page_stats::PageStats;
 use crate::api::database::Database;
+use crate::catalog::conversions::RowsPlace;
 use crate::catalog::index_catalog::is_index_table;
 use crate::catalog::table_store::TableStore;
 use crate::engine::Counter;
@@ -454,6 +455,7 @@ impl Database {
                 .catalog
                 .tables()
                 .iter()
+                .filter(|open| open.place.is(RowsPlace::Current))
                 .filter(|open| !is_index_table(&open.record.name))
                 .map(|open| table(open))
                 .collect(),

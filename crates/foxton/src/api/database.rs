@@ -26,6 +26,7 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_build;
 use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
+use crate::catalog::conversions::CONVERSIONS;
 use crate::checkpoint::needed_log::NeededLog;
 use crate::checkpoint::{
     Checkpoint, CheckpointBuilder, CheckpointControl, CheckpointError, CheckpointStats,
@@ -51,6 +52,7 @@ use crate::recovery::open_error::{
 use crate::recovery::restart::{self, RecoveryReport, RestartError};
 use crate::redo::record::RedoForm;
 use crate::txn::bound::BoundTxn;
+use crate::txn::former_rows;
 use crate::txn::wait::yield_once;
 use crate::types::limits::RESTORE_FILE;
 
@@ -316,7 +318,15 @@ impl Database {
             opened: Instant::now(),
         };
         let engine = Arc::new(engine);
+        let worker = engine.workers.worker();
+        let recalled = engine.catalog.recall_conversions(&worker);
+        recalled.map_err(|what| Storage::Damaged {
+            place: format!("table {}", CONVERSIONS.name()),
+            what,
+        })?;
         index_build::recall(&engine)?;
+        former_rows::free_in_background(&engine, &worker);
+        drop(worker);
         let inner = DatabaseInner {
             services: ServiceThreads::start(&engine, directory)?,
             pool: ContextPool::new(|bound: &BoundTxn| bound.ctx.worker.is_late()),

@@ -101,11 +101,17 @@ pub(crate) fn create(
         value_type,
         component: declared.component,
     };
-    let table = bound.block_on(LockWait::Default, |bound| {
-        bound.make_table_step(named, LockWait::Default)
-    })?;
-    let table = table.expect("a request that waits is not skipped");
-    lock_whole(&mut bound, &table, Mode::SIX)?;
+    let table = loop {
+        let table = bound.block_on(LockWait::Default, |bound| {
+            bound.make_table_step(named, LockWait::Default)
+        })?;
+        let table = table.expect("a request that waits is not skipped");
+        lock_whole(&mut bound, &table, Mode::SIX)?;
+        // It may have been converted during the wait.
+        if !table.is_former() {
+            break table;
+        }
+    };
     drop(bound);
     let record = IndexRecord {
         name: name.to_owned(),
@@ -134,7 +140,10 @@ pub(crate) fn create(
             fill(&engine, &table, &open, progress)?;
             open
         }
-        true if is_new => paged_index_build::make(tx, &table, declared, record, progress)?,
+        // One that has no tree was declared for a table in memory, which was converted since.
+        true if is_new || tx.get(&INDEX_TREES, &IndexName(name))?.is_none() => {
+            paged_index_build::make(tx, &table, &declared.extract, record, progress)?
+        }
         true => paged_index_build::open(tx, &table, declared, record)?,
     };
     // One that was opened to be read has the index as long as it is open.
@@ -159,10 +168,17 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
     let Some(known) = engine.catalog.index(name) else {
         return Ok(None);
     };
-    let table = engine.catalog.find(&known.record.table);
-    if let Some(table) = &table {
-        lock_whole(&mut *tx.attach()?, table, Mode::X)?;
-    }
+    let table = loop {
+        let table = engine.catalog.find(&known.record.table);
+        if let Some(table) = &table {
+            lock_whole(&mut *tx.attach()?, table, Mode::X)?;
+            // It may have been converted during the wait.
+            if table.is_former() {
+                continue;
+            }
+        }
+        break table;
+    };
     // Another transaction may have dropped or declared the index during the wait for the lock.
     let open = match engine.catalog.index(name) {
         Some(now) if now.record.table == known.record.table => now.open,
@@ -194,7 +210,7 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
 }
 
 /// An index that does not exist any more, and its entries.
-pub(crate) struct Forgotten(Option<Arc<OpenIndex>>);
+pub(crate) struct Forgotten(pub(super) Option<Arc<OpenIndex>>);
 
 impl Forgotten {
     /// Frees the memory of the entries. No transaction reads them any more; workers that have not
@@ -259,7 +275,7 @@ struct IndexFill<'f> {
 
 /// Inserts the entries of all rows into an empty index that no transaction reads, while no
 /// transaction writes to the table.
-fn fill(
+pub(super) fn fill(
     engine: &Engine,
     table: &OpenTable,
     index: &OpenIndex,

@@ -27,6 +27,9 @@ pub(crate) mod index_build;
 /// Databases.
 pub(crate) mod database;
 
+/// Conversion of tables between the components.
+pub(crate) mod convert;
+
 /// Transactions that are retried after a conflict.
 pub(crate) mod retry;
 

@@ -30,7 +30,7 @@ use crate::testing::failpoint;
 use crate::txn::bound::BoundTxn;
 use crate::txn::index_plan::{extract, too_long};
 use crate::types::codec::Value;
-use crate::types::index::DeclaredIndex;
+use crate::types::index::{DeclaredIndex, Extract};
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::isolation::Isolation;
 use crate::types::limits::{FIRST_PAGED_INDEX, MAX_KEY_BYTES};
@@ -74,7 +74,7 @@ fn checked_number(number: u64) -> Result<u32, Storage> {
 pub(super) fn make(
     tx: &mut Transaction,
     table: &Arc<OpenTable>,
-    declared: &DeclaredIndex,
+    extract: &Arc<Extract>,
     record: IndexRecord,
     progress: Option<&ProgressCall>,
 ) -> Result<OpenIndex> {
@@ -82,8 +82,8 @@ pub(super) fn make(
     engine.check_writable()?;
     let entries = make_tree(&engine, &tx.attach()?.ctx.worker, table, &record)?;
     let number = u64::from(entries.record.id);
-    let open = OpenIndex::new(record, entries, declared.extract.clone());
-    tx.put(&INDEX_TREES, &IndexName(declared.name), &number)?;
+    let open = OpenIndex::new(record, entries, extract.clone());
+    tx.put(&INDEX_TREES, &IndexName(&open.record.name), &number)?;
     let bound = &mut *tx.attach()?;
     let meter = ProgressMeter::new(progress, OpenPhase::Index, 0);
     fill(bound, table, &open, &meter)?;
@@ -258,7 +258,7 @@ fn for_each(
 }
 
 /// Reads without locks: the transaction has the whole table.
-fn without_locks<T>(
+pub(super) fn without_locks<T>(
     bound: &mut BoundTxn,
     read: impl FnOnce(&mut BoundTxn) -> Result<T>,
 ) -> Result<T> {

@@ -58,7 +58,8 @@ impl Key for IndexName<'_> {
 
 /// True if a table called `name` with keys of `key_type` would collide with one of these.
 pub(crate) fn is_reserved(name: &str, key_type: &TypeName) -> bool {
-    [INDEXES.name(), INDEX_TREES.name()].contains(&name) && *key_type != IndexName::TYPE
+    let own = [INDEXES.name(), INDEX_TREES.name(), "foxton:conversions"];
+    own.contains(&name) && *key_type != IndexName::TYPE
 }
 
 /// True if `name` is the name of one of these tables.

@@ -27,6 +27,9 @@ pub(crate) mod index_catalog;
 /// Memory of the rows that are in memory, and its limit.
 pub(crate) mod resident_memory;
 
+/// Conversions: which component has the rows of a table that was converted.
+pub(crate) mod conversions;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +49,7 @@ use crate::types::index_entry::EntryKind;
 use crate::types::limits::{
     FIRST_INDEX, FIRST_PAGED_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES,
 };
+use conversions::{PlaceWord, RowsPlace};
 use index_catalog::IndexRecord;
 use resident_memory::ResidentMemory;
 use table_store::TableStore;
@@ -65,6 +69,8 @@ pub(crate) struct OpenTable {
     pub(crate) record: TableRecord,
     pub(crate) store: TableStore,
     pub(crate) kept: TableIndexes,
+    /// Whether it has the rows that its name stands for.
+    pub(crate) place: PlaceWord,
     /// If these are the entries of an index: the table whose rows it finds.
     pub(crate) of: Option<Arc<OpenTable>>,
 }
@@ -140,8 +146,15 @@ impl OpenTable {
             store: TableStore::new(record.component, domain),
             record,
             kept: TableIndexes::default(),
+            place: PlaceWord::default(),
             of,
         }
+    }
+
+    /// True if its twin has the rows. Only a holder of a lock on the table may rely on the answer.
+    #[inline(always)]
+    pub(crate) fn is_former(&self) -> bool {
+        !self.place.is(RowsPlace::Current)
     }
 
     /// Returns the rows of a table or of an index that is in memory.
@@ -207,6 +220,8 @@ impl TableIndexes {
 struct CatalogEntries {
     tables: Vec<Arc<OpenTable>>,
     by_name: HashMap<String, u32>,
+    /// Numbers of twins, by the numbers of their tables.
+    twins: HashMap<u32, u32>,
     /// Every existing index.
     indexes: BTreeMap<String, KnownIndex>,
     /// Names of the indexes that were opened, by their numbers.
@@ -370,7 +385,7 @@ impl Catalog {
     ) -> Result<Option<Arc<OpenTable>>> {
         let NamedTable { name, key_type, .. } = named;
         worker.account().passed(&LIST);
-        if index_catalog::is_reserved(name, key_type) {
+        if index_catalog::is_reserved(name, key_type) || conversions::is_twin_name(name) {
             return Err(IndexError::ReservedTable.into());
         }
         match self.find(name) {
@@ -427,12 +442,58 @@ impl Catalog {
     /// missing.
     pub(crate) fn restore(&self, record: TableRecord) -> bool {
         let mut list = shim::lock(&self.list);
-        let fits =
-            record.id as usize == list.tables.len() && !list.by_name.contains_key(&record.name);
+        if record.id as usize != list.tables.len() {
+            return false;
+        }
+        let fits = match conversions::twin_of(&record.name) {
+            Some(table) => (table as usize) < list.tables.len() && !list.twins.contains_key(&table),
+            None => !list.by_name.contains_key(&record.name),
+        };
         if fits {
             list.add(record, &self.domain);
         }
         fits
+    }
+
+    /// Returns the twin of a table, or the table whose twin it is.
+    pub(crate) fn twin(&self, table: &OpenTable) -> Option<Arc<OpenTable>> {
+        let (list, id) = (shim::lock(&self.list), table.record.id);
+        let mut twins = list.twins.iter();
+        let twin = list.twins.get(&id).copied();
+        let twin = twin.or_else(|| Some(*twins.find(|(_, twin)| **twin == id)?.0));
+        list.tables.get(twin? as usize).cloned()
+    }
+
+    /// Makes the twin of a table that has none, after `log` has appended its record (I1).
+    pub(crate) fn make_twin(
+        &self,
+        worker: &Worker,
+        table: &OpenTable,
+        log: impl FnOnce(&TableRecord) -> Result<()>,
+    ) -> Result<Arc<OpenTable>> {
+        worker.account().passed(&LIST);
+        let mut list = shim::lock(&self.list);
+        if list.tables.len() >= MAX_TABLES {
+            return Err(Request::TooManyTables.into());
+        }
+        let record = TableRecord {
+            id: u32::try_from(list.tables.len()).expect("MAX_TABLES fits"),
+            name: conversions::twin_name(table.record.id),
+            component: match table.record.component {
+                TableComponent::Resident => TableComponent::Paged,
+                TableComponent::Paged => TableComponent::Resident,
+            },
+            ..table.record.clone()
+        };
+        log(&record)?;
+        Ok(list.add(record, &self.domain))
+    }
+
+    /// Makes a table the one that its name stands for.
+    fn set_current(&self, table: &OpenTable) {
+        let mut list = shim::lock(&self.list);
+        list.by_name
+            .insert(table.record.name.clone(), table.record.id);
     }
 }
 
@@ -445,9 +506,24 @@ impl Drop for Catalog {
 }
 
 impl CatalogEntries {
-    fn add(&mut self, record: TableRecord, domain: &Domain) -> Arc<OpenTable> {
-        self.by_name.insert(record.name.clone(), record.id);
-        let table = Arc::new(OpenTable::new(record, domain, None));
+    /// Adds the table of a record. A twin gets the name of its table, for which it may come to
+    /// stand.
+    fn add(&mut self, mut record: TableRecord, domain: &Domain) -> Arc<OpenTable> {
+        let id = record.id;
+        let place = match conversions::twin_of(&record.name) {
+            Some(table) => {
+                self.twins.insert(table, id);
+                record.name = self.tables[table as usize].record.name.clone();
+                RowsPlace::Former
+            }
+            None => {
+                self.by_name.insert(record.name.clone(), id);
+                RowsPlace::Current
+            }
+        };
+        let mut table = OpenTable::new(record, domain, None);
+        table.place = PlaceWord::new(place);
+        let table = Arc::new(table);
         self.tables.push(table.clone());
         table
     }

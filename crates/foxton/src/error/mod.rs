@@ -333,8 +333,8 @@ impl fmt::Display for Request {
             ),
             Request::TableComponent(component) => write!(
                 f,
-                "table \"{}\" is {} and was declared as {}; declare it as it is, or use another \
-                 table name",
+                "table \"{}\" is {} and was declared as {}; declare it as it is, move it \
+                 with `convert`, or use another table name",
                 component.table, component.stored, component.used
             ),
             Request::RowTooLong { bytes, most } => write!(

@@ -23,6 +23,9 @@ pub enum OpenPhase {
     /// Filling a secondary index from the rows of its table. The unit is rows, and the total is
     /// approximate.
     Index,
+    /// Copying the rows of a table that is [converted](crate::Database::convert). The unit is rows,
+    /// and the total is approximate; 0 for a paged table, whose rows are not counted.
+    Convert,
 }
 
 /// Progress of opening a database. See [`Options::progress`](crate::Options::progress).
@@ -99,7 +102,7 @@ impl<'c> ProgressMeter<'c> {
         let before = self.done.fetch_add(more, Ordering::Relaxed);
         let done = before + more;
         let step = match self.phase {
-            OpenPhase::Index => ROWS_STEP,
+            OpenPhase::Index | OpenPhase::Convert => ROWS_STEP,
             OpenPhase::Checkpoint | OpenPhase::Log => STEP,
         };
         if before / step != done / step {

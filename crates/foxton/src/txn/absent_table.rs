@@ -116,7 +116,11 @@ impl BoundTxn {
             },
         };
         let name = Name::table(self.ctx.tables[index].table.record.id);
-        self.lock_name(name, lock.mode(), wait)
+        let had = done!(self.lock_name(name, lock.mode(), wait));
+        match had && self.ctx.tables[index].table.is_former() {
+            true => Ok(AttemptResult::Pause),
+            false => Ok(AttemptResult::Done(had)),
+        }
     }
 
     fn find_absent(&mut self) -> Result<Found> {

@@ -108,9 +108,11 @@ pub(crate) struct PagedGhost {
 /// A table that this worker has used.
 #[derive(Debug)]
 pub(crate) struct CachedTable {
-    name: &'static str,
+    pub(super) name: &'static str,
     key_type: u64,
     value_type: u64,
+    /// The component that the program requires.
+    pub(super) component: Option<TableComponent>,
     pub(crate) table: Arc<OpenTable>,
     /// Place of the table's indexes among the cached ones.
     pub(super) indexes: Option<usize>,
@@ -163,6 +165,15 @@ const fn component_mark(component: Option<TableComponent>) -> u64 {
 /// A table as a program writes it: the address and length of its name, and the hashes of its types.
 /// The entries of an index, which no operation opens by name, have an empty name and their number.
 pub(crate) type TableIdentity = ((usize, usize), u64, u64);
+
+impl CachedTable {
+    /// True if its twin has the rows that an operation of the program looks for. Tables without a
+    /// name are those of indexes and conversions, which use what they have opened.
+    #[inline(always)]
+    pub(super) fn is_former(&self) -> bool {
+        self.table.is_former() && !self.name.is_empty()
+    }
+}
 
 impl Identified for CachedTable {
     type Identity = TableIdentity;
@@ -272,6 +283,7 @@ impl WorkerContext {
                 name: absent.name,
                 key_type,
                 value_type,
+                component: absent.component,
                 table,
                 indexes: None,
                 leaf: Cell::default(),
@@ -295,6 +307,7 @@ impl WorkerContext {
                 name: "",
                 key_type: number,
                 value_type: 0,
+                component: None,
                 table: entries,
                 indexes: None,
                 leaf: Cell::default(),

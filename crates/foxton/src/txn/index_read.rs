@@ -196,6 +196,7 @@ impl BoundTxn {
             Some(places) => self.get_by_paged_step(by, places, options, read),
         };
         match got {
+            Err(_) if self.reopen_index(by) => Ok(AttemptResult::Pause),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 Ok(AttemptResult::Done(None))
             }
@@ -293,6 +294,7 @@ impl BoundTxn {
             Some(places) => self.scan_by_paged_step(by, places, take),
         };
         match scanned {
+            Err(_) if self.reopen_index(by) => Ok(AttemptResult::Pause),
             Err(error) if self.txn.scan.lock.wait == LockWait::Skip && error.is_busy() => {
                 self.txn.scan.progress = Progress::Finished;
                 Ok(AttemptResult::Done(()))
@@ -444,10 +446,7 @@ impl BoundTxn {
             component: None,
         };
         named.check(record)?;
-        let places = open.entries.is_paged().then(|| {
-            let tables = [&open.entries, table_of(&open.entries)];
-            tables.map(|table| self.ctx.cached_entries(table.clone()))
-        });
+        let places = self.ctx.index_places(&open);
         Ok(self.ctx.index_lookups.push(CachedIndexLookup {
             identity,
             index: open,

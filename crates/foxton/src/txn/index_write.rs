@@ -55,6 +55,9 @@ impl BoundTxn {
         at: usize,
         write: Write,
     ) -> Result<AttemptResult<bool>> {
+        if self.ctx.tables[at].is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         if !self.txn.index_plan.is_planned {
             let place = self.ctx.load_indexes(at)?;
             let existed = done!(self.plan(at, place, write));

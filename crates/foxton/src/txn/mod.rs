@@ -76,6 +76,12 @@ pub(crate) mod scan;
 /// Reads by an index.
 pub(crate) mod index_read;
 
+/// Tables and indexes that were converted while an operation waited for them.
+mod converted;
+
+/// Rows that a conversion has left, and their removal.
+pub(crate) mod former_rows;
+
 /// Removal of ghosts.
 pub(crate) mod ghosts;
 

@@ -153,16 +153,18 @@ impl<'a> Reader<'a> {
         let mode = options.lock.key_mode();
         let short_lock = (duration == LockDuration::Short).then_some(self.short_lock);
         let locked = match locks.lock(Name::table(self.table.record.id), mode.parent_mode()) {
+            Ok(AttemptResult::Done(())) if self.table.is_former() => Ok(AttemptResult::Pause),
             Ok(AttemptResult::Done(())) => {
                 let places = (self.rows, guard);
                 locks.lock_located(short_lock, (name, key, mode), located, places)
             }
-            Ok(AttemptResult::Wait | AttemptResult::Pause) => Ok(AttemptResult::Wait),
+            Ok(_) => Ok(AttemptResult::Wait),
             Err(error) => Err(error),
         };
         let record = match locked {
             Ok(AttemptResult::Done(record)) => record,
-            Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Pause) => return Ok(AttemptResult::Pause),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
                 return Ok(AttemptResult::Done(None));
             }

@@ -188,9 +188,11 @@ impl BoundTxn {
                         let mut visit = RowVisit { hazard, take };
                         scan.walk(table, &guard, &mut last, &mut locks, name, &mut visit)
                     }
-                    Ok(_) => Ok(AttemptResult::Wait),
+                    Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+                    Ok(_) => Ok(AttemptResult::Pause),
                     Err(error) => Err(error),
                 },
+                false if tables[index].is_former() => Ok(AttemptResult::Pause),
                 false => {
                     let suits = |_: &[u8]| true;
                     let walked = scan.walk_without_locks(table, &guard, &mut last, suits, take);
@@ -210,7 +212,8 @@ impl BoundTxn {
                     }
                 }
                 Ok(AttemptResult::Done(WalkEnd::Finished)) => Ok(AttemptResult::Done(())),
-                Ok(AttemptResult::Wait | AttemptResult::Pause) => Ok(AttemptResult::Wait),
+                Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+                Ok(AttemptResult::Pause) => Ok(AttemptResult::Pause),
                 Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => {
                     scan.progress = Progress::Finished;
                     Ok(AttemptResult::Done(()))
@@ -241,6 +244,9 @@ impl ScanState {
         let ranges = self.duration == LockDuration::Range;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
         done!(locks.lock_table_name(Name::table(table.record.id), range_mode.parent_mode()));
+        if table.is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         let mut until_unpin = STEPS_PER_PIN;
         'seek: loop {
             if self.remaining.get() == 0 {

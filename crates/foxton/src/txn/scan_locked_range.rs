@@ -73,6 +73,9 @@ impl ScanState {
         };
         let parent_mode = self.lock.lock.range_mode().parent_mode();
         done!(locks.lock(Name::table(table.record.id), parent_mode));
+        if table.is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         guard.failpoints().pass(&failpoint::SCAN_FOUND);
         let covered = locks.lock_range(name(&self.low), last);
         guard.failpoints().pass(&failpoint::SCAN_LOCKED);

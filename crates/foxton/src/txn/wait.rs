@@ -37,7 +37,11 @@ impl BoundTxn {
             match attempt(self) {
                 Ok(AttemptResult::Done(content)) => return Ok(content),
                 Ok(AttemptResult::Wait) => self.sleep(wait).map_err(|error| self.failed(error))?,
-                Ok(AttemptResult::Pause) => self.ctx.budget.refill(),
+                Ok(AttemptResult::Pause) => {
+                    self.ctx.budget.refill();
+                    let found = self.find_converted();
+                    found.map_err(|error| self.failed(error))?;
+                }
                 Err(error) => return Err(self.failed(error)),
             }
         }
@@ -75,7 +79,10 @@ impl BoundTxn {
                 Ok(Unfinished::Waits) => bound.yield_once(wait).await,
                 Ok(Unfinished::Pauses) => {
                     bound.pause().await;
-                    bound.check_process().and_then(|()| bound.check_active())
+                    bound
+                        .check_process()
+                        .and_then(|()| bound.check_active())
+                        .and_then(|()| bound.find_converted())
                 }
                 Err(error) => Err(error),
             };

@@ -22,6 +22,7 @@ mod checkpoint_damage;
 mod checkpoint_faults;
 mod checkpoint_throttle;
 mod closing;
+mod convert;
 mod directory;
 #[cfg(feature = "hooks")]
 mod early;

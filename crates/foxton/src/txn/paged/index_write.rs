@@ -64,6 +64,9 @@ impl BoundTxn {
         at: usize,
         write: Write,
     ) -> Result<AttemptResult<bool>> {
+        if self.ctx.tables[at].is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         if !self.txn.index_plan.is_planned {
             done!(self.read_large());
             let place = self.ctx.load_indexes(at)?;

@@ -39,7 +39,7 @@ use crate::types::lock_options::LockWait;
 impl BoundTxn {
     /// Forgets large values of an earlier operation.
     #[inline]
-    pub(in crate::txn) fn forget_large(&mut self) {
+    pub(crate) fn forget_large(&mut self) {
         if self.ctx.large.is_some() {
             self.ctx.large = None;
         }

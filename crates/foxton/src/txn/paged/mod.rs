@@ -24,6 +24,8 @@
 /// Freeing of large values.
 mod free_values;
 
+pub(super) use free_values::examine_marked;
+
 /// Access to one tree in one attempt.
 mod access;
 

@@ -68,12 +68,14 @@ impl PagedReader<'_> {
         let short_lock = (self.duration == LockDuration::Short).then_some(self.short_lock);
         let locks = &mut self.locks;
         let locked = match locks.lock(Name::table(table), mode.parent_mode()) {
+            Ok(AttemptResult::Done(())) if self.table.is_former() => Ok(AttemptResult::Pause),
             Ok(AttemptResult::Done(())) => locks.lock_for(short_lock, name, None, mode),
             other => other,
         };
         match locked {
             Ok(AttemptResult::Done(())) => {}
-            Ok(AttemptResult::Wait | AttemptResult::Pause) => return Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Pause) => return Ok(AttemptResult::Pause),
             Err(error) if self.options.wait == LockWait::Skip && error.is_busy() => {
                 return Ok(AttemptResult::Done(PagedFound::Absent));
             }

@@ -179,9 +179,13 @@ impl BoundTxn {
         let duration = isolation.hold(options);
         scan.duration = injected_fault::read_duration(engine.faults(), duration, options.lock);
         let locks = TableLocks::new(engine, worker, owner, table, options.wait);
+        let locks = locks.with_duration(scan.duration);
+        if !locks.is_on() && cached.is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         let mut attempt = PagedScan {
             access: PageAccess::of_table(engine.pages(), cached, worker, page_wait),
-            locks: locks.with_duration(scan.duration),
+            locks,
             scan,
             table,
             hasher: &engine.hasher,
@@ -336,6 +340,9 @@ impl<V: PagedVisit> PagedScan<'_, V> {
         }
         let parent_mode = self.range_mode.parent_mode();
         done!(self.locks.lock_table_name(Name::table(id), parent_mode));
+        if self.table.is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         if self.scan.reversed && !self.scan.closed_above && self.locks_ranges() {
             done!(self.close_above());
             self.scan.closed_above = true;

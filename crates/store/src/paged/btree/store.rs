@@ -120,6 +120,36 @@ impl<'t> TreeVisit<'t> {
         self.remove_row(key, |_| true)
     }
 
+    /// Attempts to make a row a ghost that no transaction has locked or will look for, and that
+    /// cannot be [erased](Self::erase) because it is the only one of its leaf.
+    ///
+    /// # Errors
+    ///
+    /// As [`erase`](Self::erase).
+    pub fn hide(&mut self, key: &[u8]) -> Result<TreeAttempt<()>, TreeError> {
+        self.is_scan = false;
+        self.attempt(|visit| {
+            let leaf = visit.descend(TreeTarget::At(key), 0)?;
+            let page = leaf.read();
+            let slot = page.search(key).ok();
+            let found = slot.and_then(|slot| Some((slot, page.row(slot)?.flags)));
+            if !leaf.is_valid() {
+                return visit.busy(leaf.page());
+            }
+            let Some((slot, flags)) = found.filter(|(_, flags)| !flags.has(RowFlags::GHOST)) else {
+                return Ok(());
+            };
+            let operation = PageOperation::SetFlags {
+                slot: slot16(slot),
+                flags: flags.with(RowFlags::GHOST),
+            };
+            visit.admit_change(Some(&leaf))?;
+            let space = visit.log_space(0)?;
+            let writer = visit.try_lock(&leaf)?;
+            Ok(visit.change_structure(space, &mut [(writer, operation)])?)
+        })
+    }
+
     /// Stores a row for which its leaf has no space.
     fn store_beside(&mut self, leaf: &PageView<'t>, key: &[u8], value: &[u8]) -> Step<()> {
         let (size, is_root) = (self.tree.size().bytes(), leaf.page() == self.tree.root);
