@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Commands that look after a database.
 mod care;
 
-pub(crate) use care::{Backup, Check, Dump, Load, Restore, RowFormat};
+pub(crate) use care::{Backup, Check, Component, Convert, Dump, Load, Restore, RowFormat};
 
 use clap::{Args, Parser, Subcommand};
 use foxton::{LatchKind, TableComponent, VictimPolicy};
@@ -31,6 +31,7 @@ Examples:
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             a database's tables, their sizes, and its log
   foxton check /tmp/play               compare every checksum of a database
+  foxton convert /tmp/play fruit paged  a table that may become larger than memory
   foxton backup /tmp/play /tmp/copy    a consistent copy, even while a process has it open
   foxton dump /tmp/play > play.jsonl   its rows as text, which `foxton load` reads
   foxton top /tmp/play                 watch a database that another process has open
@@ -89,6 +90,8 @@ Example:
     },
     /// Compare every checksum of a database, and name each damage and its place.
     Check(Check),
+    /// Move the rows of a table from memory to pages, or back.
+    Convert(Convert),
     /// Copy a database while it is used; `foxton restore` takes the copy.
     Backup(Backup),
     /// Create a database from a backup.

@@ -9,6 +9,13 @@ use crate::opening;
 /// Opens the database in `directory` to be read; refuses a directory that is empty or does not
 /// exist.
 pub(crate) fn open(directory: &Path) -> Result<Database, String> {
+    let mut options = Options::default();
+    options.read_only = true;
+    open_with(directory, options)
+}
+
+/// As [`open`], with `options`.
+pub(crate) fn open_with(directory: &Path, options: Options) -> Result<Database, String> {
     let nothing = |what: &str| {
         format!(
             "{} {what}; name the directory of a database",
@@ -21,8 +28,6 @@ pub(crate) fn open(directory: &Path) -> Result<Database, String> {
     if entries.flatten().all(|entry| entry.file_name() == "lock") {
         return Err(nothing("has no database"));
     }
-    let mut options = Options::default();
-    options.read_only = true;
     opening::open(directory, options)
 }
 

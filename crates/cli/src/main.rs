@@ -56,6 +56,9 @@ mod inspect;
 /// `foxton check`.
 mod check;
 
+/// `foxton convert`.
+mod convert;
+
 /// `foxton backup` and `foxton restore`.
 mod backup;
 
@@ -127,6 +130,7 @@ fn run(command: Command, place: Option<PathBuf>) -> Result<ExitCode, String> {
         Command::Results(what) => results::run(&what),
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Check(what) => Ok(check::run(&what)),
+        Command::Convert(what) => convert::run(&what),
         Command::Backup(what) => backup::run(&what),
         Command::Restore(what) => backup::restore(&what),
         Command::Dump(what) => dump::run(&what),

@@ -155,6 +155,47 @@ fn position(text: &str) -> Result<Lsn, String> {
     bytes.map_err(|_| "give a position of the log, a number such as 81264".to_owned())
 }
 
+/// Component of the rows of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Component {
+    /// In pages of a file, which may be larger than memory.
+    Paged,
+    /// In memory, all of them.
+    #[value(alias = "resident")]
+    Memory,
+}
+
+/// The arguments of `convert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Rows in memory are quick, and all of them must fit. Rows in pages may be larger than memory:
+a part of them is in memory, and the rest is read when it is needed. A program that declares
+the table `.resident()` or `.paged()` has to declare it as it is afterwards; one that declares
+neither goes on as before.
+
+No other process may have the database open. A program that has it open converts a table
+itself, while it is used, with `db.convert(&TABLE, TableComponent::Paged)`.
+
+The rows are copied, so for a while they take their space twice. However the command ends,
+the table is as it was or converted, with all rows. After a kill run it again.
+
+Indexes follow. One of a table that is in pages now is made when the program declares it,
+at its next opening, and until then the table takes no writes.
+
+Examples:
+  foxton inspect /var/lib/shop                   which tables are in memory
+  foxton convert /var/lib/shop orders paged
+  foxton convert /var/lib/shop orders memory")]
+pub(crate) struct Convert {
+    /// The directory of a database that no process has open.
+    pub(crate) directory: PathBuf,
+    /// The table.
+    pub(crate) table: String,
+    /// Where its rows are to be.
+    #[arg(value_enum)]
+    pub(crate) to: Component,
+}
+
 /// The arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\

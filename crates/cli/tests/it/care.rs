@@ -211,3 +211,45 @@ fn help_says_what_is_left_alone_and_what_the_exit_codes_mean() {
         }
     }
 }
+
+#[test]
+fn a_table_is_converted_there_and_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = scratch.path().join("db");
+    filled(&db);
+    let directory = db.to_string_lossy();
+    let convert = |table: &str, to: &str| {
+        let converted = foxton(&["convert", &directory, table, to]);
+        (converted.status.code(), said(&converted))
+    };
+    for (to, place, component) in [
+        ("paged", "in pages", " paged "),
+        ("memory", "in memory", " resident "),
+        ("paged", "in pages", " paged "),
+    ] {
+        let (code, words) = convert("fruit", to);
+        assert_eq!(code, Some(0), "{words}");
+        assert!(
+            words.contains("50 rows of") && words.contains(place),
+            "{words}"
+        );
+        let (code, words) = convert("fruit", to);
+        assert!(code == Some(0) && words.contains("already"), "{words}");
+        let inspected = said(&foxton(&["inspect", &directory]));
+        let row = inspected
+            .lines()
+            .find(|line| line.contains("fruit"))
+            .unwrap();
+        assert!(row.contains(component) && row.contains("50"), "{inspected}");
+        let checked = foxton(&["check", &directory]);
+        let text = said(&checked);
+        assert!(text.contains("50 rows in 1 table\n"), "{text}");
+        assert_eq!(checked.status.code(), Some(0), "{text}");
+    }
+    let (code, words) = convert("fish", "paged");
+    assert!(
+        code == Some(1) && words.contains("has no table fish"),
+        "{words}"
+    );
+    assert_eq!(convert("fruit", "elsewhere").0, Some(2));
+}
