@@ -80,8 +80,8 @@ pub struct Conversion {
 impl Database {
     /// Moves the rows of `table` to memory or to pages, with its indexes. Meanwhile other
     /// transactions may read the table, and wait if they write to it, at most as long as
-    /// [`Options::lock_wait`](crate::Options::lock_wait) says. At the end readers wait for a moment,
-    /// too. A kill at any time leaves the table as it was, or converted.
+    /// [`Options::lock_wait`](crate::Options::lock_wait) says. At the end readers wait for a
+    /// moment, too. A kill at any time leaves the table as it was, or converted.
     ///
     /// The component that `table` itself declares does not matter. From then on tables that are
     /// declared as what it was are refused with `table_component`.
@@ -103,9 +103,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A conflict if a lock was not granted. A request error if the table has other types; if a
-    /// row does not fit a page (`row_too_long`) or memory (`resident_room`); if it is one of the
-    /// database's own; or if the database was opened to be read. A storage error if a device fails.
+    /// A conflict if a lock was not granted. A request error if the table has other types, or if
+    /// the database was opened to be read. `row_too_long` or `resident_room`, if a row does not fit
+    /// a page or memory. A storage error if a device fails.
     /// After an error the table is as it was before.
     pub fn convert<K, V>(&self, table: &Table<K, V>, to: TableComponent) -> Result<Conversion>
     where
@@ -160,7 +160,7 @@ impl Database {
         if to == TableComponent::Paged {
             engine.make_pages()?;
         }
-        let mut job = Job {
+        let mut job = TableConversion {
             db: self,
             engine: engine.clone(),
             worker,
@@ -185,7 +185,7 @@ impl Database {
 }
 
 /// A conversion of one table.
-struct Job<'d> {
+struct TableConversion<'d> {
     db: &'d Database,
     engine: Arc<Engine>,
     worker: Worker,
@@ -228,7 +228,7 @@ impl Copied {
     }
 }
 
-impl Job<'_> {
+impl TableConversion<'_> {
     /// Steps 1 to 5, without the commit. Nothing is copied if the table is converted already.
     fn convert(&mut self, tx: &mut Transaction, name: &str) -> Result<()> {
         self.copied = None; // Of an attempt that a deadlock ended.
@@ -290,7 +290,7 @@ impl Job<'_> {
             false => copied.table.resident().len_estimate(&self.worker.pin()),
         };
         let meter = ProgressMeter::new(self.progress, OpenPhase::Convert, rows);
-        let mut batch = Batch::default();
+        let mut batch = RowBatch::default();
         while !batch.is_last {
             let before = batch.rows;
             if engine.options.locking == Locking::Off {
@@ -377,7 +377,7 @@ impl Job<'_> {
 
 /// Rows that are copied together, and what was copied before.
 #[derive(Default)]
-struct Batch {
+struct RowBatch {
     rows: u64,
     bytes: u64,
     /// The last key that was copied.
@@ -386,7 +386,7 @@ struct Batch {
     content: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Batch {
+impl RowBatch {
     /// Copies the next rows, in the transaction of `bound`. The table is locked.
     fn copy(&mut self, bound: &mut BoundTxn, copied: &Copied) -> Result<()> {
         lock_whole(bound, &copied.target, Mode::X)?;

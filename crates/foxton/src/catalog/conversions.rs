@@ -108,7 +108,7 @@ impl Catalog {
     /// Makes the tables current that the rows of [`CONVERSIONS`] name, when a database is opened.
     ///
     /// # Errors
-    /// What is wrong with a row.
+    /// A description of a row that is wrong.
     pub(crate) fn recall_conversions(&self, worker: &Worker) -> Result<(), String> {
         let Some(conversions) = self.find(CONVERSIONS.name()) else {
             return Ok(());

@@ -163,8 +163,8 @@ pub struct Options {
     /// indexes. Beyond that an operation that would make them grow is refused with `resident_room`;
     /// reads, deletions and rollbacks go on. Each row and each entry counts with its key, its value
     /// and 64 bytes. Each thread may exceed the limit by 64 KiB. Opening a database refuses
-    /// nothing. Default `u64::MAX`: no limit. [`Stats::resident`](crate::inspect::Stats::resident) says how
-    /// much is used.
+    /// nothing. Default `u64::MAX`: no limit.
+    /// [`Stats::resident`](crate::inspect::Stats::resident) says how much is used.
     pub resident_memory: u64,
     /// Bytes of memory for the pages of paged tables: frames, what belongs to each in memory, and
     /// the buffers of reads and writes. Default 64 MiB; at least 16 pages and buffers for them,

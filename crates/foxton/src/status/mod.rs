@@ -57,8 +57,8 @@ pub struct Status {
     pub resident: ResidentStatus,
 }
 
-/// Memory of the rows of tables in memory, with the entries of their indexes. Bytes are about right:
-/// each worker reports its changes in lots.
+/// Memory of the rows of tables in memory, with the entries of their indexes. Bytes are
+/// approximate, because each worker reports its changes in lots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

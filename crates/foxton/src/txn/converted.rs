@@ -3,8 +3,8 @@
 //!
 //! A worker caches the tables that it has used. An operation locks its table and then reads whether
 //! the table still has its rows (`catalog::conversions`, I3). If its twin has them, the attempt
-//! ends and the lock is released. The cache gets the twin in the table's place, and the operation is
-//! attempted again. The same holds for an index, whose entries were made anew.
+//! ends and the lock is released. The cache gets the twin in the table's place, and the operation
+//! is attempted again. The same holds for an index, whose entries were made anew.
 //!
 //! A transaction that has locked a table keeps it from being converted. So one that has changes or
 //! undo of a table never finds that the table was converted.

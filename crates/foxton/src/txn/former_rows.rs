@@ -9,8 +9,8 @@
 //! * Rows *in memory* are logged as deleted, in a record of their own, so that no checkpoint has
 //!   them any more. Then they are removed.
 //! * Rows *in pages* are erased, each in a record that no transaction undoes; trees give back their
-//!   empty pages. The last row of a tree becomes a ghost. A large value is marked before its row goes, and freed because no row has it
-//!   ([`free_values`](super::paged)).
+//!   empty pages. The last row of a tree becomes a ghost. A large value is marked before its row
+//!   goes, and freed because no row has it ([`free_values`](super::paged)).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Freed {
+enum RowsLeft {
     /// There are none left, or none that can go.
     Done,
     /// Some are left.
@@ -89,10 +89,10 @@ pub(crate) fn free_all(
             false => rows.step(engine, worker, table),
         };
         match freed? {
-            Freed::Partly => begun = Instant::now(),
-            Freed::Done | Freed::Used => return Ok(true),
-            Freed::Locked if begun.elapsed() > engine.options.lock_wait => return Ok(false),
-            Freed::Locked => thread::sleep(PAUSE),
+            RowsLeft::Partly => begun = Instant::now(),
+            RowsLeft::Done | RowsLeft::Used => return Ok(true),
+            RowsLeft::Locked if begun.elapsed() > engine.options.lock_wait => return Ok(false),
+            RowsLeft::Locked => thread::sleep(PAUSE),
         }
     }
 }
@@ -107,10 +107,10 @@ pub(crate) fn free_in_background(engine: &Arc<Engine>, worker: &Worker) {
         let step = move |worker: &Worker| {
             let engine = freed.upgrade()?;
             match rows.step(&engine, worker, &table) {
-                Ok(Freed::Partly) => Some(PAUSE),
-                Ok(Freed::Locked) => Some(LONG_PAUSE),
-                // What is left stays until the next opening. The error is another operation's.
-                Ok(Freed::Done | Freed::Used) | Err(_) => None,
+                Ok(RowsLeft::Partly) => Some(PAUSE),
+                Ok(RowsLeft::Locked) => Some(LONG_PAUSE),
+                // The rest stays until the next opening. The error is another operation's.
+                Ok(RowsLeft::Done | RowsLeft::Used) | Err(_) => None,
             }
         };
         let background = &engine.background;
@@ -125,14 +125,14 @@ impl FormerRows {
         engine: &Arc<Engine>,
         worker: &Worker,
         table: &Arc<OpenTable>,
-    ) -> Result<Freed> {
+    ) -> Result<RowsLeft> {
         engine.check()?;
         if engine.options.locking == Locking::Off {
             // Meanwhile no transaction begins.
             worker.account().passed(&ALONE);
             let is_open = shim::lock(&engine.open);
             return match *is_open {
-                true => Ok(Freed::Locked),
+                true => Ok(RowsLeft::Locked),
                 false => self.free(engine, worker, table),
             };
         }
@@ -140,7 +140,7 @@ impl FormerRows {
         let request = (Name::table(table.record.id), None, Mode::X);
         let freed = match request_now(engine, worker, &mut owner, request) {
             true => self.free(engine, worker, table),
-            false => Ok(Freed::Locked),
+            false => Ok(RowsLeft::Locked),
         };
         engine.locks.release_all(worker, &mut owner);
         engine.locks.dismiss(worker, &mut owner);
@@ -153,13 +153,13 @@ impl FormerRows {
         engine: &Arc<Engine>,
         worker: &Worker,
         table: &Arc<OpenTable>,
-    ) -> Result<Freed> {
+    ) -> Result<RowsLeft> {
         match &table.store {
-            _ if !table.place.is(RowsPlace::Former) => Ok(Freed::Used),
+            _ if !table.place.is(RowsPlace::Former) => Ok(RowsLeft::Used),
             TableStore::Resident(rows) => self.free_resident(engine, worker, (table, rows)),
             TableStore::Paged(rows) => match engine.pages() {
                 Some(pages) => self.free_paged(engine, worker, pages, (table, rows)),
-                None => Ok(Freed::Done),
+                None => Ok(RowsLeft::Done),
             },
         }
     }
@@ -169,7 +169,7 @@ impl FormerRows {
         engine: &Engine,
         worker: &Worker,
         (table, rows): (&OpenTable, &RecordTable),
-    ) -> Result<Freed> {
+    ) -> Result<RowsLeft> {
         let guard = worker.pin();
         let mut cursor = rows.forward(&guard, Bound::Unbounded);
         let (mut batch, mut redo): (Vec<&Record>, Vec<u8>) = Default::default();
@@ -190,7 +190,7 @@ impl FormerRows {
             batch.push(record);
         }
         if batch.is_empty() {
-            return Ok(Freed::Done);
+            return Ok(RowsLeft::Done);
         }
         if engine.redo_form != RedoForm::Nothing
             && !redo.is_empty()
@@ -207,7 +207,7 @@ impl FormerRows {
             let _ = rows.remove(&guard, record, Next::Any);
         }
         engine.catalog.resident.add(-counted, worker);
-        Ok(Freed::Partly)
+        Ok(RowsLeft::Partly)
     }
 
     fn free_paged(
@@ -216,7 +216,7 @@ impl FormerRows {
         worker: &Worker,
         pages: &OpenPages,
         (table, paged): (&OpenTable, &PagedRows),
-    ) -> Result<Freed> {
+    ) -> Result<RowsLeft> {
         pages.check()?;
         let failed = |error: TreeError| pages.failed(&error);
         let number = tree_number(table);
@@ -224,7 +224,7 @@ impl FormerRows {
             Some(tree) => tree,
             None => match pages.directory.open(worker, number).map_err(failed)? {
                 Some(tree) => paged.tree.get_or_init(|| Arc::new(tree)),
-                None => return Ok(Freed::Done),
+                None => return Ok(RowsLeft::Done),
             },
         };
         // Site: "large values": a check of all pages finds them at rest.
@@ -243,7 +243,7 @@ impl FormerRows {
             .run(|visit| visit.scan(range, &mut rows))
             .map_err(failed)?;
         if rows.is_empty() {
-            return Ok(Freed::Done);
+            return Ok(RowsLeft::Done);
         }
         let mut marked = Vec::new();
         for row in 0..rows.len().min(STEP) {
@@ -269,6 +269,6 @@ impl FormerRows {
         if !marked.is_empty() {
             examine_marked(engine, worker, marked);
         }
-        Ok(Freed::Partly)
+        Ok(RowsLeft::Partly)
     }
 }

@@ -79,9 +79,6 @@ pub(crate) mod index_read;
 /// Tables and indexes that were converted while an operation waited for them.
 mod converted;
 
-/// Rows that a conversion has left, and their removal.
-pub(crate) mod former_rows;
-
 /// Removal of ghosts.
 pub(crate) mod ghosts;
 
@@ -90,6 +87,9 @@ mod paged;
 
 /// Begin of a transaction: a context from the pool, and an admission slot.
 pub(crate) mod begin;
+
+/// Rows that a conversion has left, and their removal.
+pub(crate) mod former_rows;
 
 /// End of a transaction: its locks are released, and its context returns to the pool.
 pub(crate) mod end;
