@@ -227,7 +227,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"page latch\"; the mutex of its waiters only after spinning",
     ),
     ("crates/store/src/paged/frame/mod.rs", 4, "\"page frame\""),
-    ("crates/store/src/paged/reserve.rs", 14, "\"free frames\""),
+    ("crates/store/src/paged/reserve.rs", 15, "\"free frames\""),
     (
         "crates/store/src/paged/pool/mod.rs",
         2,

@@ -356,7 +356,7 @@ fn rows_of_paged_tables_are_deleted_on_a_full_disk_and_then_others_are_inserted(
     is_full.store(true, Ordering::Relaxed);
     let count = 1 + fill_pages(&db, &LARGE, &[7; LARGE_BYTES], 1);
     assert!(count > 20, "{count} rows");
-    // What the refused row has stored becomes free again, and small rows take it.
+    // The parts of the refused row become free again, and small rows take their pages.
     let mut small = 1;
     for _ in 0..3 {
         settle(&db);

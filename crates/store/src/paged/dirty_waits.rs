@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! * I1  A thread decides under the mutex of its queue whether it waits. The thread that wakes takes
-//!   waiters from the queue under the mutex, after it has changed what the others look at. So a
-//!   thread waits only if it is seen.
+//! * I1  A thread decides under the mutex of its queue whether it waits. The thread that wakes
+//!   takes waiters from the queue under the mutex, after it has changed what the others look at. So
+//!   a thread waits only if it is seen.
 //! * I2  A wait that was dropped takes no wake-up from another, if it was dropped before it was
 //!   taken from the queue. The cleaner looks again for the others.
 //!
@@ -128,6 +128,7 @@ impl DirtyGate {
         waiters.push_back(waiter.clone());
         queue.count.store(waiters.len(), Relaxed);
         drop(waiters);
+        // Site: "free frames", passed by the caller.
         queue.begun.fetch_add(1, Relaxed);
         Some(DirtyWait(waiter))
     }

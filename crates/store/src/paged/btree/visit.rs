@@ -156,7 +156,7 @@ impl<'t> TreeVisit<'t> {
         self.transaction = Some(transaction);
     }
 
-    /// Makes later changes changes for a delete, which may claim the pages that are left to deletes.
+    /// Makes later changes those of a delete, which may claim the pages that are left to deletes.
     pub fn serve_removal(&mut self) {
         self.purpose = PagePurpose::Removal;
     }

@@ -38,8 +38,8 @@ impl BufferPool {
         self.space.release(page);
     }
 
-    /// Grows the page file, unless pages are free for every purpose. Waits for devices; the caller holds no latch and
-    /// no fix.
+    /// Grows the page file, unless pages are free for every purpose. Waits for devices; the caller
+    /// holds no latch and no fix.
     ///
     /// # Errors
     ///

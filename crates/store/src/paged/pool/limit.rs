@@ -69,8 +69,8 @@ impl BufferPool {
         fixed + frames * bytes_of_frame(size)
     }
 
-    /// Returns the largest maximum with which a pool takes at most `bytes` of memory when all of its
-    /// frames are used. It is 16 at least, even if that takes more.
+    /// Returns the largest maximum with which a pool takes at most `bytes` of memory when all of
+    /// its frames are used. It is 16 at least, even if that takes more.
     ///
     /// ```
     /// use foxton_store::paged::{page::PageSize, pool::BufferPool};

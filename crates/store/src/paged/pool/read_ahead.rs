@@ -366,6 +366,7 @@ impl BufferPool {
             match whole {
                 Some(image) => {
                     self.finish_load(worker, &fixed, run.purpose, image);
+                    // Site: "replacement", passed above.
                     self.read_ahead_count.fetch_add(1, Ordering::Relaxed);
                 }
                 None => self.fail_load(worker, &fixed),

@@ -244,9 +244,9 @@ impl PageAllocator {
         shim::lock(&self.state).give_back(page.number());
     }
 
-    /// Grows the file, unless pages are free again for every purpose. `durable_log` waits until the log is durable,
-    /// and returns a position up to which it is (I3). Waits for the device and for other threads
-    /// that grow the file; the caller holds no latch and no fix.
+    /// Grows the file, unless pages are free again for every purpose. `durable_log` waits until the
+    /// log is durable, and returns a position up to which it is (I3). Waits for the device and for
+    /// other threads that grow the file; the caller holds no latch and no fix.
     ///
     /// # Errors
     ///
@@ -264,9 +264,8 @@ impl PageAllocator {
         self.extend(file, durable_log)
     }
 
-    /// Grows the file if few pages are free: fewer than half of a growth step, beside those that are
-    /// left to deletes. For the thread that
-    /// grows it ahead. Returns whether it did.
+    /// Grows the file if few pages are free: fewer than half of a growth step, beside those that
+    /// are left to deletes. For the thread that grows it ahead. Returns whether it did.
     ///
     /// # Errors
     ///
