@@ -20,12 +20,12 @@ pub(crate) enum RowFormat {
 One serializable transaction reads all tables, so all are of one moment. No other process
 may have the database open; to dump one that is open, restore a backup of it first.
 
-A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. A line before a table's rows gives
-its name, its types, its component if it is paged, and the number of tables after it; a
-line after them gives the number of rows. Bytes are hexadecimal after 0x, tuples are arrays, an absent option is null. A
-value of a type of your own is written as it is stored, in hexadecimal. So are bytes that
-do not match their table's type, as {\"raw\":\"0x..\"}. `foxton load` restores every row
-byte for byte.
+A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. A line before a table's rows gives its
+name, its types, its component if it is paged, and the number of tables after it; a line
+after them gives the number of rows. Bytes are hexadecimal after 0x, tuples are arrays, an
+absent option is null. A value of a type of your own is written as it is stored, in
+hexadecimal. So are bytes that do not match their table's type, as {\"raw\":\"0x..\"}. `foxton
+load` restores every row byte for byte.
 
 The file of --out gets its name when it is complete and synced; only its owner may read
 it. Until then, and if the command is killed, its name is .foxton-dump-*.unfinished.
