@@ -52,6 +52,10 @@ pub mod btree;
 #[cfg(not(loom))]
 pub mod values;
 
+// Shrinking: the last pages move down, and the file is cut.
+#[cfg(not(loom))]
+pub mod shrink;
+
 // The owner of the pages of a pool, for recovery.
 #[cfg(not(loom))]
 pub mod owner;

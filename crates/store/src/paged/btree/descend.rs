@@ -169,13 +169,16 @@ impl<'t> TreeVisit<'t> {
 
     /// Returns the root.
     pub(super) fn root(&mut self) -> Step<PageView<'t>> {
-        let view = self.page(self.tree.root)?;
+        let root = self.tree.root();
+        let view = self.page(root)?;
         let page = view.read();
         let is_root = page.table() == self.tree.table
             && page.kind() == Some(kind_of(page.level()))
             && page.has_low_fence(b"")
             && page.has_high_fence(None);
-        match (is_root, view.is_valid()) {
+        // I9: it may have been relocated before the view was made.
+        let is_settled = view.is_valid() && self.tree.root() == root;
+        match (is_root, is_settled) {
             (true, true) => {
                 view.record_use();
                 Ok(view)

@@ -25,6 +25,7 @@ pub struct DetachedVisit {
     allocations: SmallVec<[PageId; 2]>,
     need: Need,
     pending_split: Option<Box<PendingSplit>>,
+    lost: Option<PageId>,
 }
 
 impl TreeVisit<'_> {
@@ -42,6 +43,7 @@ impl TreeVisit<'_> {
             allocations: allocations.map(|claim| claim.detach()).collect(),
             need: self.need,
             pending_split: self.pending_split,
+            lost: self.lost,
         }
     }
 }
@@ -72,6 +74,7 @@ impl DetachedVisit {
             .collect();
         visit.need = mem::take(&mut self.need);
         visit.pending_split = self.pending_split.take();
+        visit.lost = self.lost;
         visit
     }
 

@@ -9,27 +9,32 @@
 //! ```
 //!
 //! A table is created by one SMO: its row, its partition page, its empty root, and their bits.
+//! Partition page and root may be [relocated](super::relocate) later.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use foxton_sync::shim::{self, AtomicU64, Mutex};
 use foxton_sync::worker::Worker;
 use smallvec::smallvec;
 
-use super::PagedTree;
 use super::descend::TreeTarget;
 use super::error::TreeError;
 use super::read::{ScanDirection, ScanRange};
 use super::smo::{LatchedPages, child_row};
-use super::visit::{PageList, TreeAttempt, TreeVisit};
+use super::visit::{PageList, Step, TreeAttempt, TreeVisit};
+use super::{PagedTree, SharedRoot};
 use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, LeafRows, OperationError, PageKind, PageOperation, RowFlags};
-use crate::paged::pool::{BufferPool, PageRequest};
+use crate::paged::pool::{BufferPool, PageRequest, PageView};
 use crate::paged::space::DIRECTORY_PAGE;
 
 /// The trees of a page file.
 #[derive(Debug)]
 pub struct TableDirectory {
     tree: Arc<PagedTree>,
+    /// Numbers of the roots of the trees that were opened (I9 of the tree).
+    roots: Mutex<HashMap<u64, SharedRoot>>,
 }
 
 impl TableDirectory {
@@ -37,7 +42,18 @@ impl TableDirectory {
     pub fn new(pool: Arc<BufferPool>) -> TableDirectory {
         TableDirectory {
             tree: Arc::new(PagedTree::new(pool, 0, DIRECTORY_PAGE)),
+            roots: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// Returns the tree of `table`, whose root was `root` at some moment. Only a tree that was
+    /// opened before can have been relocated since, and then the number of its root is known here.
+    fn tree_of(&self, table: u64, root: PageId) -> PagedTree {
+        // Site: "page translation": once when a tree is opened.
+        let mut roots = shim::lock(&self.roots);
+        let shared = roots.entry(table);
+        let shared = shared.or_insert_with(|| Arc::new(AtomicU64::new(root.0)));
+        PagedTree::sharing(self.tree.pool.clone(), table, shared.clone())
     }
 
     /// Returns the tree of the directory itself.
@@ -113,7 +129,7 @@ impl TableDirectory {
         visit: &mut TreeVisit<'_>,
         table: u64,
     ) -> Result<TreeAttempt<Option<PagedTree>>, TreeError> {
-        let tree = |root| PagedTree::new(self.tree.pool.clone(), table, root);
+        let tree = |root| self.tree_of(table, root);
         Ok(match visit.root_of(table)? {
             TreeAttempt::Done(root) => TreeAttempt::Done(root.map(tree)),
             TreeAttempt::Wait => TreeAttempt::Wait,
@@ -149,40 +165,56 @@ impl TableDirectory {
     }
 }
 
-impl TreeVisit<'_> {
+impl<'t> TreeVisit<'t> {
     /// Attempts to find the root of a table.
     fn root_of(&mut self, table: u64) -> Result<TreeAttempt<Option<PageId>>, TreeError> {
-        let key = table.to_be_bytes();
         self.attempt(|visit| {
-            let leaf = visit.descend(TreeTarget::At(&key), 0)?;
-            let page = leaf.read();
-            let partitions = page.search(&key).ok().map(|slot| page.value(slot));
-            if !leaf.is_valid() {
-                return visit.busy(leaf.page());
-            }
-            let Some(number) = partitions else {
+            let Some((_, _, partitions)) = visit.partitions_of(table)? else {
                 return Ok(None);
             };
-            let Ok(number) = <[u8; 8]>::try_from(&number[..]) else {
-                return Err(TreeError::field(leaf.page(), "partition page", table).into());
-            };
-            visit.want(leaf.page());
-            let partitions = PageId(u64::from_le_bytes(number));
-            if partitions.tablespace() != 0 {
-                return Err(TreeError::field(leaf.page(), "partition page", table).into());
-            }
-            let view = visit.page(partitions)?;
-            let page = view.read();
-            let is_right = page.kind() == Some(PageKind::Partitions) && page.table() == table;
-            let root = page
-                .child(0)
-                .filter(|root| is_right && root.tablespace() == 0);
-            match (root, view.is_valid()) {
-                (_, false) => visit.busy(partitions),
+            let (page, root) = (partitions.page(), partitions.read().child(0));
+            let root = root.filter(|root| root.tablespace() == 0);
+            match (root, partitions.is_valid()) {
+                (_, false) => visit.busy(page),
                 (Some(root), true) => Ok(Some(root)),
-                (None, true) => Err(TreeError::field(partitions, "partitions", table).into()),
+                (None, true) => Err(TreeError::field(page, "partitions", table).into()),
             }
         })
+    }
+
+    /// Returns the leaf and the slot with the row of a table, and its partition page. `None`: there
+    /// is no such table. The caller validates what it reads.
+    pub(super) fn partitions_of(
+        &mut self,
+        table: u64,
+    ) -> Step<Option<(PageView<'t>, usize, PageView<'t>)>> {
+        let key = table.to_be_bytes();
+        let leaf = self.descend(TreeTarget::At(&key), 0)?;
+        let page = leaf.read();
+        let row = page.search(&key).ok().map(|slot| (slot, page.value(slot)));
+        if !leaf.is_valid() {
+            return self.busy(leaf.page());
+        }
+        let Some((slot, number)) = row else {
+            return Ok(None);
+        };
+        let Ok(number) = <[u8; 8]>::try_from(&number[..]) else {
+            return Err(TreeError::field(leaf.page(), "partition page", table).into());
+        };
+        self.want(leaf.page());
+        let partitions = PageId(u64::from_le_bytes(number));
+        if partitions.tablespace() != 0 {
+            return Err(TreeError::field(leaf.page(), "partition page", table).into());
+        }
+        let view = self.page(partitions)?;
+        let page = view.read();
+        let is_right = page.kind() == Some(PageKind::Partitions) && page.table() == table;
+        // It may have been relocated. While the leaf was as it is, the page was the table's.
+        match (is_right, view.is_valid() && leaf.is_valid()) {
+            (_, false) => self.busy(partitions),
+            (true, true) => Ok(Some((leaf, slot, view))),
+            (false, true) => Err(TreeError::field(partitions, "partitions", table).into()),
+        }
     }
 
     /// Attempts to create a table. Returns false if it is there.

@@ -24,6 +24,7 @@
 
 use super::descend::TreeTarget;
 use super::error::TreeError;
+use super::relocate::format_bytes;
 use super::smo::{LatchedPages, kind};
 use super::visit::{Need, Step, TreeAttempt, TreeVisit};
 use crate::paged::page::{
@@ -39,9 +40,11 @@ pub(super) fn is_sparse(page: &SlottedPage<impl PageWords>) -> bool {
 
 /// Reason for a merge.
 #[derive(Debug, Clone, Copy)]
-enum Reason<'k> {
+pub(super) enum Reason<'k> {
     /// The page is sparse.
     Sparse,
+    /// Pages are to be full: the rows of both fill one.
+    Compaction,
     /// The page loses its last row, that of this key.
     Emptied(&'k [u8]),
     /// The page has one child, which has no neighbour to be merged with.
@@ -55,7 +58,7 @@ impl<'t> TreeVisit<'t> {
         for level in 0..=u8::MAX {
             let merged = self.attempt(|visit| {
                 let node = visit.descend(TreeTarget::At(key), level)?;
-                let is_due = is_sparse(&node.read()) && node.page() != visit.tree.root;
+                let is_due = is_sparse(&node.read()) && node.page() != visit.tree.root();
                 match (node.is_valid(), is_due) {
                     (false, _) => visit.busy(node.page()),
                     (true, false) => Ok(false),
@@ -83,7 +86,7 @@ impl<'t> TreeVisit<'t> {
         let parent = self.descend(TreeTarget::At(key), level + 1)?;
         let content = parent.read();
         let (slot, count) = (content.child_of(key).0, content.slot_count());
-        let (page, is_root) = (parent.page(), parent.page() == self.tree.root);
+        let (page, is_root) = (parent.page(), parent.page() == self.tree.root());
         if !parent.is_valid() {
             return self.busy(page);
         }
@@ -108,7 +111,7 @@ impl<'t> TreeVisit<'t> {
 
     /// Merges the children `left_slot` and the one behind it. Returns false if their rows are too
     /// many for one page.
-    fn merge_pair(
+    pub(super) fn merge_pair(
         &mut self,
         parent: &PageView<'t>,
         left_slot: usize,
@@ -124,7 +127,13 @@ impl<'t> TreeVisit<'t> {
         if map.read().kind() != Some(PageKind::SpaceMap) && map.is_valid() {
             return Err(TreeError::field(map.page(), "kind", 0).into());
         }
-        let space = self.log_space(2 * size.bytes())?;
+        let space = match reason {
+            Reason::Compaction => {
+                let most = format_bytes(&left.read()) + format_bytes(&right.read());
+                self.log_space(most.min(8 * size.bytes()))?
+            }
+            _ => self.log_space(2 * size.bytes())?,
+        };
         // I3: parent, left, right, map.
         let parent = self.try_lock(parent)?;
         let left = self.try_lock(&left)?;
@@ -167,7 +176,7 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Returns the child in slot `slot`, coupled with its parent.
-    fn child_at(&mut self, parent: &PageView<'t>, slot: usize) -> Step<PageView<'t>> {
+    pub(super) fn child_at(&mut self, parent: &PageView<'t>, slot: usize) -> Step<PageView<'t>> {
         let key = parent.read().key(slot);
         let child = self.child(parent, TreeTarget::At(&key))?;
         self.couple(parent, child)
@@ -187,7 +196,7 @@ fn takeover(
     }
     let stays = |row: &OwnedRow| match reason {
         Reason::Emptied(key) => &row.key[..] != key,
-        Reason::Sparse | Reason::OnlyChild => true,
+        Reason::Sparse | Reason::Compaction | Reason::OnlyChild => true,
     };
     let mut added = right.all_rows();
     added.retain(stays);

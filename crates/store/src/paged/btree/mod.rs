@@ -4,14 +4,15 @@
 //!
 //! Leaves have rows, branches have children. Both fences of a page are in the page, and no page
 //! has a link to its neighbour: the next leaf is found by the upper fence, the previous one by the
-//! lower. The root has a page of its own for ever: when it is full, its content moves to two new
-//! children, and it becomes their parent. So the page that leads to the root never changes.
+//! lower. When the root is full, its content moves to two new children, and it becomes their
+//! parent. So the page that leads to the root changes only if the root is relocated.
 //!
 //! ```text
 //!             root [ "" | k ]                 SMO, one record each
 //!                  /       \                  split    parent, left, right, map
 //!      ["", k) leaf         leaf [k, ∞)       growth   root, left, right, one or two maps
 //!                                             merge    parent, left, right, map
+//!                                             move     parent, old, new, one or two maps
 //! ```
 //!
 //! # Use
@@ -46,6 +47,10 @@
 //!   arbitrarily long, and an inserter must keep all of them. The last ghost of a leaf is not
 //!   purged: it stays until the leaf is merged with a neighbour.
 //!
+//! * I9  All trees of a table from one [`TableDirectory`] share the number of its root. It changes
+//!   under the latch of the old root, which then is a free page. So it is read like a word of that
+//!   page: what follows from it counts once that page was validated.
+//!
 //! An SMO changes no row and names no gap anew.
 
 use std::fmt;
@@ -54,6 +59,7 @@ use std::sync::Arc;
 use super::PageId;
 use super::page::PageSize;
 use super::pool::BufferPool;
+use foxton_sync::shim::{AtomicU64, Ordering};
 
 mod error;
 
@@ -83,17 +89,24 @@ mod undo;
 
 mod directory;
 
+mod relocate;
+
+mod compact;
+
 mod verify;
 
 mod tests;
 
 mod ahead_tests;
+mod relocate_tests;
 
 pub use ahead::ScanAhead;
+pub use compact::Compaction;
 pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
 pub use read::{ScanDirection, ScanRange};
+pub use relocate::{PagePlace, Relocation};
 pub(super) use store::BESIDE_PART;
 pub use token::ScanToken;
 pub use verify::TreeSummary;
@@ -137,14 +150,17 @@ pub use write::{FlaggedValue, InsertReply, NextKey, PurgeReply, UpdateReply};
 pub struct PagedTree {
     pool: Arc<BufferPool>,
     table: u64,
-    root: PageId,
+    root: SharedRoot,
 }
+
+/// Number of the root of a table, for all trees of the table (I9).
+type SharedRoot = Arc<AtomicU64>;
 
 impl fmt::Debug for PagedTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PagedTree")
             .field("table", &self.table)
-            .field("root", &self.root)
+            .field("root", &self.root())
             .finish_non_exhaustive()
     }
 }
@@ -152,7 +168,22 @@ impl fmt::Debug for PagedTree {
 impl PagedTree {
     /// Returns the tree of `table` whose root is the page `root`.
     pub(super) fn new(pool: Arc<BufferPool>, table: u64, root: PageId) -> PagedTree {
+        PagedTree::sharing(pool, table, Arc::new(AtomicU64::new(root.0)))
+    }
+
+    fn sharing(pool: Arc<BufferPool>, table: u64, root: SharedRoot) -> PagedTree {
         PagedTree { pool, table, root }
+    }
+
+    fn root(&self) -> PageId {
+        // Relaxed: the latch of the page orders it, as it does the words of the page (I9).
+        PageId(self.root.load(Ordering::Relaxed))
+    }
+
+    /// Sets the root. For the thread that has the latch of the old one.
+    fn set_root(&self, root: PageId) {
+        // Relaxed: see `root`.
+        self.root.store(root.0, Ordering::Relaxed);
     }
 
     /// Returns the table.

@@ -88,7 +88,7 @@ impl<'t> TreeVisit<'t> {
             self.pending_split = None;
             return Ok(());
         }
-        if node.page() == self.tree.root {
+        if self.is_root(&node)? {
             return self.grow_root(&node, &key);
         }
         self.want(node.page());
@@ -103,6 +103,15 @@ impl<'t> TreeVisit<'t> {
         match has_space {
             true => self.split_below(&parent, &node, &key),
             false => self.split(&key, level + 1, now),
+        }
+    }
+
+    /// True if the page is the root, at the version of the view (I9).
+    pub(super) fn is_root(&mut self, view: &PageView<'t>) -> Step<bool> {
+        let is_root = view.page() == self.tree.root();
+        match view.is_valid() {
+            true => Ok(is_root),
+            false => self.busy(view.page()),
         }
     }
 

@@ -152,7 +152,7 @@ impl<'t> TreeVisit<'t> {
 
     /// Stores a row for which its leaf has no space.
     fn store_beside(&mut self, leaf: &PageView<'t>, key: &[u8], value: &[u8]) -> Step<()> {
-        let (size, is_root) = (self.tree.size().bytes(), leaf.page() == self.tree.root);
+        let (size, is_root) = (self.tree.size().bytes(), self.is_root(leaf)?);
         self.want(leaf.page());
         let parent = match is_root {
             true => None,

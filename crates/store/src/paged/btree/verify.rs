@@ -44,9 +44,9 @@ impl PagedTree {
     ///
     /// If a thread changes a page meanwhile.
     pub fn verify(&self, worker: &Worker) -> Result<TreeSummary, TreeError> {
-        let mut summary = TreeSummary::default();
+        let (mut summary, root) = (TreeSummary::default(), self.root());
         let mut stack = vec![ExpectedPage {
-            page: self.root,
+            page: root,
             level: None,
             low: KeyBytes::new(),
             high: None,
@@ -66,7 +66,7 @@ impl PagedTree {
                 0 => PageKind::Leaf,
                 _ => PageKind::Branch,
             };
-            let is_root_leaf = level == 0 && page == self.root;
+            let is_root_leaf = level == 0 && page == root;
             let checks = [
                 ("number", content.page() == page),
                 ("table", content.table() == self.table),

@@ -16,7 +16,7 @@ use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
     AheadPages, FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView,
-    PageWriter, WaitReason,
+    PageWriter, PoolError, WaitReason,
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
@@ -110,6 +110,8 @@ pub struct TreeVisit<'t> {
     pub(super) parent: Option<PageHint>,
     /// Purpose of pages that the operation claims.
     purpose: PagePurpose,
+    /// The page that could not be read last, after the file was cut.
+    pub(super) lost: Option<PageId>,
     /// The transaction that logs changes of rows.
     transaction: Option<&'t mut PageTransaction>,
 }
@@ -135,13 +137,14 @@ impl PagedTree {
             allocations: SmallVec::new(),
             need: Need::Nothing,
             pending_split: None,
-            busy: self.root,
+            busy: self.root(),
             token: ScanToken::default(),
             is_scan: false,
             ahead: ScanAhead::default(),
             leaf: None,
             parent: None,
             purpose: PagePurpose::default(),
+            lost: None,
             transaction: None,
         }
     }
@@ -191,24 +194,37 @@ impl<'t> TreeVisit<'t> {
         let _counted = reason.map(|reason| pool.count_wait(worker, reason));
         match need {
             Need::Nothing | Need::CleanPages => {}
-            Need::Pages(pages) => {
-                self.reservation = Some(Box::new(pool.reserve(worker, &pages)?));
-            }
+            Need::Pages(pages) => self.keep(pool.reserve(worker, &pages))?,
             Need::Ahead(needed) => {
                 let (pages, ahead) = &*needed;
-                let reserved = pool.reserve_ahead(worker, pages, ahead)?;
-                self.reservation = Some(Box::new(reserved));
+                self.keep(pool.reserve_ahead(worker, pages, ahead))?;
             }
             Need::Latch(page) => {
-                let reservation = pool.reserve(worker, &[PageRequest::read(page)])?;
-                reservation.pages()[0].await_latch(worker);
-                self.reservation = Some(Box::new(reservation));
+                self.keep(pool.reserve(worker, &[PageRequest::read(page)]))?;
+                if let Some(fixed) = self.reserved().first() {
+                    fixed.await_latch(worker);
+                }
             }
             Need::FreePage => pool.grow_file(worker)?,
             Need::LogSpace(bytes) => {
                 let waited = pool.log().wait_for_space(worker, bytes);
                 waited.map_err(TreeError::Log)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Keeps pages that were brought into frames. A page that was relocated since the attempt may
+    /// have been cut off with the end of the file. So one that cannot be read is looked for anew,
+    /// and the second time it is damaged.
+    fn keep(&mut self, reserved: Result<PageReservation<'t>, PoolError>) -> Result<(), TreeError> {
+        let space = self.tree.pool.space();
+        match reserved {
+            Ok(kept) => self.reservation = Some(Box::new(kept)),
+            Err(PoolError::Damaged(error)) if space.was_cut() && self.lost != Some(error.page) => {
+                self.lost = Some(error.page);
+            }
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

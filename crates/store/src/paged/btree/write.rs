@@ -291,7 +291,7 @@ impl<'t> TreeVisit<'t> {
             let page = leaf.read();
             let is_due = |slot: &usize| page.row(*slot).is_some_and(|row| is_due(row.flags));
             let slot = page.search(key).ok().filter(is_due);
-            let is_only = page.slot_count() == 1 && leaf.page() != visit.tree.root;
+            let is_only = page.slot_count() == 1 && leaf.page() != visit.tree.root();
             if !leaf.is_valid() {
                 return visit.busy(leaf.page());
             }

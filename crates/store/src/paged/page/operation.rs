@@ -15,6 +15,7 @@
 //!   7 map         count u8, indexes u32, is used u8
 //!   8 widen       flag u8, high bytes
 //!   9 rewrite     slot u16, flags u16, value bytes
+//!  10 remap       index u32 that becomes free, index u32 that becomes used
 //!
 //!   row           key bytes, value bytes, reserved u16, flags u16
 //! ```
@@ -118,6 +119,13 @@ pub enum PageOperation<'a> {
         /// True if they become used.
         is_used: bool,
     },
+    /// The content of a page moves to another page of the same space map.
+    Remap {
+        /// Index of the page that becomes free.
+        from: u32,
+        /// Index of the page that becomes used.
+        to: u32,
+    },
 }
 
 /// An operation that does not fit its page.
@@ -167,10 +175,11 @@ impl PageOperation<'_> {
         if !matches!(self, PageOperation::Format { .. }) {
             require(page.page() == number, "page number")?;
             let is_map = page.kind() == Some(PageKind::SpaceMap);
-            require(
-                is_map == matches!(self, PageOperation::MapPages { .. }),
-                "kind",
-            )?;
+            let changes_map = matches!(
+                self,
+                PageOperation::MapPages { .. } | PageOperation::Remap { .. }
+            );
+            require(is_map == changes_map, "kind")?;
         }
         match self {
             PageOperation::Format { .. }
@@ -232,16 +241,15 @@ impl PageOperation<'_> {
                 has_slot(*slot)
             }
             PageOperation::MapPages { indexes, is_used } => {
-                let own = size.map_position(number).index;
-                let map = SpaceMap::new(page.words());
                 for (at, &index) in indexes.iter().enumerate() {
-                    require(u64::from(index) < size.mapped_pages(), "index of a map")?;
-                    let is_fixed = index == own || (number == size.map_page(0) && index < own);
-                    require(!is_fixed, "a page of fixed purpose")?;
-                    let is_new = !indexes[..at].contains(&index);
-                    require(is_new && map.is_used(index) != *is_used, "bit of a map")?;
+                    require(!indexes[..at].contains(&index), "bit of a map")?;
+                    check_bit(page, number, size, index, !is_used)?;
                 }
                 Ok(())
+            }
+            PageOperation::Remap { from, to } => {
+                check_bit(page, number, size, *from, true)?;
+                check_bit(page, number, size, *to, false)
             }
         }
     }
@@ -289,6 +297,11 @@ impl PageOperation<'_> {
                 for index in indexes {
                     map.set_used(*index, *is_used);
                 }
+            }
+            PageOperation::Remap { from, to } => {
+                let mut map = SpaceMap::new(page.words_mut());
+                map.set_used(*from, false);
+                map.set_used(*to, true);
             }
         }
     }
@@ -427,6 +440,11 @@ impl PageOperation<'_> {
                 bytes.extend([8, u8::from(high.is_some())]);
                 put_bytes(bytes, high.as_deref().unwrap_or(b""));
             }
+            PageOperation::Remap { from, to } => {
+                bytes.push(10);
+                bytes.extend(from.to_le_bytes());
+                bytes.extend(to.to_le_bytes());
+            }
         }
     }
 }
@@ -518,10 +536,31 @@ impl<'a> PageOperation<'a> {
                 flags: RowFlags::from_bits(bytes.number::<2>()? as u16)?,
                 value: bytes.bytes()?,
             },
+            10 => PageOperation::Remap {
+                from: bytes.number::<4>()? as u32,
+                to: bytes.number::<4>()? as u32,
+            },
             _ => return None,
         };
         bytes.0.is_empty().then_some(operation)
     }
+}
+
+/// Checks that the map `number` has a bit for page `index`, which may change, and that it is
+/// `is_used`.
+fn check_bit<W: PageWords>(
+    map: &SlottedPage<W>,
+    number: PageId,
+    size: PageSize,
+    index: u32,
+    is_used: bool,
+) -> Result<(), OperationError> {
+    require(u64::from(index) < size.mapped_pages(), "index of a map")?;
+    let own = size.map_position(number).index;
+    let is_fixed = index == own || (number == size.map_page(0) && index < own);
+    require(!is_fixed, "a page of fixed purpose")?;
+    let bit = SpaceMap::new(map.words()).is_used(index);
+    require(bit == is_used, "bit of a map")
 }
 
 /// True if so many bytes are free, `more` among them that become free.
@@ -663,6 +702,7 @@ mod tests {
                 indexes: smallvec::smallvec![70, 3],
                 is_used: true,
             },
+            PageOperation::Remap { from: 99, to: 4 },
         ];
         let encode = |operation: &PageOperation<'_>| {
             let mut bytes = Vec::new();
@@ -680,9 +720,11 @@ mod tests {
         let (mut decoded, mut applied) = (0, 0);
         for round in 0..60_000 {
             let mut page = vec![0_u8; 1024];
-            let number = match round % 7 {
-                6 => {
-                    SpaceMap::new(&mut page[..]).format(0, foxton_log::Lsn::ZERO);
+            let number = match round % 8 {
+                6 | 7 => {
+                    let mut map = SpaceMap::new(&mut page[..]);
+                    map.format(0, foxton_log::Lsn::ZERO);
+                    map.set_used(99, true);
                     PageSize::MIN.map_page(0)
                 }
                 _ => {
@@ -691,7 +733,7 @@ mod tests {
                     PAGE
                 }
             };
-            let mut bytes = samples[round % 7].clone();
+            let mut bytes = samples[round % 8].clone();
             for _ in 0..random.below(4) {
                 let at = random.below(bytes.len() as u64) as usize;
                 match random.below(4) {

@@ -305,6 +305,17 @@ impl<'p> PageWriter<'p> {
         self.frame.recovery_lsn()
     }
 
+    /// Makes the page the one of `image`, which is durable in the file. The page stays clean.
+    ///
+    /// # Panics
+    ///
+    /// If it is dirty.
+    pub(super) fn renew(&mut self, image: &[u8]) {
+        assert!(!self.frame.is_dirty(), "a page without changes");
+        self.is_changed = true;
+        self.frame.copy_from(image);
+    }
+
     /// Makes a change that was logged, and stamps the page with the end of its record. The page is
     /// dirty then.
     ///

@@ -19,9 +19,8 @@ use foxton_sync::backoff::Backoff;
 use foxton_sync::shim::{self, Ordering};
 use foxton_sync::worker::Worker;
 
+use super::BufferPool;
 use super::error::{PoolError, WriteFailure};
-use super::load::FixedPage;
-use super::{BufferPool, PAGE_TRANSLATION};
 use crate::failpoint;
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, PAGE_LATCH};
@@ -195,15 +194,8 @@ impl BufferPool {
     /// durable. Each change that was logged before the call is regarded. Waits for threads that
     /// change or load the page; the caller holds no latch.
     pub fn recovery_lsn(&self, worker: &Worker, page: PageId) -> Option<Lsn> {
-        worker.account().passed(&PAGE_TRANSLATION);
-        let home = self.table.latch_home(page);
-        // Under the latch of the home bucket a page that is resident is found. One that is not was
-        // clean when it was evicted.
-        let index = home.lookup(|index| self.frames[index].page() == Some(page))?;
-        self.count_fix(worker);
-        self.frames[index].fix()?;
-        drop(home);
-        let fixed = FixedPage::new(self, index, page);
+        // One that is not resident was clean when it was evicted.
+        let fixed = self.fix_resident(worker, page)?;
         // A thread that has logged a change holds the latch until the change is made.
         let writer = fixed.lock(worker);
         writer.recovery_lsn()

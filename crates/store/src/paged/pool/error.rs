@@ -21,6 +21,8 @@ pub enum PoolError {
     Write(Arc<PageFileError>),
     /// The page file has no free page and the device no space to grow it. Nothing was changed.
     NoPages(Arc<PageFileError>),
+    /// The page file could not be cut. It is longer than it need be, and nothing is lost.
+    NotCut(Arc<PageFileError>),
     /// The log cannot become durable, so no page may be written. Clean pages can still be read.
     Log(LogError),
 }
@@ -74,6 +76,14 @@ impl PoolError {
         }
     }
 
+    /// Returns the error of a cut. A failed write of the header is final, a failed cut is not.
+    pub(super) fn of_cut(error: PageFileError) -> PoolError {
+        match error {
+            PageFileError::Device { .. } => PoolError::NotCut(Arc::new(error)),
+            other => other.into(),
+        }
+    }
+
     /// True if a page is older than when it was evicted: a write was lost.
     pub fn is_lost_write(&self) -> bool {
         matches!(
@@ -100,6 +110,9 @@ impl fmt::Display for PoolError {
                     "the page file is full: {error}; free space, or delete rows"
                 )
             }
+            PoolError::NotCut(error) => {
+                write!(f, "the page file could not be cut: {error}; shrink again")
+            }
             PoolError::Log(error) => {
                 write!(f, "pages cannot be written before the log is: {error}")
             }
@@ -110,9 +123,10 @@ impl fmt::Display for PoolError {
 impl std::error::Error for PoolError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PoolError::Read(error) | PoolError::Write(error) | PoolError::NoPages(error) => {
-                Some(&**error)
-            }
+            PoolError::Read(error)
+            | PoolError::Write(error)
+            | PoolError::NoPages(error)
+            | PoolError::NotCut(error) => Some(&**error),
             PoolError::Damaged(error) => Some(error),
             PoolError::Log(error) => Some(error),
         }

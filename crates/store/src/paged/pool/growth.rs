@@ -6,7 +6,7 @@ use super::BufferPool;
 use super::error::PoolError;
 use super::load::PageRequest;
 use crate::paged::PageId;
-use crate::paged::space::{PageAllocation, PageAllocator, PagePurpose};
+use crate::paged::space::{MapImage, PageAllocation, PageAllocator, PagePurpose};
 
 impl BufferPool {
     /// Returns the free pages of the file.
@@ -45,15 +45,47 @@ impl BufferPool {
     ///
     /// [`PoolError::NoPages`] if the device is full, and others if it or the log fails.
     pub fn grow_file(&self, worker: &Worker) -> Result<(), PoolError> {
-        self.space.grow(&self.file, || self.durable_log(worker))
+        let durable = || self.durable_log(worker);
+        let renew = |maps: &[MapImage]| self.renew_maps(worker, maps);
+        self.space.grow(&self.file, durable, renew)
     }
 
     /// Grows the page file if few pages are free. A failure is left to those that need a page.
     pub(super) fn grow_file_ahead(&self, worker: &Worker) {
-        let grown = self
-            .space
-            .grow_ahead(&self.file, || self.durable_log(worker));
+        let durable = || self.durable_log(worker);
+        let renew = |maps: &[MapImage]| self.renew_maps(worker, maps);
+        let grown = self.space.grow_ahead(&self.file, durable, renew);
         drop::<Result<bool, PoolError>>(grown);
+    }
+
+    /// Brings maps that are resident since before the file was cut to the state that growth has
+    /// written. Otherwise the chain of their changes would begin in a frame that no restart has.
+    fn renew_maps(&self, worker: &Worker, maps: &[MapImage]) {
+        for (page, image) in maps {
+            if let Some(fixed) = self.fix_resident(worker, *page) {
+                fixed.lock(worker).renew(image.bytes());
+            }
+        }
+    }
+
+    /// Cuts the file behind page `end`, if all pages from there on are held and none is dirty.
+    /// Returns false otherwise. The caller has made sure that a restart begins with none of them.
+    ///
+    /// # Errors
+    ///
+    /// If the device or the log fails.
+    pub fn cut_file(&self, worker: &Worker, end: u64) -> Result<bool, PoolError> {
+        // A page behind the end that is clean stays so: no thread has a way to it.
+        let is_dirty = self.frames.iter().any(|frame| {
+            let page = frame.page().filter(|_| frame.is_dirty());
+            page.is_some_and(|page| page.number() >= end)
+        });
+        if is_dirty {
+            return Ok(false);
+        }
+        // The bits of the pages that moved are in the log, if not in the maps.
+        self.durable_log(worker)?;
+        self.space.cut(&self.file, end).map_err(PoolError::of_cut)
     }
 
     /// Finds the free pages anew, by the space maps as they are after a restart. For the thread

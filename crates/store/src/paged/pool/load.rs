@@ -317,6 +317,18 @@ impl BufferPool {
         self.frames[index].has(page).then_some(fixed)
     }
 
+    /// Fixes a page that is resident. Waits for its home bucket alone, and finds it surely.
+    pub(super) fn fix_resident(&self, worker: &Worker, page: PageId) -> Option<FixedPage<'_>> {
+        worker.account().passed(&PAGE_TRANSLATION);
+        // Under the latch of the home bucket a page that is resident is found.
+        let home = self.table.latch_home(page);
+        let index = home.lookup(|index| self.frames[index].page() == Some(page))?;
+        self.count_fix(worker);
+        self.frames[index].fix()?;
+        drop(home);
+        Some(FixedPage::new(self, index, page))
+    }
+
     /// Takes `count` free frames. Waits without a latch and without a fix.
     fn take_frames(&self, worker: &Worker, count: usize) -> Result<FrameList, PoolError> {
         if let Some(frames) = self.free_frames(worker).try_take(count) {

@@ -26,10 +26,15 @@
 //!   position up to which the log is durable, and all records for earlier uses of that page end
 //!   before it.
 //!
-//! * I4  Operations that add rows leave some pages free. So rows can be deleted while the device is
+//! * I4  While free pages are *held*, those at or behind the first held page are claimed by no
+//!   thread, and those that become free there are held too. Only growth lifts a hold against the
+//!   will of the thread that has it: the pages are needed then.
+//! * I5  The file is cut only where all pages behind the cut are held, or are maps of such pages.
+//! * I6  Operations that add rows leave some pages free. So rows can be deleted while the device is
 //!   full, and then their pages are free.
 //!
-//! One mutex guards the bits, a second one growth. Threads that wait for growth hold nothing.
+//! One mutex guards the bits, a second one growth and cuts. Threads that wait for growth hold
+//! nothing.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -95,6 +100,30 @@ struct FreePageMap {
     summary: Vec<u64>,
     free: u64,
     end: u64,
+    held: Option<HeldPages>,
+    /// True from a cut until a page is claimed: the file does not grow ahead of nothing.
+    is_quiet: bool,
+    /// True once the file was cut, or is just about to be.
+    was_cut: bool,
+}
+
+/// Free pages at the end of the file that no thread may claim. They count as taken.
+#[derive(Debug)]
+struct HeldPages {
+    from: u64,
+    /// For each extent from that of the first one on, the bits of held pages.
+    free: Vec<u64>,
+}
+
+/// Use of a page, as the allocator knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageState {
+    /// It is free, and may be claimed.
+    Free,
+    /// It is free, and held.
+    Held,
+    /// It is used, claimed, or of a fixed purpose.
+    Taken,
 }
 
 impl fmt::Debug for PageAllocator {
@@ -153,8 +182,11 @@ pub fn format_file(file: &PageFile) -> Result<(), PageFileError> {
     file.grow(growth_step(file.size(), 0), &pages)
 }
 
+/// A map and its sealed image.
+pub type MapImage = (PageId, PageBuffer);
+
 /// Returns map `index`, sealed.
-fn map_image(file: &PageFile, index: u64, lsn: Lsn) -> (PageId, PageBuffer) {
+fn map_image(file: &PageFile, index: u64, lsn: Lsn) -> MapImage {
     let mut image = file.buffer(1);
     SpaceMap::new(image.bytes_mut()).format(index, lsn);
     seal(image.bytes_mut(), &file.identity());
@@ -226,6 +258,92 @@ impl PageAllocator {
         })
     }
 
+    /// Claims the free page with the smallest number. `None`: there is none. Never waits.
+    pub fn claim_first(&self, worker: &Worker) -> Option<PageAllocation<'_>> {
+        worker.account().passed(&FREE_PAGES);
+        let page = shim::lock(&self.state).take_first()?;
+        Some(PageAllocation {
+            allocator: self,
+            page: PageId::new(0, page),
+        })
+    }
+
+    /// Holds the free pages from page `from` on: until the [cut](Self::cut), a
+    /// [release](Self::release_held), or growth, no thread claims them (I4).
+    pub fn hold(&self, from: u64) {
+        // Site: "free pages": once for a shrinking.
+        let mut state = shim::lock(&self.state);
+        state.release_held();
+        state.hold(from);
+    }
+
+    /// Makes held pages free for all.
+    pub fn release_held(&self) {
+        // Site: "free pages": once for a shrinking.
+        shim::lock(&self.state).release_held();
+    }
+
+    /// True if pages are held.
+    pub fn is_held(&self) -> bool {
+        // Site: "free pages": for each page that moves.
+        shim::lock(&self.state).held.is_some()
+    }
+
+    /// True if the file was cut since it was opened. For a thread that could not read a page.
+    pub fn was_cut(&self) -> bool {
+        // Site: "free pages": a page is damaged, or was relocated meanwhile.
+        shim::lock(&self.state).was_cut
+    }
+
+    /// Returns the state of page `number`.
+    pub fn page_state(&self, number: u64) -> PageState {
+        // Site: "free pages": for each page that moves.
+        shim::lock(&self.state).state_of(number)
+    }
+
+    /// Returns the logical end that a file has if all its pages are moved to its beginning.
+    pub fn shortest_end(&self) -> u64 {
+        // Site: "free pages": once for a shrinking.
+        let state = shim::lock(&self.state);
+        let mapped = self.size.mapped_pages();
+        let maps = |end: u64| end.div_ceil(mapped);
+        let held = state.held.iter().flat_map(|held| &held.free);
+        let held: u64 = held.map(|bits| u64::from(bits.count_ones())).sum();
+        // Page 0, the directory, and the pages that move.
+        let others = state.end - state.free - held - maps(state.end);
+        let mut end = others + maps(1);
+        while others + maps(end) > end {
+            end = others + maps(end);
+        }
+        end
+    }
+
+    /// Cuts the file behind page `end`, if all pages from there on are held, or are maps of such
+    /// pages (I5). Returns false if they are not. Other held pages are free for all then. The caller
+    /// has made sure that no page behind the cut is dirty, and that no redo begins with one.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails. Then the pages are as before, or beyond the logical end.
+    pub fn cut(&self, file: &PageFile, end: u64) -> Result<bool, PageFileError> {
+        // Site: "free pages": once for a shrinking. It keeps growth from lifting the hold.
+        let _one = shim::lock(&self.growth);
+        {
+            // Site: "free pages": once for a shrinking.
+            let mut state = shim::lock(&self.state);
+            if !state.may_cut(end, self.size) {
+                return Ok(false);
+            }
+            state.was_cut = true;
+        }
+        let cut = file.shrink(end);
+        if file.header().end == end {
+            // Site: "free pages": once for a shrinking.
+            shim::lock(&self.state).cut(end);
+        }
+        cut.map(|()| true)
+    }
+
     /// Returns the claim of a page that was [detached](PageAllocation::detach).
     pub fn attach(&self, page: PageId) -> PageAllocation<'_> {
         PageAllocation {
@@ -245,8 +363,10 @@ impl PageAllocator {
     }
 
     /// Grows the file, unless pages are free again for every purpose. `durable_log` waits until the
-    /// log is durable, and returns a position up to which it is (I3). Waits for the device and for
-    /// other threads that grow the file; the caller holds no latch and no fix.
+    /// log is durable, and returns a position up to which it is (I3). `renew` is called with the
+    /// images of the new maps, which may have been maps before the file was cut, before a page of
+    /// them is free. Waits for the device and for other threads that grow the file; the caller
+    /// holds no latch and no fix.
     ///
     /// # Errors
     ///
@@ -255,13 +375,19 @@ impl PageAllocator {
         &self,
         file: &PageFile,
         durable_log: impl FnOnce() -> Result<Lsn, E>,
+        renew: impl FnOnce(&[MapImage]),
     ) -> Result<(), E> {
         // Site: "free pages", passed when there was none.
         let _one = shim::lock(&self.growth);
         if self.free_count() > RESERVED_PAGES {
             return Ok(());
         }
-        self.extend(file, durable_log)
+        // I4: the end of the file is needed.
+        self.release_held();
+        if self.free_count() > RESERVED_PAGES {
+            return Ok(());
+        }
+        self.extend(file, durable_log, renew)
     }
 
     /// Grows the file if few pages are free: fewer than half of a growth step, beside those that
@@ -274,6 +400,7 @@ impl PageAllocator {
         &self,
         file: &PageFile,
         durable_log: impl FnOnce() -> Result<Lsn, E>,
+        renew: impl FnOnce(&[MapImage]),
     ) -> Result<bool, E> {
         if !self.is_low() {
             return Ok(false);
@@ -281,7 +408,7 @@ impl PageAllocator {
         // Site: "free pages": a thread of the pool, once for a growth.
         let _one = shim::lock(&self.growth);
         match self.is_low() {
-            true => self.extend(file, durable_log).map(|()| true),
+            true => self.extend(file, durable_log, renew).map(|()| true),
             false => Ok(false),
         }
     }
@@ -290,7 +417,8 @@ impl PageAllocator {
     pub fn is_low(&self) -> bool {
         // Site: "free pages", passed by those that allocate.
         let state = shim::lock(&self.state);
-        state.free < RESERVED_PAGES + growth_step(self.size, state.end) / 2
+        let is_due = state.held.is_none() && !state.is_quiet;
+        is_due && state.free < RESERVED_PAGES + growth_step(self.size, state.end) / 2
     }
 
     /// For the thread that has the mutex of growth.
@@ -298,6 +426,7 @@ impl PageAllocator {
         &self,
         file: &PageFile,
         durable_log: impl FnOnce() -> Result<Lsn, E>,
+        renew: impl FnOnce(&[MapImage]),
     ) -> Result<(), E> {
         let (before, mapped) = (file.header().end, self.size.mapped_pages());
         let end = before + growth_step(self.size, before);
@@ -310,6 +439,7 @@ impl PageAllocator {
             }
         };
         file.grow(end, &images)?;
+        renew(&images);
         // Site: "free pages": once for a growth.
         shim::lock(&self.state).extend(end, self.size);
         Ok(())
@@ -326,11 +456,10 @@ impl PageAllocator {
         let state = shim::lock(&self.state);
         let mut free = 0;
         for number in 0..state.end {
-            let (extent, bit) = split(number);
-            let is_taken = state.taken[extent] & bit != 0;
-            let page = PageId::new(0, number);
+            let found = state.state_of(number);
+            let (is_taken, page) = (found == PageState::Taken, PageId::new(0, number));
             assert_eq!(is_taken, used(page), "page {number}: taken, and used");
-            free += u64::from(!is_taken);
+            free += u64::from(found == PageState::Free);
         }
         assert_eq!(free, state.free, "free pages are counted");
         for (extent, taken) in state.taken.iter().enumerate() {
@@ -373,6 +502,32 @@ fn bits_from(count: u64) -> u64 {
     u64::MAX.checked_shl(count.min(64) as u32).unwrap_or(0)
 }
 
+impl HeldPages {
+    fn place(&self, number: u64) -> (usize, u64) {
+        let (extent, bit) = split(number);
+        (extent.wrapping_sub(split(self.from).0), bit)
+    }
+
+    fn has(&self, number: u64) -> bool {
+        let (at, bit) = self.place(number);
+        self.free.get(at).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn add(&mut self, number: u64) {
+        let (at, bit) = self.place(number);
+        assert!(
+            self.free[at] & bit == 0,
+            "page {number} is free already, and held"
+        );
+        self.free[at] |= bit;
+    }
+
+    fn remove(&mut self, number: u64) {
+        let (at, bit) = self.place(number);
+        self.free[at] &= !bit;
+    }
+}
+
 impl FreePageMap {
     /// Returns the free pages of `file`, by the space maps that `read` reads.
     fn read<E: From<PageError>>(
@@ -385,6 +540,9 @@ impl FreePageMap {
             summary: Vec::new(),
             free: 0,
             end,
+            held: None,
+            is_quiet: false,
+            was_cut: false,
         };
         let mut buffer = file.buffer(1);
         for index in 0..end.div_ceil(size.mapped_pages()) {
@@ -447,11 +605,77 @@ impl FreePageMap {
             (0, free) => (extent, free),
             (behind, _) => (extent, behind),
         };
-        let index = free.trailing_zeros();
+        Some(self.take_at(extent, free.trailing_zeros()))
+    }
+
+    fn take_at(&mut self, extent: usize, index: u32) -> u64 {
         self.taken[extent] |= 1 << index;
         self.free -= 1;
+        self.is_quiet = false;
         self.summarize(extent);
-        Some(extent as u64 * EXTENT_PAGES + u64::from(index))
+        extent as u64 * EXTENT_PAGES + u64::from(index)
+    }
+
+    fn take_first(&mut self) -> Option<u64> {
+        let word = self.summary.iter().position(|bits| *bits != 0)?;
+        let extent = word * 64 + self.summary[word].trailing_zeros() as usize;
+        let free = !self.taken[extent];
+        Some(self.take_at(extent, free.trailing_zeros()))
+    }
+
+    fn state_of(&self, number: u64) -> PageState {
+        let (extent, bit) = split(number);
+        let is_held = self.held.as_ref().is_some_and(|held| held.has(number));
+        match self.taken[extent] & bit != 0 {
+            true if is_held => PageState::Held,
+            true => PageState::Taken,
+            false => PageState::Free,
+        }
+    }
+
+    fn hold(&mut self, from: u64) {
+        let first = split(from).0;
+        let mut free = Vec::new();
+        for extent in first..self.taken.len() {
+            let behind = bits_from(from.saturating_sub(extent as u64 * EXTENT_PAGES));
+            let bits = !self.taken[extent] & behind;
+            free.push(bits);
+            self.taken[extent] |= bits;
+            self.free -= u64::from(bits.count_ones());
+            self.summarize(extent);
+        }
+        self.held = Some(HeldPages { from, free });
+    }
+
+    fn release_held(&mut self) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        for (extent, bits) in (split(held.from).0..).zip(held.free) {
+            self.taken[extent] &= !bits;
+            self.free += u64::from(bits.count_ones());
+            self.summarize(extent);
+        }
+    }
+
+    /// True if all pages from `end` on are held, or are maps (I5).
+    fn may_cut(&self, end: u64, size: PageSize) -> bool {
+        let is_map = |number| size.map_position(PageId::new(0, number)).map.number() == number;
+        let is_behind = self.held.as_ref().is_some_and(|held| held.from <= end);
+        let mut behind = end..self.end;
+        is_behind && behind.all(|number| self.state_of(number) == PageState::Held || is_map(number))
+    }
+
+    /// For a file that was cut. Pages behind the end are taken, as those of each map are.
+    fn cut(&mut self, end: u64) {
+        if let Some(held) = &mut self.held {
+            for number in end..self.end {
+                held.remove(number);
+            }
+        }
+        self.end = end;
+        self.release_held();
+        self.is_quiet = true;
     }
 
     /// Returns the first extent behind `extent` that has a free page, beginning again at the first.
@@ -476,6 +700,9 @@ impl FreePageMap {
             self.taken[extent] & bit != 0,
             "page {number} is free already"
         );
+        if let Some(held) = self.held.as_mut().filter(|held| held.from <= number) {
+            return held.add(number); // I4
+        }
         self.taken[extent] &= !bit;
         self.free += 1;
         self.summarize(extent);
@@ -484,6 +711,7 @@ impl FreePageMap {
     fn extend(&mut self, end: u64, size: PageSize) {
         let first_new = self.end;
         self.end = end;
+        self.is_quiet = false;
         while (self.taken.len() as u64) * EXTENT_PAGES < end {
             self.push(u64::MAX);
         }

@@ -17,9 +17,11 @@
 //! * I1  A page that is read is checked before it is used: checksum, number and structure.
 //! * I2  The file is at least as long as its logical end, in which all used pages are. Space is
 //!   allocated and synced before it is part of the logical end, and so are its space maps.
-//! * I3  After a failed write or sync nothing is written or synced any more, because it is unknown
+//! * I3  A lower logical end is durable before the file is cut. So a cut that fails, or is not made
+//!   because the process ends, leaves bytes that no page has, and the next cut takes them away.
+//! * I4  After a failed write or sync nothing is written or synced any more, because it is unknown
 //!   which bytes are durable. A failed allocation leaves all as it was.
-//! * I4  Buffers are aligned to 4 KiB, so that a file that is read and written directly takes them.
+//! * I5  Buffers are aligned to 4 KiB, so that a file that is read and written directly takes them.
 
 use std::fmt;
 use std::io;
@@ -244,7 +246,7 @@ pub struct PageFile {
     size: PageSize,
     identity: FileIdentity,
     header: Mutex<FileHeader>,
-    /// The first failed write or sync (I3).
+    /// The first failed write or sync (I4).
     failure: Mutex<Option<Arc<PageFileError>>>,
 }
 
@@ -404,6 +406,39 @@ impl PageFile {
         })
     }
 
+    /// Moves the logical end down to `end` pages, if it is above, and cuts the file there (I3). No
+    /// page behind it is used, or dirty in a frame. One thread at a time calls this or
+    /// [`grow`](Self::grow).
+    ///
+    /// # Errors
+    ///
+    /// If the device fails. The logical end is as before if the header could not be written. If it
+    /// could, the file is longer than its logical end, which harms nothing.
+    pub fn shrink(&self, end: u64) -> Result<(), PageFileError> {
+        let header = self.header();
+        if end < header.end {
+            self.write_header(FileHeader {
+                sequence: header.sequence + 1,
+                end,
+                ..header
+            })?;
+        }
+        let (page, bytes) = (PageId(end), self.header().end * self.size.bytes() as u64);
+        if self.file.len().map_err(device("length", page))? > bytes {
+            self.file.set_len(bytes).map_err(device("cut", page))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the length of the file in bytes, which may be more than its logical end.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn length(&self) -> Result<u64, PageFileError> {
+        self.file.len().map_err(device("length", HEADER_PAGE))
+    }
+
     /// Makes the header and all pages durable that a reader sees, except for writes of pages before
     /// a failed sync. Called before the first page is read: a failed sync may have left a header
     /// that is visible and lost at the next power cut, though every later sync succeeds.
@@ -476,7 +511,7 @@ impl PageFile {
         written.map_err(|error| self.fail(device("write", page)(error)))
     }
 
-    /// Refuses to write after a failure (I3).
+    /// Refuses to write after a failure (I4).
     fn check_writes(&self) -> Result<(), PageFileError> {
         match &*shim::lock(&self.failure) {
             None => Ok(()),

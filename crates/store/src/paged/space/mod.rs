@@ -11,8 +11,8 @@ mod doublewrite;
 mod copy;
 
 pub use allocator::{
-    DIRECTORY_PAGE, FREE_PAGES, PageAllocation, PageAllocator, PagePurpose, RESERVED_PAGES,
-    format_file,
+    DIRECTORY_PAGE, FREE_PAGES, MapImage, PageAllocation, PageAllocator, PagePurpose, PageState,
+    RESERVED_PAGES, format_file,
 };
 pub use copy::{PageCopy, PageCopyError, PageSource};
 pub use doublewrite::{

@@ -63,7 +63,7 @@ fn claims_agree_with_a_set_while_the_file_grows() {
                 }
                 None => {
                     assert_eq!(allocator.free_count(), RESERVED_PAGES);
-                    allocator.grow(&file, no_log).expect("memory");
+                    allocator.grow(&file, no_log, |_| ()).expect("memory");
                     assert!(allocator.free_count() > RESERVED_PAGES);
                 }
             },
@@ -138,10 +138,14 @@ fn a_new_map_waits_for_the_log_and_is_durable_before_the_end_moves() {
         let before = file.header().end;
         let mut is_asked = false;
         allocator
-            .grow(&file, || {
-                is_asked = true;
-                no_log()
-            })
+            .grow(
+                &file,
+                || {
+                    is_asked = true;
+                    no_log()
+                },
+                |_| (),
+            )
             .expect("memory");
         let mapped = SIZE.mapped_pages();
         let has_new_map = before.div_ceil(mapped) < file.header().end.div_ceil(mapped);
@@ -177,7 +181,7 @@ fn growth_cut_off_by_a_power_cut_leaves_all_maps() {
     let (file, allocator) = full_of_one_map(&device);
     let before = file.header().end;
     device.record();
-    allocator.grow(&file, no_log).expect("memory");
+    allocator.grow(&file, no_log, |_| ()).expect("memory");
     let after = file.header().end;
     let recording = device.recording().expect("it was recorded");
     let mut ends = BTreeSet::new();
@@ -207,13 +211,13 @@ fn a_failed_sync_of_a_growth_is_final() {
         let (file, allocator) = full_of_one_map(&device);
         let end = file.header().end;
         device.fail(Call::Sync, failing, Times::Once, io::ErrorKind::Other);
-        let refused = allocator.grow(&file, no_log);
+        let refused = allocator.grow(&file, no_log, |_| ());
         assert!(matches!(refused, Err(PageFileError::WriteFailed { .. })));
         assert_eq!(
             (file.header().end, allocator.free_count()),
             (end, RESERVED_PAGES)
         );
-        assert!(allocator.grow(&file, no_log).is_err() && file.sync().is_err());
+        assert!(allocator.grow(&file, no_log, |_| ()).is_err() && file.sync().is_err());
         let image = file.buffer(1);
         assert!(file.write(PageId::new(0, 5), image.bytes()).is_err());
     }
@@ -229,7 +233,7 @@ fn a_full_device_is_an_error_until_it_has_space() {
         claim.keep();
     }
     device.fail(Call::Allocate, 1, Times::Once, io::ErrorKind::StorageFull);
-    let refused = allocator.grow(&file, no_log).expect_err("full");
+    let refused = allocator.grow(&file, no_log, |_| ()).expect_err("full");
     assert!(refused.is_full_device(), "{refused}");
     assert_eq!(allocator.free_count(), RESERVED_PAGES);
     // The last pages are for operations that remove rows.
@@ -244,15 +248,17 @@ fn a_full_device_is_an_error_until_it_has_space() {
     assert!(claim(PagePurpose::Growth).is_none());
     allocator.release(PageId::new(0, 30));
     claim(PagePurpose::Growth).expect("one more is free").keep();
-    allocator.grow(&file, no_log).expect("there is space again");
+    allocator
+        .grow(&file, no_log, |_| ())
+        .expect("there is space again");
     assert!(allocator.free_count() > RESERVED_PAGES && !allocator.is_low());
-    let ahead = allocator.grow_ahead(&file, no_log).expect("memory");
+    let ahead = allocator.grow_ahead(&file, no_log, |_| ()).expect("memory");
     assert!(!ahead, "enough pages are free");
     while !allocator.is_low() {
         let claim = allocator.claim(&worker, PageId::new(0, 3), PagePurpose::Growth);
         claim.expect("a free page").keep();
     }
-    assert!(allocator.grow_ahead(&file, no_log).expect("memory"));
+    assert!(allocator.grow_ahead(&file, no_log, |_| ()).expect("memory"));
 }
 
 #[test]
@@ -295,4 +301,144 @@ fn a_forged_end_takes_no_memory() {
     let file = PageFile::open(&device, "rows", IDENTITY).expect("a header that could be");
     let refused = PageAllocator::load(&file);
     assert!(matches!(refused, Err(PageFileError::Damaged(_))));
+}
+
+/// Uses the pages that `used` says, sets their bits in the maps, and frees all others.
+fn use_pages(file: &PageFile, used: &BTreeSet<u64>) -> PageAllocator {
+    for number in used {
+        let position = SIZE.map_position(PageId::new(0, *number));
+        rewrite(file, position.map, |image| {
+            SpaceMap::new(image).set_used(position.index, true);
+        });
+    }
+    file.sync().expect("memory");
+    PageAllocator::load(file).expect("whole")
+}
+
+#[test]
+fn held_pages_are_claimed_by_no_thread_and_are_cut_off() {
+    let device = MemoryDevice::new();
+    let (file, allocator) = full_of_one_map(&device);
+    allocator.grow(&file, no_log, |_| ()).expect("memory");
+    drop(allocator);
+    let (before, mapped) = (file.header().end, SIZE.mapped_pages());
+    assert!(before > mapped);
+    let allocator = use_pages(&file, &BTreeSet::from([3, 50, 300]));
+    let worker = Workers::new().worker();
+    // Header, directory, map, and the three.
+    assert_eq!(allocator.shortest_end(), 6);
+    allocator.hold(6);
+    let states = [2, 5, 50, 51].map(|number| allocator.page_state(number));
+    let [taken, free, held] = [PageState::Taken, PageState::Free, PageState::Held];
+    assert_eq!(states, [taken, free, taken, held]);
+    assert_eq!((allocator.free_count(), allocator.is_low()), (2, false));
+    assert_eq!(allocator.shortest_end(), 6, "held pages are not used");
+
+    // A page moves, and its old place is held.
+    let claim = allocator.claim_first(&worker).expect("a free page");
+    assert_eq!(claim.page(), PageId::new(0, 4));
+    claim.keep();
+    allocator.release(PageId::new(0, 300));
+    assert_eq!(allocator.page_state(300), held);
+    assert!(
+        !allocator.cut(&file, 50).expect("memory"),
+        "page 50 is used"
+    );
+    assert_eq!(file.header().end, before);
+    assert!(allocator.cut(&file, 51).expect("memory"));
+    assert_eq!(file.header().end, 51);
+    assert_eq!(file.length().expect("memory"), 51 * SIZE.bytes() as u64);
+    let opened = PageFile::open(&device, "rows", IDENTITY).expect("whole");
+    assert_eq!(opened.header().end, 51);
+
+    // The rest is free for all, and the file does not grow before a page is claimed.
+    let used = BTreeSet::from([0, 1, 2, 3, 4, 50]);
+    allocator.verify(|page| used.contains(&page.number()));
+    assert!(!allocator.is_low());
+    let claims: Vec<_> = std::iter::from_fn(|| allocator.claim_first(&worker)).collect();
+    assert_eq!(claims.len(), 45);
+    assert!(allocator.is_low());
+    claims.into_iter().for_each(PageAllocation::keep);
+    let mut renewed = Vec::new();
+    while file.header().end <= mapped {
+        while let Some(claim) = allocator.claim_first(&worker) {
+            claim.keep();
+        }
+        let renew = |maps: &[MapImage]| renewed.extend(maps.iter().map(|map| map.0));
+        allocator.grow(&file, no_log, renew).expect("memory");
+    }
+    assert_eq!(renewed, [SIZE.map_page(1)], "the second map is a new one");
+}
+
+#[test]
+fn growth_lifts_a_hold() {
+    let device = MemoryDevice::new();
+    let file = create(&device);
+    let allocator = PageAllocator::load(&file).expect("whole");
+    let worker = Workers::new().worker();
+    let before = (file.header().end, allocator.free_count());
+    allocator.hold(3);
+    assert!(
+        allocator
+            .claim(&worker, PageId::new(0, 5), PagePurpose::Growth)
+            .is_none()
+    );
+    let no_wait = || -> Result<Lsn, PageFileError> { panic!("nothing grows") };
+    allocator
+        .grow(&file, no_wait, |_| ())
+        .expect("pages were held");
+    assert_eq!((file.header().end, allocator.free_count()), before);
+    assert!(!allocator.is_held() && !allocator.cut(&file, 3).expect("refused"));
+}
+
+#[test]
+fn a_power_cut_while_the_file_is_cut_leaves_it_whole() {
+    let device = FaultDevice::new();
+    let file = create(&device);
+    let allocator = use_pages(&file, &BTreeSet::from([3, 4]));
+    allocator.hold(5);
+    let before = file.header().end;
+    device.record();
+    assert!(allocator.cut(&file, 5).expect("memory"));
+    let recording = device.recording().expect("it was recorded");
+    let mut ends = BTreeSet::new();
+    for (cut, disk) in recording.disks().enumerate() {
+        for damage in Damage::ALL {
+            if [Damage::BitFlip, Damage::Misdirected].contains(&damage) {
+                continue;
+            }
+            for seed in 0..20 {
+                let device = disk.crash(damage, seed);
+                let replay = format!("cut {cut}, {damage:?}, seed {seed}");
+                let file = PageFile::open(&device, "rows", IDENTITY).expect(&replay);
+                let bytes = file.header().end * SIZE.bytes() as u64;
+                assert!(file.length().expect("memory") >= bytes, "{replay}");
+                PageAllocator::load(&file).expect(&replay);
+                ends.insert(file.header().end);
+            }
+        }
+    }
+    assert_eq!(ends, BTreeSet::from([5, before]));
+}
+
+#[test]
+fn a_cut_that_fails_harms_nothing() {
+    let device = FaultDevice::new();
+    let file = create(&device);
+    let allocator = use_pages(&file, &BTreeSet::from([3, 4]));
+    let worker = Workers::new().worker();
+    let length = file.length().expect("memory");
+    allocator.hold(5);
+    device.fail(Call::SetLen, 1, Times::Once, io::ErrorKind::Other);
+    let failed = allocator.cut(&file, 5).expect_err("it cannot be cut");
+    assert!(matches!(failed, PageFileError::Device { call: "cut", .. }));
+    assert_eq!(
+        (file.header().end, file.length().expect("memory")),
+        (5, length)
+    );
+    assert!(allocator.claim_first(&worker).is_none() && !allocator.is_held());
+    // The next one takes the bytes away.
+    allocator.hold(5);
+    assert!(allocator.cut(&file, 5).expect("memory"));
+    assert_eq!(file.length().expect("memory"), 5 * SIZE.bytes() as u64);
 }
