@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Commands that look after a database.
 mod care;
 
-pub(crate) use care::{Backup, Check, Component, Convert, Dump, Load, Restore, RowFormat};
+pub(crate) use care::{Backup, Check, Component, Convert, Dump, Load, Restore, RowFormat, Shrink};
 
 use clap::{Args, Parser, Subcommand};
 use foxton::{LatchKind, TableComponent, VictimPolicy};
@@ -33,6 +33,7 @@ Examples:
   foxton check /tmp/play               compare every checksum of a database
   foxton convert /tmp/play fruit paged  a table that may become larger than memory
   foxton backup /tmp/play /tmp/copy    a consistent copy, even while a process has it open
+  foxton shrink /tmp/play              give the space of deleted rows back to the file system
   foxton dump /tmp/play > play.jsonl   its rows as text, which `foxton load` reads
   foxton top /tmp/play                 watch a database that another process has open
   foxton locks /tmp/play               its locks, their holders and waiters, now
@@ -96,6 +97,8 @@ Example:
     Backup(Backup),
     /// Create a database from a backup.
     Restore(Restore),
+    /// Make the file of the paged tables as short as its rows allow.
+    Shrink(Shrink),
     /// Write the rows of a database as text: JSON lines, or comma-separated values.
     Dump(Dump),
     /// Load rows from text, in the format of `foxton dump`.

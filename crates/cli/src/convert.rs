@@ -5,9 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use foxton::{
-    Options, Table, TableComponent, codec::Encoded, progress::OpenPhase, progress::ProgressCall,
-};
+use foxton::{Table, TableComponent, codec::Encoded, progress::OpenPhase, progress::ProgressCall};
 use foxton_lab::{
     progress::{Audience, Progress},
     report::number::{bytes, grouped},
@@ -21,7 +19,7 @@ use crate::{
 
 /// Converts the table, and prints what was done.
 pub(crate) fn run(what: &Convert) -> Result<ExitCode, String> {
-    let db = existing::open_with(&what.directory, Options::default())?;
+    let db = existing::open_to_change(&what.directory)?;
     let Some(table) = existing::table(&db, &what.table) else {
         return Err(format!(
             "{} has no table {}; `foxton inspect` lists its tables",

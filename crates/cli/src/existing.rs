@@ -1,4 +1,4 @@
-//! Opening a database to read it: commands that inspect a database change nothing in it.
+//! Opening a database that exists. Commands that inspect one change nothing in it.
 
 use std::{fs, path::Path};
 
@@ -14,8 +14,13 @@ pub(crate) fn open(directory: &Path) -> Result<Database, String> {
     open_with(directory, options)
 }
 
-/// As [`open`], with `options`.
-pub(crate) fn open_with(directory: &Path, options: Options) -> Result<Database, String> {
+/// Opens the database in `directory` to change it; refuses a directory that is empty or does not
+/// exist.
+pub(crate) fn open_to_change(directory: &Path) -> Result<Database, String> {
+    open_with(directory, Options::default())
+}
+
+fn open_with(directory: &Path, options: Options) -> Result<Database, String> {
     let nothing = |what: &str| {
         format!(
             "{} {what}; name the directory of a database",

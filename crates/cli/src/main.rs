@@ -62,6 +62,9 @@ mod convert;
 /// `foxton backup` and `foxton restore`.
 mod backup;
 
+/// `foxton shrink`.
+mod shrink;
+
 /// `foxton dump`.
 mod dump;
 
@@ -133,6 +136,7 @@ fn run(command: Command, place: Option<PathBuf>) -> Result<ExitCode, String> {
         Command::Convert(what) => convert::run(&what),
         Command::Backup(what) => backup::run(&what),
         Command::Restore(what) => backup::restore(&what),
+        Command::Shrink(what) => shrink::run(&what),
         Command::Dump(what) => dump::run(&what),
         Command::Load(what) => load::run(&what),
         Command::Locks(what) => locks::run(&what),

@@ -85,7 +85,7 @@ mod api;
 /// Administration: backups, checks, indexes and statistics.
 mod admin;
 
-pub use admin::{backup, check, inspect};
+pub use admin::{backup, check, inspect, shrink};
 pub use options::progress;
 
 pub use status::wait_graph;

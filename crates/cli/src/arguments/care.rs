@@ -220,3 +220,25 @@ pub(crate) struct Check {
     /// The directory of a database that no process has open, or of a backup.
     pub(crate) directory: PathBuf,
 }
+
+/// The arguments of `shrink`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Deleted rows of paged tables leave free pages in the file `rows`. Later rows use them, so
+shrink only if the space is needed elsewhere: rows at random places then make the file grow
+again. Tables in memory have no such file; checkpoints give their space back.
+
+The command frees what deleted rows still have, fills pages that are half empty, moves the
+last pages to the beginning, and cuts the end off. It needs no second copy on the disk. A
+kill at any moment loses nothing, and the next run goes on from there.
+
+No other process may have the database open. A program that has it open calls
+`db.shrink()`, and reads and writes go on meanwhile.
+
+Examples:
+  foxton shrink /var/lib/shop
+  foxton inspect /var/lib/shop        the sizes of all files")]
+pub(crate) struct Shrink {
+    /// The database's directory.
+    pub(crate) directory: PathBuf,
+}

@@ -191,6 +191,7 @@ fn help_says_what_is_left_alone_and_what_the_exit_codes_mean() {
         ("check", "Exit codes"),
         ("backup", "need not be closed"),
         ("restore", "--to"),
+        ("shrink", "loses nothing"),
         ("dump", "Examples"),
         ("load", "--skip-bad"),
     ] {
@@ -252,4 +253,52 @@ fn a_table_is_converted_there_and_back() {
         "{words}"
     );
     assert_eq!(convert("fruit", "elsewhere").0, Some(2));
+}
+
+#[test]
+fn a_file_of_deleted_rows_is_shrunk() {
+    const EVENTS: Table<u64, [u8]> = Table::new("events").paged();
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("db");
+    let directory = path.to_string_lossy();
+    let db = Database::open_with(&path, Options::tiny()).unwrap();
+    for first in (0..10_000).step_by(100) {
+        db.run(|tx| (first..first + 100).try_for_each(|key| tx.put(&EVENTS, &key, &[7; 300])))
+            .unwrap();
+    }
+    let refused = foxton(&["shrink", &directory]);
+    assert_eq!(refused.status.code(), Some(1), "a process has it open");
+    for first in (0..9_500).step_by(100) {
+        db.run(|tx| (first..first + 100).try_for_each(|key| tx.delete(&EVENTS, &key).map(drop)))
+            .unwrap();
+    }
+    db.close().unwrap();
+    let length = || fs::metadata(path.join("rows")).unwrap().len();
+    let before = length();
+    let shrunk = foxton(&["shrink", &directory]);
+    let text = said(&shrunk);
+    assert!(shrunk.status.success(), "{text}");
+    for words in ["before", "after", "pages moved", "rows"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    assert!(length() * 5 < before, "{before}, then {}", length());
+    let checked = foxton(&["check", &directory]);
+    let text = said(&checked);
+    assert!(text.contains("500 rows in 1 table"), "{text}");
+    assert!(checked.status.success(), "{text}");
+}
+
+#[test]
+fn a_database_without_pages_is_not_shrunk_and_none_is_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = scratch.path().join("db");
+    filled(&db);
+    let shrunk = foxton(&["shrink", &db.to_string_lossy()]);
+    let text = said(&shrunk);
+    assert!(shrunk.status.success(), "{text}");
+    assert!(text.contains("no paged tables"), "{text}");
+    let missing = scratch.path().join("missing");
+    let refused = foxton(&["shrink", &missing.to_string_lossy()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(!missing.exists());
 }

@@ -95,6 +95,7 @@ fn lines(root: &Path) -> Vec<Vec<String>> {
          backup DB NEW
          restore BACKUP
          restore BACKUP NEW
+         shrink DB
          dump DB
          dump DB --format csv
          load NEW DUMP

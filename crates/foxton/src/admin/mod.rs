@@ -6,6 +6,9 @@ pub mod backup;
 /// Integrity checks.
 pub mod check;
 
+/// Shrinking of the page file.
+pub mod shrink;
+
 /// Administration of secondary indexes.
 pub(crate) mod indexes;
 

@@ -120,6 +120,12 @@ impl LargeValues {
         number
     }
 
+    /// Number of values that the background thread has still to examine.
+    pub(crate) fn marked_count(&self) -> usize {
+        // Site: "large values": a thread that shrinks the page file.
+        shim::lock(&self.marked).numbers.len()
+    }
+
     /// Puts a value behind the others, to be taken again.
     pub(crate) fn put_back(&self, number: u64) {
         // Site: "large values": the background thread.

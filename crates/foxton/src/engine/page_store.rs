@@ -76,6 +76,8 @@ pub(crate) struct OpenPages {
     pub(crate) stamps: StampTable,
     pub(crate) waits: PageWaitThreads,
     pub(crate) values: LargeValues,
+    /// Held while the page file is shrunk.
+    pub(crate) shrinking: Mutex<()>,
     pool: Arc<BufferPool>,
     /// None if the database was opened to be read.
     threads: Mutex<Option<PoolThreads>>,
@@ -424,6 +426,12 @@ impl OpenPages {
         Ok(())
     }
 
+    /// Returns the length of the page file in bytes.
+    pub(crate) fn file_bytes(&self) -> Result<u64> {
+        let bytes = self.pool.file().length();
+        bytes.map_err(|error| file_error(&error, Path::new("")).in_passing())
+    }
+
     /// Opens pages whose changes are not logged: in memory, or opened to be read.
     fn unlogged(
         file: PageFile,
@@ -534,6 +542,7 @@ impl OpenPages {
             values: LargeValues::new(pool.log().end(&worker)),
             stamps: StampTable::new(),
             waits: PageWaitThreads::new(workers.clone()),
+            shrinking: Mutex::default(),
             pool,
             threads: Mutex::new(threads),
             logging,
@@ -706,7 +715,7 @@ impl OpenPages {
                 let doing = error.to_string();
                 Storage::PageRoom { doing }.into()
             }
-            TreeError::Pool(PoolError::Read(error)) => {
+            TreeError::Pool(PoolError::Read(error) | PoolError::NotCut(error)) => {
                 file_error(error, Path::new("")).in_passing()
             }
             TreeError::Pool(PoolError::Damaged(_)) | TreeError::Damaged(_) => Storage::Damaged {

@@ -85,6 +85,8 @@ pub(crate) mod ghosts;
 /// Operations on paged tables.
 mod paged;
 
+pub(crate) use paged::sweep_leaf;
+
 /// Begin of a transaction: a context from the pool, and an admission slot.
 pub(crate) mod begin;
 

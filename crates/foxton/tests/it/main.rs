@@ -55,6 +55,7 @@ mod paged_large;
 mod paged_indexes;
 mod paged_model;
 mod paged_restart;
+mod paged_shrink;
 mod paged_storm;
 mod paged_tables;
 mod paged_tasks;

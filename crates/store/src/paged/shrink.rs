@@ -65,9 +65,12 @@ pub enum ShrinkStep {
 
 impl<'d> FileShrink<'d> {
     /// Begins to shrink the file of the trees of `directory`.
-    pub fn begin(directory: &'d TableDirectory) -> FileShrink<'d> {
+    ///
+    /// So many pages before the new end as `slack` says are left to other threads.
+    pub fn begin(directory: &'d TableDirectory, slack: u64) -> FileShrink<'d> {
         let pool = directory.tree().pool();
-        let (target, end) = (pool.space().shortest_end(), pool.file().header().end);
+        let end = pool.file().header().end;
+        let target = end.min(pool.space().shortest_end() + slack);
         pool.space().hold(target);
         FileShrink {
             directory,
@@ -105,8 +108,8 @@ impl<'d> FileShrink<'d> {
             match space.page_state(page.number()) {
                 PageState::Held => self.next -= 1,
                 PageState::Taken if is_map => self.next -= 1,
-                // Growth needed the pages that were held.
                 PageState::Free => return Ok(self.stop()),
+                PageState::Taken if self.is_lifted() => return Ok(self.stop()),
                 PageState::Taken => return self.relocate(worker, page),
             }
         }
@@ -156,6 +159,16 @@ impl<'d> FileShrink<'d> {
         drop(map);
         let fixed = pool.reserve(worker, &[PageRequest::read(page)])?;
         Ok(PagePlace::of(&fixed.pages()[0].view_now(worker)))
+    }
+
+    /// True if growth needed the pages that were held. Then the file is not cut.
+    pub fn is_lifted(&self) -> bool {
+        !self.pool().space().is_held()
+    }
+
+    /// True if no page behind the end is dirty. Then none becomes dirty any more.
+    pub fn is_clean(&self) -> bool {
+        !self.pool().is_dirty_from(self.next)
     }
 
     /// Cuts the file behind the pages that are used. Returns false if that has to wait: pages

@@ -13,7 +13,6 @@ use foxton_log::device::Device;
 use foxton_log::format::{clean_shutdown, segment};
 use foxton_log::read::reader;
 use foxton_log::{Failure, LogEnd, Lsn, OpenError, RecordView, Start};
-use foxton_store::paged::PageId;
 use foxton_store::paged::recovery::error::RecoveryError;
 use foxton_store::paged::recovery::{ANCHOR_FILE, Analysis};
 use foxton_store::paged::space::{PageCopy, PageCopyError, PageFileError, PageSource};
@@ -293,14 +292,21 @@ impl Transfer<'_> {
             return Err(CopyFailure::Differs(format!("its log has {found}")));
         }
         if let (Some(pages), Some(analysis)) = (&self.pages, analysis) {
-            let is_lost = |(page, lsn): &&(PageId, Lsn)| !analysis.redoes(*page, *lsn);
-            if let Some((page, _)) = pages.repaired().iter().find(is_lost) {
-                let what = format!("page {page} is damaged, and its image is older than the log");
-                return Err(CopyFailure::Damaged(page_store::FILE.to_owned(), what));
-            }
             let may_lack = |page| analysis.may_lack_changes(page);
-            let read = page_source(target, identity).verify(&may_lack, &mut |_| {});
-            let read = read.map_err(|error| CopyFailure::of_pages(error, CopyFailure::Target))?;
+            let copy = page_source(target, identity);
+            let failed = |error| CopyFailure::of_pages(error, CopyFailure::Target);
+            for repaired in pages.repaired() {
+                let page = repaired.page;
+                let is_whole = analysis.redoes(page, repaired.lsn)
+                    || repaired.was_empty
+                        && (may_lack(page) || !copy.is_used(page).map_err(failed)?);
+                if !is_whole {
+                    let what =
+                        format!("page {page} is damaged, and its image is older than the log");
+                    return Err(CopyFailure::Damaged(page_store::FILE.to_owned(), what));
+                }
+            }
+            let read = copy.verify(&may_lack, &mut |_| {}).map_err(failed)?;
             if read != (pages.pages(), pages.newest()) {
                 let what = "its pages are not what was written".to_owned();
                 return Err(CopyFailure::Differs(what));

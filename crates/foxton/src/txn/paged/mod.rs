@@ -52,3 +52,8 @@ mod undo;
 
 /// Purge of ghosts.
 mod purge;
+
+/// Sweep of ghosts.
+mod sweep;
+
+pub(crate) use sweep::sweep_leaf;

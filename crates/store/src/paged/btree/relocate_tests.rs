@@ -84,7 +84,7 @@ fn all_pages_move_down_and_the_file_is_cut() {
     );
     let roots = trees.each_ref().map(PagedTree::root);
 
-    let mut shrink = FileShrink::begin(&directory);
+    let mut shrink = FileShrink::begin(&directory, 0);
     assert!(shrink.remaining() > 100);
     let mut moved = 0;
     loop {
@@ -140,7 +140,7 @@ fn a_second_shrinking_moves_nothing() {
     let (worker, directory) = (bench.workers.worker(), bench.directory());
     let trees = emptied_tables(&bench, &directory, &worker);
     for round in 0..2 {
-        let mut shrink = FileShrink::begin(&directory);
+        let mut shrink = FileShrink::begin(&directory, 0);
         move_all(&mut shrink, &worker);
         assert_eq!(shrink.moved() > 0, round == 0);
         clean_all(&bench, &worker);
@@ -155,7 +155,7 @@ fn a_shrinking_that_stops_leaves_all_as_it_is() {
     let (worker, directory) = (bench.workers.worker(), bench.directory());
     let trees = emptied_tables(&bench, &directory, &worker);
     let (before, rows) = (ends(&bench), all_rows(&trees[0], &worker));
-    let mut shrink = FileShrink::begin(&directory);
+    let mut shrink = FileShrink::begin(&directory, 0);
     for _ in 0..20 {
         assert_eq!(shrink.step(&worker).expect("whole"), ShrinkStep::Moved);
     }
@@ -198,7 +198,7 @@ fn pages_move_from_one_map_to_another_and_a_map_that_comes_again_is_a_new_one() 
     };
     let old = lsn(&bench);
 
-    let mut shrink = FileShrink::begin(&directory);
+    let mut shrink = FileShrink::begin(&directory, 0);
     move_all(&mut shrink, &worker);
     assert!(shrink.moved() >= 100);
     bench.verify(&[&tree]);
@@ -290,7 +290,7 @@ fn shrink_beside(bench: &Bench, directory: &TableDirectory, worker: &Worker) {
         }
     }
     drop(visit);
-    let mut shrink = FileShrink::begin(directory);
+    let mut shrink = FileShrink::begin(directory, 0);
     move_all(&mut shrink, worker);
     for _ in 0..10 {
         bench.pool.clean_all(worker).expect("memory");

@@ -68,6 +68,14 @@ impl BufferPool {
         }
     }
 
+    /// True if a page at or behind page `first` is dirty.
+    pub fn is_dirty_from(&self, first: u64) -> bool {
+        self.frames.iter().any(|frame| {
+            let page = frame.page().filter(|_| frame.is_dirty());
+            page.is_some_and(|page| page.number() >= first)
+        })
+    }
+
     /// Cuts the file behind page `end`, if all pages from there on are held and none is dirty.
     /// Returns false otherwise. The caller has made sure that a restart begins with none of them.
     ///
@@ -75,12 +83,8 @@ impl BufferPool {
     ///
     /// If the device or the log fails.
     pub fn cut_file(&self, worker: &Worker, end: u64) -> Result<bool, PoolError> {
-        // A page behind the end that is clean stays so: no thread has a way to it.
-        let is_dirty = self.frames.iter().any(|frame| {
-            let page = frame.page().filter(|_| frame.is_dirty());
-            page.is_some_and(|page| page.number() >= end)
-        });
-        if is_dirty {
+        // One that is free, held and clean stays so: no thread has a way to it.
+        if self.is_dirty_from(end) {
             return Ok(false);
         }
         // The bits of the pages that moved are in the log, if not in the maps.

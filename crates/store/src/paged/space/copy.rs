@@ -23,8 +23,9 @@
 //!   table has a page's recovery LSN if the page lacked changes in the file, and a page in the file
 //!   never gets older. So redo from the table's positions on makes all changes that the copy lacks,
 //!   and none twice, because each page says which ones it has.
-//! * I3  A page that has only zeros was never written. All its changes are in the log from where
-//!   the table says, or behind the anchor, and the first of them formats it.
+//! * I3  A page that has only zeros was never written since the file has grown to it. All its
+//!   changes are in the log from where the table says, or behind the anchor, and the first of them
+//!   formats it. Its image in the doublewrite buffer may be of a time before the file was cut.
 //! * I4  No copied page has a change behind E: E is at least [`newest`](PageCopy::newest). A page
 //!   is written only when the log is durable up to its LSN, so the log reaches that far when the
 //!   page has been read.
@@ -32,6 +33,8 @@
 //!   E is known. Pages between the first logical end and this one were first used while the copy
 //!   was made, so their changes are in the log from their formatting on. Only the maps among them
 //!   are copied, because growth writes them without a record.
+//!
+//! The file is not cut meanwhile: the caller sees to that.
 //!
 //! A caller that copies maps with changes behind E copies the log again, to a later end.
 
@@ -75,6 +78,18 @@ impl PageSource<'_> {
     /// As [`PageFile::open`].
     pub fn open(&self) -> Result<PageFile, PageFileError> {
         PageFile::open(self.directory, self.file, self.identity)
+    }
+
+    /// True if the space map says that `page` is used.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or the map is damaged.
+    pub fn is_used(&self, page: PageId) -> Result<bool, PageFileError> {
+        let file = self.open()?;
+        let (mut map, place) = (file.buffer(1), file.size().map_position(page));
+        file.read(place.map, &mut map)?;
+        Ok(SpaceMap::new(map.bytes()).is_used(place.index))
     }
 
     /// Reads all pages of a copy. Returns how many were ever written, and the greatest LSN of them.
@@ -187,7 +202,18 @@ pub struct PageCopy {
     pages: u64,
     newest: Lsn,
     /// Pages that were copied from the doublewrite buffer.
-    repaired: Vec<(PageId, Lsn)>,
+    repaired: Vec<RepairedPage>,
+}
+
+/// A page that was copied from the doublewrite buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct RepairedPage {
+    /// The page.
+    pub page: PageId,
+    /// LSN of its image.
+    pub lsn: Lsn,
+    /// True if the page has only zeros in its place (I3).
+    pub was_empty: bool,
 }
 
 impl PageCopy {
@@ -215,9 +241,9 @@ impl PageCopy {
         self.pages
     }
 
-    /// Returns the pages that were copied from the doublewrite buffer, and their LSNs there. They
-    /// are whole only if redo makes all changes behind.
-    pub fn repaired(&self) -> &[(PageId, Lsn)] {
+    /// Returns the pages that were copied from the doublewrite buffer. They are whole only if redo
+    /// makes all changes behind their images, or formats those that were empty.
+    pub fn repaired(&self) -> &[RepairedPage] {
         &self.repaired
     }
 
@@ -309,7 +335,11 @@ impl PageCopy {
         match copied.map_err(PageCopyError::Source)? {
             true => {
                 let lsn = SlottedPage::new(&*image).lsn();
-                self.repaired.push((page, lsn));
+                self.repaired.push(RepairedPage {
+                    page,
+                    lsn,
+                    was_empty: checked.is_ok(),
+                });
                 Ok(Some(lsn))
             }
             false => checked.map_err(|error| PageCopyError::Source(error.into())),

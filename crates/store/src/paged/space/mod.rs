@@ -14,7 +14,7 @@ pub use allocator::{
     DIRECTORY_PAGE, FREE_PAGES, MapImage, PageAllocation, PageAllocator, PagePurpose, PageState,
     RESERVED_PAGES, format_file,
 };
-pub use copy::{PageCopy, PageCopyError, PageSource};
+pub use copy::{PageCopy, PageCopyError, PageSource, RepairedPage};
 pub use doublewrite::{
     DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, DoublewriteImages, RepairSummary,
 };
