@@ -9,6 +9,7 @@ use foxton_sync::worker::Worker;
 use super::tests::{
     Bench, Lcg, TABLE, TestRow, insert, number_key, page_count, remove, scan_all, storm,
 };
+use super::visit::Need;
 use super::*;
 use crate::paged::page::{RowFlags, SlottedPage};
 use crate::paged::pool::PageRequest;
@@ -307,4 +308,57 @@ fn many_threads_share_a_tree_that_is_shrunk_all_the_time() {
         storm(progress, [40, 100], 16, 500, Some(&shrink_beside));
         storm(progress, [8, 1_500], 2_000, 100, Some(&shrink_beside));
     });
+}
+
+#[test]
+fn a_page_that_is_cut_off_before_it_is_read_is_looked_for_anew() {
+    let bench = Bench::new(64);
+    let (worker, directory) = (bench.workers.worker(), bench.directory());
+    let trees = emptied_tables(&bench, &directory, &worker);
+    let key = number_key(150);
+    let leaf = {
+        let mut visit = trees[1].visit(&worker);
+        let mut value = Vec::new();
+        visit
+            .run(|visit| visit.get(&key, &mut value))
+            .expect("whole");
+        let hint = visit.leaf().and_then(|leaf| bench.pool.hinted(leaf));
+        hint.expect("it was just read").page()
+    };
+    clean_all(&bench, &worker);
+    bench.pool.evict_all(&worker);
+    let mut visit = trees[1].visit(&worker);
+    let mut value = Vec::new();
+    loop {
+        let attempt = visit.get(&key, &mut value).expect("whole");
+        assert_eq!(attempt, TreeAttempt::Wait, "no page is resident");
+        let Need::Pages(pages) = &visit.need else {
+            panic!("it needs pages");
+        };
+        if pages.iter().any(|request| request.page == leaf) {
+            break;
+        }
+        visit.wait().expect("whole");
+    }
+
+    let mut shrink = FileShrink::begin(&directory, 0);
+    move_all(&mut shrink, &worker);
+    clean_all(&bench, &worker);
+    assert!(shrink.finish(&worker).expect("memory"));
+    assert!(ends(&bench)[0] <= leaf.number());
+    drop(shrink);
+    bench.pool.evict_all(&worker);
+
+    visit.wait().expect("its page is another one now");
+    let found = visit.run(|visit| visit.get(&key, &mut value));
+    assert_eq!(
+        (found.expect("whole"), &value[..]),
+        (Some(RowFlags::NONE), &[2; 60][..])
+    );
+    drop(visit);
+
+    // One that is damaged is an error still.
+    let gone = PagedTree::new(directory.tree().pool.clone(), TABLE, leaf);
+    let failed = gone.visit(&worker).run(|visit| visit.get(&key, &mut value));
+    assert!(matches!(failed, Err(TreeError::Pool(_))), "{failed:?}");
 }

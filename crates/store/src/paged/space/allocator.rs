@@ -101,7 +101,8 @@ struct FreePageMap {
     free: u64,
     end: u64,
     held: Option<HeldPages>,
-    /// True from a cut until a page is claimed: the file does not grow ahead of nothing.
+    /// True from an opening or a cut until a page is claimed: the file does not grow ahead of
+    /// nothing.
     is_quiet: bool,
     /// True once the file was cut, or is just about to be.
     was_cut: bool,
@@ -541,7 +542,7 @@ impl FreePageMap {
             free: 0,
             end,
             held: None,
-            is_quiet: false,
+            is_quiet: true,
             was_cut: false,
         };
         let mut buffer = file.buffer(1);

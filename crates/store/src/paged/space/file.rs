@@ -426,6 +426,8 @@ impl PageFile {
         let (page, bytes) = (PageId(end), self.header().end * self.size.bytes() as u64);
         if self.file.len().map_err(device("length", page))? > bytes {
             self.file.set_len(bytes).map_err(device("cut", page))?;
+            // Otherwise a power cut brings the bytes back.
+            self.sync()?;
         }
         Ok(())
     }
