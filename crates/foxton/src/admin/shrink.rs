@@ -16,8 +16,8 @@
 //! # Backups
 //!
 //! A backup copies the page file up to the logical end that it has read, and needs the log from the
-//! checkpoint before. So the file is cut only under the exclusive lock on [`REMOVAL_LOCK`], as files
-//! are removed: while a backup with pages is made, shrinking waits before step 4.
+//! checkpoint before. So the file is cut only under the exclusive lock on [`REMOVAL_LOCK`], under
+//! which files are removed: while a backup with pages is made, shrinking waits before step 4.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -99,8 +99,8 @@ impl From<Error> for ShrinkStop {
 }
 
 impl Database {
-    /// Makes the file of the paged tables as short as its rows allow, and gives the rest back to the
-    /// file system. Other threads go on reading and writing meanwhile.
+    /// Makes the file of the paged tables as short as its rows allow, and gives the rest back to
+    /// the file system. Other threads go on reading and writing meanwhile.
     ///
     /// Rows that are deleted leave free pages, which later rows use. So the file does not shrink by
     /// itself, and needs to only if the space is needed elsewhere. Afterwards leaves are full, and
@@ -122,8 +122,8 @@ impl Database {
     ///
     /// # Errors
     /// A request error if the database was opened to be read. A storage error if a page is damaged,
-    /// the device or the log fails, or the file system cannot lock files. No row is lost then, and `shrink` can be called again: the
-    /// pages that were moved stay where they are.
+    /// the device or the log fails, or the file system cannot lock files. No row is lost then, and
+    /// `shrink` can be called again: the pages that were moved stay where they are.
     pub fn shrink(&self) -> Result<ShrinkSummary> {
         self.shrink_with(|_| ControlFlow::Continue(()))
     }
@@ -232,7 +232,7 @@ impl ShrinkWork<'_> {
 
     fn free(&mut self, trees: &[PagedTree]) -> Result<(), ShrinkStop> {
         let (mut done, total) = (0, self.used_pages());
-        // The background thread frees large values. What it cannot free for now is in use.
+        // The background thread frees large values. Those that it cannot free for now are in use.
         let mut left = usize::MAX;
         while let now @ 1.. = self.pages.values.marked_count()
             && now < left

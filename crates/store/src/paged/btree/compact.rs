@@ -19,8 +19,7 @@ use smallvec::smallvec;
 use super::descend::TreeTarget;
 use super::error::TreeError;
 use super::merge::Reason;
-use super::relocate::format_bytes;
-use super::smo::LatchedPages;
+use super::smo::{LatchedPages, common, format_bytes};
 use super::visit::{Step, TreeAttempt, TreeVisit};
 use crate::paged::page::{
     KeyBytes, OperationError, OwnedRow, PageKind, PageOperation, PageWords, SlottedPage,
@@ -82,15 +81,6 @@ impl ShiftedRows {
             right,
         })
     }
-}
-
-/// Number of bytes with which both begin.
-pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
-    let same = one
-        .iter()
-        .zip(other)
-        .take_while(|(one, other)| one == other);
-    same.count()
 }
 
 impl<'t> TreeVisit<'t> {

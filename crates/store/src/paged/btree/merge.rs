@@ -24,8 +24,7 @@
 
 use super::descend::TreeTarget;
 use super::error::TreeError;
-use super::relocate::format_bytes;
-use super::smo::{LatchedPages, kind};
+use super::smo::{LatchedPages, format_bytes, kind};
 use super::visit::{Need, Step, TreeAttempt, TreeVisit};
 use crate::paged::page::{
     KeyBytes, OperationError, OwnedRow, PageKind, PageOperation, PageWords, SlottedPage, SpaceMap,

@@ -22,15 +22,14 @@ use foxton_sync::worker::Worker;
 use smallvec::smallvec;
 
 use super::PagedTree;
-use super::compact::common;
 use super::descend::TreeTarget;
 use super::directory::TableDirectory;
 use super::error::TreeError;
-use super::smo::LatchedPages;
+use super::smo::{LatchedPages, format_bytes};
 use super::visit::{PageList, Step, TreeAttempt, TreeVisit};
 use super::write::slot16;
 use crate::paged::PageId;
-use crate::paged::page::{KeyBytes, PageKind, PageOperation, PageWords, SlottedPage};
+use crate::paged::page::{KeyBytes, PageKind, PageOperation};
 use crate::paged::pool::{PageRequest, PageView};
 use crate::paged::space::DIRECTORY_PAGE;
 
@@ -259,12 +258,4 @@ impl<'t> TreeVisit<'t> {
             latched.push((self.lock(position.map), operation));
         }
     }
-}
-
-/// Returns how many bytes the record of a page's format has, at most: each row has its whole key,
-/// and in the page only what follows the prefix of the fences.
-pub(super) fn format_bytes(page: &SlottedPage<impl PageWords>) -> usize {
-    let low = page.low_fence();
-    let prefix = page.high_fence().map_or(0, |high| common(&low, &high));
-    page.used_bytes() + page.slot_count() * prefix + 2 * low.len() + 64
 }

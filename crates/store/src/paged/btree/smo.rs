@@ -265,6 +265,23 @@ pub(super) fn kind(page: &SlottedPage<impl PageWords>) -> PageKind {
     }
 }
 
+/// Number of bytes with which both begin.
+pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
+    let same = one
+        .iter()
+        .zip(other)
+        .take_while(|(one, other)| one == other);
+    same.count()
+}
+
+/// Returns how many bytes the record of a page's format has, at most: each row has its whole key,
+/// and in the page only what follows the prefix of the fences.
+pub(super) fn format_bytes(page: &SlottedPage<impl PageWords>) -> usize {
+    let low = page.low_fence();
+    let prefix = page.high_fence().map_or(0, |high| common(&low, &high));
+    page.used_bytes() + page.slot_count() * prefix + 2 * low.len() + 64
+}
+
 /// A page with one slot is never too full, unless it is damaged.
 fn one_slot(page: PageId) -> TreeStop {
     TreeError::field(page, "slots of a full page", 1).into()

@@ -320,8 +320,8 @@ impl PageAllocator {
     }
 
     /// Cuts the file behind page `end`, if all pages from there on are held, or are maps of such
-    /// pages (I5). Returns false if they are not. Other held pages are free for all then. The caller
-    /// has made sure that no page behind the cut is dirty, and that no redo begins with one.
+    /// pages (I5). Returns false if they are not. Other held pages are free for all then. The
+    /// caller has made sure that no page behind the cut is dirty, and that no redo begins with one.
     ///
     /// # Errors
     ///
