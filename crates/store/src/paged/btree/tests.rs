@@ -921,12 +921,15 @@ fn a_page_that_belongs_elsewhere_is_an_error() {
 }
 
 /// Threads change keys of their own, and scan all keys.
+/// Called again and again while a storm goes on.
+pub(super) type BesideStorm = dyn Fn(&Bench, &TableDirectory, &Worker) + Sync;
+
 pub(super) fn storm(
     progress: &TestProgress,
     [threads, rounds]: [u64; 2],
     frames: usize,
     spread: u64,
-    beside: Option<&(dyn Fn(&Bench, &TableDirectory, &Worker) + Sync)>,
+    beside: Option<&BesideStorm>,
 ) {
     let bench = Bench::new(frames);
     let directory = bench.directory();
