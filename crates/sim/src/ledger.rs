@@ -11,7 +11,7 @@
 //! last committed transaction and inserts one for this. So it updates, inserts and deletes, and
 //! half a transaction is always noticed. Every thirteenth is rolled back by its client.
 //!
-//! If the [`Scale`] has notes, each transaction also replaces its client's *note* by one of its
+//! If the `Scale` has notes, each transaction also replaces its client's *note* by one of its
 //! own, of another length. Some notes are longer than a page.
 //!
 //! # What must hold

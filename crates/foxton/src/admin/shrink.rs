@@ -16,7 +16,7 @@
 //! # Backups
 //!
 //! A backup copies the page file up to the logical end that it has read, and needs the log from the
-//! checkpoint before. So the file is cut only under the exclusive lock on [`REMOVAL_LOCK`], under
+//! checkpoint before. So the file is cut only under the exclusive lock on `REMOVAL_LOCK`, under
 //! which files are removed: while a backup with pages is made, shrinking waits before step 4.
 
 use std::ops::ControlFlow;

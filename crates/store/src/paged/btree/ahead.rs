@@ -15,8 +15,8 @@ use crate::paged::PageId;
 /// Pages that the second miss reads ahead.
 const FIRST_PAGES: usize = 2;
 
-/// How far a scan reads ahead. The caller of [`TreeVisit::scan`] keeps it between the visits of one
-/// scan.
+/// How far a scan reads ahead. The caller of [`scan`](super::TreeVisit::scan) keeps it between the
+/// visits of one scan.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScanAhead {
     has_missed: bool,

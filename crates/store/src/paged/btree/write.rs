@@ -175,8 +175,8 @@ impl<'t> TreeVisit<'t> {
         })
     }
 
-    /// As [`update`](Self::update), if the row of `key` has exactly these flags. Otherwise it changes
-    /// nothing, and returns the flags that the row has; `None`: there is no such row.
+    /// As [`update`](Self::update), if the row of `key` has exactly these flags. Otherwise it
+    /// changes nothing, and returns the flags that the row has; `None`: there is no such row.
     ///
     /// # Errors
     ///
