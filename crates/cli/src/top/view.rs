@@ -132,13 +132,20 @@ fn alarm(text: String, raised: bool) -> Span<'static> {
 }
 
 fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
-    let resident = tables::resident(&status.resident);
-    let of_pages = 2 * u16::from(status.pages.is_some());
-    let lines = 2 + of_pages + u16::from(resident.is_some());
+    let mut lines = vec![last_deadlock(status), checkpoints(status)];
+    if let Some(status) = &status.pages {
+        let pages = tables::pages(status, state.rates.pages);
+        let words = [pages, tables::page_waits(status)];
+        lines.extend(words.map(|words| Line::from(format!(" {words}")).dim()));
+    }
+    if let Some(words) = tables::resident(&status.resident) {
+        let words = alarm(format!(" {words}"), status.resident.is_nearly_full);
+        lines.push(Line::from(words));
+    }
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
-        Constraint::Length(lines),
+        Constraint::Length(lines.len() as u16),
     ])
     .areas(area);
     waits(frame, top, state);
@@ -161,24 +168,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
         ]);
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
-    let [deadlock, checkpoint, third, fourth, fifth] =
-        Layout::vertical([Constraint::Length(1); 5]).areas(last);
-    let at = if status.pages.is_some() { fifth } else { third };
-    frame.render_widget(Paragraph::new(last_deadlock(status)), deadlock);
-    frame.render_widget(Paragraph::new(checkpoints(status)), checkpoint);
-    if let Some(status) = &status.pages {
-        let words = tables::pages(status, state.rates.pages);
-        frame.render_widget(Paragraph::new(Line::from(format!(" {words}")).dim()), third);
-        let words = tables::page_waits(status);
-        frame.render_widget(
-            Paragraph::new(Line::from(format!(" {words}")).dim()),
-            fourth,
-        );
-    }
-    if let Some(words) = resident {
-        let words = alarm(format!(" {words}"), status.resident.is_nearly_full);
-        frame.render_widget(Paragraph::new(Line::from(words)), at);
-    }
+    frame.render_widget(Paragraph::new(lines), last);
 }
 
 fn last_deadlock(status: &Status) -> Line<'static> {
