@@ -91,7 +91,7 @@ impl Loaded for SpoiltLoad {
 
 /// Both components, with memory for some thirty pages.
 const BOTH: [TableComponent; 2] = [TableComponent::Resident, TableComponent::Paged];
-const PAGE_MEMORY: usize = 256 << 10;
+const PAGE_MEMORY: usize = 512 << 10;
 
 fn run(whole: &dyn Workload, spoil: Spoil) -> Findings {
     let systems = System::all(&[Locks::Default], &[]);

@@ -85,7 +85,7 @@ fn look(fault: Option<Failpoint>, component: TableComponent, rounds: u64) -> Opt
         };
         // Pages of 1 KiB in a few more frames than the rows have pages.
         options.component = component;
-        (options.page_bytes, options.page_memory) = (1 << 10, 32 * 1_340);
+        victim::set_small_pages(&mut options, 32);
         let indexed = round % 2 == 1;
         if indexed {
             declare(&mut options);

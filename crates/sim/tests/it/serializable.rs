@@ -10,6 +10,7 @@ use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options, Ta
 use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph;
 use foxton_sim::replay::replay;
+use foxton_sim::victim::set_small_pages;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +83,7 @@ fn on_ten_thousand_keys() {
 /// Pages of 1 KiB in sixteen frames, so that most operations wait for pages.
 fn in_pages(options: &mut Options) {
     options.component = TableComponent::Paged;
-    (options.page_bytes, options.page_memory) = (1 << 10, 16 * 1_340);
+    set_small_pages(options, 16);
 }
 
 #[test]
