@@ -193,8 +193,8 @@ fn page_readers_read_what_is_named_and_delay_no_other_page() {
     while blocked.load(Ordering::Relaxed) < 2 {
         thread::yield_now();
     }
-    // Both readers stall. A thread that reads ahead beside its own page goes on, and so does one
-    // whose pages nobody reads ahead.
+    // Both readers stall. Two threads go on: one reads pages ahead together with its own, and the
+    // pages of the other are left unread.
     reserve_ahead(&data, &worker, 200, &ids(201..209));
     reserve_ahead(&data, &worker, 300, &ids([350, 351]));
     assert_eq!(resident(&data), [(200..209).collect(), vec![300]].concat());
