@@ -22,6 +22,9 @@ use crate::write::tail_repair;
 use crate::write::waiters::{Milestone, REACHED};
 use crate::write::writer_lock::PendingWakeups;
 
+/// Kept space.
+mod kept;
+
 /// Result of opening a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -185,6 +188,17 @@ impl Log {
     /// record that takes more than a quarter of the buffer is written at once, without being
     /// copied.
     pub fn insert(&self, worker: &Worker, kind: u8, parts: &[&[u8]]) -> Result<Lsn, LogError> {
+        let record = self.pending(kind, parts)?;
+        self.core.insert(worker, &record)
+    }
+
+    /// Returns the record that is about to be inserted.
+    #[inline(always)]
+    fn pending<'a>(
+        &self,
+        kind: u8,
+        parts: &'a [&'a [u8]],
+    ) -> Result<PendingRecord<'a>, LogError> {
         self.check_process()?;
         if kind == 0 || kind >= FIRST_OWN_KIND {
             return Err(LogError::Kind(kind));
@@ -194,17 +208,14 @@ impl Log {
             return Err(LogError::TooLarge { bytes: length });
         }
         let (payload, framed) = (payload_check(parts), framed_bytes(length));
-        self.core.insert(
-            worker,
-            &PendingRecord {
-                kind,
-                parts,
-                length,
-                payload,
-                framed,
-                durable: self.core.durable(),
-            },
-        )
+        Ok(PendingRecord {
+            kind,
+            parts,
+            length,
+            payload,
+            framed,
+            durable: self.core.durable(),
+        })
     }
 
     /// Takes `bytes` of space in the buffer, or nothing. Never waits.

@@ -68,7 +68,7 @@ use crate::device::FailureKind;
 use crate::failpoint;
 use crate::format::error::{Failure, LogError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{HeaderCodec, padding};
+use crate::format::record::HeaderCodec;
 use crate::format::segment::{self, SegmentFile};
 use crate::options::LogOptions;
 use crate::write::flush_requests::{FLUSHER, FlushTask};
@@ -78,21 +78,19 @@ use crate::write::writer_lock::{PendingWakeups, WriterLock};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 
-const NO_PADDING: [u8; 8] = [0; 8];
-
 /// State of writing: the source and the target of bytes. Only the holder of the writer lock has it.
 #[derive(Debug)]
 pub(crate) struct WriteState {
     /// Records that are complete and not written.
-    drainer: Drainer,
-    segments: SegmentWriter,
+    pub(super) drainer: Drainer,
+    pub(super) segments: SegmentWriter,
 }
 
 /// Shared state of the API and the flusher.
 #[derive(Debug)]
 pub(crate) struct LogCore {
     pub(crate) options: LogOptions,
-    codec: HeaderCodec,
+    pub(super) codec: HeaderCodec,
     pub(crate) buffer: Buffer,
     pub(crate) writer: WriterLock<WriteState>,
     pub(super) space: SpaceWaiters,
@@ -263,7 +261,7 @@ impl LogCore {
     }
 
     /// Ends the log, unless the device has only no space for now.
-    fn not_reserved(&self, worker: &Worker, failure: Failure) -> LogError {
+    pub(super) fn not_reserved(&self, worker: &Worker, failure: Failure) -> LogError {
         match FailureKind::of(&failure.source) {
             FailureKind::Broken => self.fail(worker, failure),
             FailureKind::Full | FailureKind::NoResources => LogError::NotInserted(failure.into()),
@@ -295,33 +293,6 @@ impl LogCore {
 
     fn is_space_low(&self, segments: &SegmentWriter) -> bool {
         segments.reserved_ahead() < self.low_space(segments)
-    }
-
-    /// Writes a large record from the caller's memory, behind everything that is in the buffer.
-    fn insert_large(&self, worker: &Worker, record: &PendingRecord<'_>) -> Result<Lsn, LogError> {
-        let mut guard = self.writer.acquire(worker);
-        let state = &mut *guard;
-        self.writer.waiters.check(worker)?;
-        // Other threads may insert up to the bound meanwhile, and this record goes behind them.
-        let upto = state.segments.accepted().plus(record.framed);
-        let reserved = state.segments.reserve(upto);
-        reserved.map_err(|failure| self.not_reserved(worker, failure))?;
-        let bypass = self.buffer.bypass(worker, record.framed)?;
-        state.drainer.set_bound(state.segments.accepted().bytes()); // I6
-        let (begin, end) = (Lsn::new(bypass.at()), Lsn::new(bypass.end()));
-        let header = self.codec.encode(begin, record.header());
-        if !state.drainer.wait_for(bypass) {
-            return Err(self.fail(worker, panicked()));
-        }
-        self.write_up_to(worker, state, begin)?;
-        self.write(worker, &mut state.segments, &[&header])?;
-        self.write(worker, &mut state.segments, record.parts)?;
-        let zeros = &NO_PADDING[..padding(record.length)];
-        self.write(worker, &mut state.segments, &[zeros])?;
-        state.drainer.skip();
-        self.space.wake_some(worker);
-        self.publish_written(end);
-        Ok(end)
     }
 
     // Writing.
@@ -416,7 +387,7 @@ impl LogCore {
         }
     }
 
-    fn write(
+    pub(super) fn write(
         &self,
         worker: &Worker,
         segments: &mut SegmentWriter,
@@ -436,7 +407,7 @@ impl LogCore {
 
     /// For the holder of the writer lock. Waiting threads are woken by `wake_written` or when it is
     /// released.
-    fn publish_written(&self, end: Lsn) {
+    pub(super) fn publish_written(&self, end: Lsn) {
         self.writer.waiters.advance(Milestone::Written, end); // I1
     }
 
@@ -599,7 +570,7 @@ impl LogCore {
     }
 }
 
-fn panicked() -> Failure {
+pub(super) fn panicked() -> Failure {
     let source = io::Error::other("a thread panicked while it was writing");
     Failure::of("write", "the log")(source)
 }

@@ -24,3 +24,9 @@ pub(crate) mod group_commit;
 
 /// Space that threads take before they insert.
 mod taken_space;
+
+/// Records that do not go through the buffer.
+mod bypass;
+
+/// Space of the device for records that must not be refused.
+mod kept_space;

@@ -69,6 +69,8 @@ pub(crate) struct SegmentWriter {
     /// Segments made before they are needed, under unfinished names (I4).
     ahead: VecDeque<SegmentFile>,
     reserved: Lsn,
+    /// Number of reserved bytes that are [kept](super::kept_space).
+    kept: u64,
     /// Where the closing record begins that ends at `at` (I3).
     closed_at: Option<Lsn>,
     /// Number of `write_at` calls.
@@ -94,6 +96,7 @@ impl SegmentWriter {
             at,
             ahead: VecDeque::new(),
             reserved,
+            kept: 0,
             closed_at,
             writes: 0,
         }
@@ -109,15 +112,31 @@ impl SegmentWriter {
         &self.segment
     }
 
-    /// Returns up to where records may be accepted: there is space for them and for the closing
-    /// record.
+    /// Returns up to where records may be accepted: there is space for them, for kept bytes and for
+    /// the closing record.
     pub(crate) fn accepted(&self) -> Lsn {
-        Lsn::new(self.reserved.bytes().saturating_sub(CLOSING))
+        let reserved = self.reserved.bytes();
+        Lsn::new(reserved.saturating_sub(CLOSING + self.kept))
     }
 
-    /// Number of bytes that were reserved behind what is written.
+    /// Number of bytes that were reserved behind what is written, and are not kept.
     pub(crate) fn reserved_ahead(&self) -> u64 {
-        self.reserved.since(self.at)
+        self.reserved.since(self.at.plus(self.kept))
+    }
+
+    /// Keeps so many of the reserved bytes more.
+    pub(super) fn keep(&mut self, bytes: u64) {
+        self.kept += bytes;
+    }
+
+    /// Keeps so many fewer.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many.
+    pub(super) fn release_kept(&mut self, bytes: u64) {
+        let kept = self.kept.checked_sub(bytes);
+        self.kept = kept.expect("bytes are released that were kept");
     }
 
     /// Number of bytes by which the reserved space grows.
@@ -128,7 +147,7 @@ impl SegmentWriter {
     /// Makes [`accepted`](Self::accepted) at least `upto`. After an error nothing is lost, and
     /// some space may be reserved.
     pub(crate) fn reserve(&mut self, upto: Lsn) -> Result<(), Failure> {
-        self.reserve_bytes(upto.plus(CLOSING))
+        self.reserve_bytes(upto.plus(CLOSING + self.kept))
     }
 
     fn reserve_bytes(&mut self, upto: Lsn) -> Result<(), Failure> {

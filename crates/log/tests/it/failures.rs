@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
+use foxton_log::format::record::framed_bytes;
 use foxton_log::{BufferKind, Log, LogEnd, LogError, LogOptions, Lsn, OpenError};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -336,6 +337,63 @@ fn space_that_is_refused_for_now_refuses_the_next_record_and_nothing_else() {
             assert_eq!(opened.summary.ended, LogEnd::Closed);
             log.close(&worker).unwrap();
         }
+    }
+}
+
+#[test]
+fn kept_space_takes_records_that_a_full_device_refuses_and_no_others() {
+    let worker = Workers::new().worker();
+    for buffer in BufferKind::ALL {
+        let device = FaultDevice::new();
+        let mut options = support::options();
+        options.buffer = buffer;
+        let (log, ..) = open_as(Arc::new(device.clone()), options, support::IDENTITY).unwrap();
+        let (mut inserted, undo) = (Vec::new(), [5; 77]);
+        for round in 1..=3 {
+            let framed = framed_bytes(undo.len());
+            // More than a segment has, so that it goes on in files that are not made yet.
+            let count = 40 * round;
+            log.keep_space(&worker, count * framed).unwrap();
+            // While there is space, none of it is used.
+            let (end, used) = log.insert_kept(&worker, 3, &[&undo], framed).unwrap();
+            let of_undo = |end| Entry {
+                end,
+                kind: 3,
+                payload: undo.to_vec(),
+            };
+            inserted.push(of_undo(end));
+            assert_eq!(used, 0);
+            for call in [Call::Create, Call::Allocate] {
+                device.fail(call, 1, Times::ForEver, ErrorKind::StorageFull);
+            }
+            is_refused_for_now(&insert_until_refused(&log, &worker, &mut inserted));
+            is_refused_for_now(&log.keep_space(&worker, 1 << 20).unwrap_err());
+            // A little space may be left for shorter records.
+            let refused = loop {
+                match log.insert_kept(&worker, 3, &[&undo], framed - 1) {
+                    Ok((end, _)) => inserted.push(of_undo(end)),
+                    Err(refused) => break refused,
+                }
+            };
+            is_refused_for_now(&refused);
+            for _ in 0..count {
+                is_refused_for_now(&log.insert(&worker, 1, &[&undo]).unwrap_err());
+                let (end, used) = log.insert_kept(&worker, 3, &[&undo], framed).unwrap();
+                assert_eq!(used, framed);
+                inserted.push(of_undo(end));
+            }
+            let end = inserted.last().expect("one").end;
+            log.wait_durable(&worker, end).unwrap();
+            device.heal();
+        }
+        let end = log.insert(&worker, 1, &[&[8; 300]]).unwrap();
+        inserted.push(Entry {
+            end,
+            kind: 1,
+            payload: vec![8; 300],
+        });
+        log.close(&worker).unwrap();
+        assert_eq!(read(&device).unwrap().1, inserted, "{buffer:?}");
     }
 }
 
