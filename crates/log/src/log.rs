@@ -194,11 +194,7 @@ impl Log {
 
     /// Returns the record that is about to be inserted.
     #[inline(always)]
-    fn pending<'a>(
-        &self,
-        kind: u8,
-        parts: &'a [&'a [u8]],
-    ) -> Result<PendingRecord<'a>, LogError> {
+    fn pending<'a>(&self, kind: u8, parts: &'a [&'a [u8]]) -> Result<PendingRecord<'a>, LogError> {
         self.check_process()?;
         if kind == 0 || kind >= FIRST_OWN_KIND {
             return Err(LogError::Kind(kind));

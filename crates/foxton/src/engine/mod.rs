@@ -53,7 +53,6 @@ pub(crate) mod checkpoint_thread;
 /// Idle timeout: registry of idle slots, and thread.
 pub(crate) mod idle_timeout;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -201,9 +200,9 @@ impl Engine {
     pub(crate) fn write_failed(&self, error: WriteError) -> Error {
         match error {
             WriteError::Log(error) => self.log_failed(error),
-            other => Storage::Io {
-                doing: other.to_string(),
-                source: io::ErrorKind::StorageFull.into(),
+            WriteError::NoLogSpace(error) => Storage::no_log_space(&error).into(),
+            other => Storage::Poisoned {
+                why: other.to_string(),
             }
             .into(),
         }

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock};
-use foxton_log::{Lsn, OpenError};
+use foxton_log::{LogError, Lsn, OpenError};
 use foxton_store::TooLong;
 use foxton_store::paged::btree::{PagedTree, TableDirectory, TreeError};
 use foxton_store::paged::owner::PageOwner;
@@ -717,6 +717,13 @@ impl OpenPages {
             }
             TreeError::Pool(PoolError::Read(error) | PoolError::NotCut(error)) => {
                 file_error(error, Path::new("")).in_passing()
+            }
+            // A full device refuses this change, and no undo.
+            TreeError::Log(error @ LogError::NotInserted(_)) => error.clone().into(),
+            TreeError::NoLogSpace(error) => Storage::no_log_space(error).into(),
+            TreeError::Pool(PoolError::Log(log)) | TreeError::Log(log) => {
+                self.fail(error);
+                log.clone().into()
             }
             TreeError::Pool(PoolError::Damaged(_)) | TreeError::Damaged(_) => Storage::Damaged {
                 place: FILE.to_owned(),

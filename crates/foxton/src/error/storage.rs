@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use foxton_log::Failure;
 use foxton_log::device::FailureKind;
+use foxton_store::paged::recovery::NoLogSpace;
 
 /// The device or the directory is not in the required state.
 #[derive(Debug)]
@@ -177,6 +178,14 @@ impl Storage {
             source: source
                 .raw_os_error()
                 .map_or_else(again, io::Error::from_raw_os_error),
+        }
+    }
+
+    /// The log has no space for a change and for undoing it.
+    pub(crate) fn no_log_space(error: &NoLogSpace) -> Storage {
+        Storage::NotDone {
+            doing: error.to_string(),
+            source: io::ErrorKind::StorageFull.into(),
         }
     }
 

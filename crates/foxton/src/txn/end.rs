@@ -18,6 +18,7 @@ use super::txn::{Phase, Txn};
 use super::work_budget::UNITS;
 use crate::engine::Counter;
 use crate::engine::context_pool;
+use crate::engine::page_store::OpenPages;
 use crate::engine::slot::SESSION_SLOT;
 
 impl BoundTxn {
@@ -121,6 +122,12 @@ impl BoundTxn {
             bound.hand_over_marked();
         }
         let BoundTxn { ctx, txn, .. } = &mut *bound;
+        // A change was about to be made, and was not.
+        if txn.page_transaction.only_keeps_space()
+            && let Some(recovery) = ctx.engine.pages().and_then(OpenPages::recovery)
+        {
+            recovery.release_undo_space(&ctx.worker, &mut txn.page_transaction);
+        }
         txn.reset(&ctx.engine.options);
         ctx.free_slot();
         ctx.shrink();

@@ -4,15 +4,18 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Options, Table, backup};
+use foxton_log::device::disk::Damage;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::{Device, DeviceFile, FileLock, FileLockMode, LockError};
 
 use crate::common::paged::tiny_pages;
@@ -230,11 +233,13 @@ fn a_backup_on_a_full_disk_leaves_no_backup_and_the_database_continues() {
     fs::remove_dir_all(&other).unwrap();
 }
 
-/// A directory in memory that has no more space for the page file, once it is full.
+/// A directory in memory that has no more space for the page file, or for all others but the pages',
+/// once it is full.
 #[derive(Debug, Default)]
 struct FullDevice {
     inner: MemoryDevice,
     is_full: Arc<AtomicBool>,
+    is_log_full: Arc<AtomicBool>,
 }
 
 /// A file that may have no space; for the others the flag is their own.
@@ -245,7 +250,8 @@ impl FullDevice {
     fn file(&self, name: &str, file: Arc<dyn DeviceFile>) -> Arc<dyn DeviceFile> {
         let is_full = match name {
             "rows" => self.is_full.clone(),
-            _ => Arc::default(),
+            "rows-double" | "pages" => Arc::default(),
+            _ => self.is_log_full.clone(),
         };
         Arc::new(FullFile(file, is_full))
     }
@@ -283,6 +289,9 @@ impl Device for FullDevice {
         self.inner.try_lock_file(name, mode)
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        if self.is_log_full.load(Ordering::Relaxed) {
+            return Err(ErrorKind::StorageFull.into());
+        }
         Ok(self.file(name, self.inner.create(name)?))
     }
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
@@ -342,6 +351,174 @@ fn fill_pages(db: &Database, table: &Table<u64, [u8]>, value: &[u8], from: u64) 
         }
     }
     unreachable!("no disk takes all of them")
+}
+
+/// Pages that hold all rows of these tests.
+fn pages_for_all() -> Options {
+    tiny_pages(options(), 400)
+}
+
+/// The value of a row that the transaction `of` has written.
+fn row(of: u64, key: u64) -> Vec<u8> {
+    vec![(of * 31 + key) as u8; 200]
+}
+
+#[test]
+fn a_full_log_refuses_changes_of_pages_and_no_rollback_and_no_commit() {
+    let device = Arc::new(FullDevice::default());
+    let is_full = device.is_log_full.clone();
+    let db = Database::open_on(device.clone(), pages_for_all()).unwrap();
+    let put = |of: u64, keys: Range<u64>| {
+        db.run(|tx| {
+            keys.clone()
+                .try_for_each(|key| tx.put(&SMALL, &key, &row(of, key)).map(drop))
+        })
+    };
+    let check = |db: &Database, of: u64| {
+        let rows = db.run(|tx| tx.range(&SMALL, ..).collect()).unwrap();
+        assert_eq!(rows.len(), 300);
+        rows.iter()
+            .for_each(|(key, value)| assert_eq!(*value, row(of, *key)));
+    };
+    put(0, 0..300).unwrap();
+    for round in 1..=4 {
+        // Transactions that were open when the log became full: a small one, and one whose undo is
+        // in the log alone.
+        let (mut small, mut large) = (db.begin().unwrap(), db.begin().unwrap());
+        for key in 0..10 {
+            small.put(&SMALL, &key, &row(round, key)).unwrap();
+        }
+        for key in 10..290 {
+            large.put(&SMALL, &key, &row(round, key)).unwrap();
+            assert!(large.delete(&SMALL, &key).unwrap());
+        }
+        is_full.store(true, Ordering::Relaxed);
+        let savepoint = large.savepoint().unwrap();
+        let refused = loop {
+            let wrote =
+                (10..300).try_for_each(|key| large.put(&SMALL, &key, &row(9, key)).map(drop));
+            if let Err(refused) = wrote {
+                break refused;
+            }
+        };
+        full(&refused);
+        full(&put(9, 1_000..1_900).unwrap_err());
+        full(&db.run(|tx| tx.delete(&SMALL, &295)).unwrap_err());
+        // Reads go on, and what was refused was not made.
+        assert!(large.get(&SMALL, &1_000).unwrap().is_none());
+        large.rollback_to(&savepoint).unwrap();
+        assert!(large.get(&SMALL, &289).unwrap().is_none());
+        large.rollback();
+        small.commit().unwrap();
+        let rows = db.run(|tx| tx.range(&SMALL, ..).collect()).unwrap();
+        assert_eq!(rows.len(), 300);
+        for (key, value) in rows {
+            let of = if key < 10 { round } else { round - 1 };
+            assert_eq!(value, row(of, key), "row {key}");
+        }
+        // With space it goes on.
+        is_full.store(false, Ordering::Relaxed);
+        put(round, 10..300).unwrap();
+        check(&db, round);
+        db.checkpoint().unwrap();
+    }
+    db.verify();
+    db.close().unwrap();
+    check(&Database::open_on(device, pages_for_all()).unwrap(), 4);
+}
+
+fn full(error: &foxton::Error) {
+    assert_eq!(error.code(), "device_full", "{error}");
+    assert!(error.to_string().contains("free some space"), "{error}");
+}
+
+#[test]
+fn threads_roll_back_on_a_full_log_while_others_wait_for_their_locks() {
+    let device = FaultDevice::new();
+    let db = Database::open_on(Arc::new(device.clone()), pages_for_all()).unwrap();
+    db.run(|tx| (0..64).try_for_each(|key| tx.put(&SMALL, &key, &row(0, key)).map(drop)))
+        .unwrap();
+    db.run(|tx| tx.put(&ROWS, &0, &[1; 100]).map(drop)).unwrap();
+    let (is_over, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+    // Each thread adds one to the sum of its key's bytes, and knows how often.
+    let counts: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8_u64)
+            .map(|thread| {
+                let (db, is_over, refused) = (&db, &is_over, &refused);
+                scope.spawn(move || {
+                    let mut done = 0_u64;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut tx = db.begin().unwrap();
+                        let keys = [thread, 8 + (thread + done) % 8];
+                        let wrote = (0..3).try_for_each(|_| {
+                            keys.iter().try_for_each(|key| {
+                                tx.put(&SMALL, key, &done.to_le_bytes()).map(drop)
+                            })
+                        });
+                        let resident = wrote.and_then(|()| tx.put(&ROWS, &thread, &[2; 900]));
+                        match resident.and_then(|_| match done % 3 {
+                            2 => {
+                                tx.rollback();
+                                Ok(false)
+                            }
+                            _ => tx.commit().map(|()| true),
+                        }) {
+                            Ok(_) => done += 1,
+                            Err(foxton::Error::Conflict(_)) => {}
+                            Err(error) => {
+                                full(&error);
+                                refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                    done
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            for call in [Call::Create, Call::Allocate] {
+                device.fail(call, 1, Times::ForEver, ErrorKind::StorageFull);
+            }
+            let before = refused.load(Ordering::Relaxed);
+            let begin = Instant::now();
+            while refused.load(Ordering::Relaxed) < before + 16 {
+                assert!(
+                    begin.elapsed() < Duration::from_secs(120),
+                    "nothing is refused"
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+            device.heal();
+            thread::sleep(Duration::from_millis(5));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    db.sync().unwrap();
+    db.verify();
+    let check = |db: &Database| {
+        for (thread, count) in counts.iter().enumerate() {
+            // The last of the rounds that were committed.
+            let last = (0..*count).rev().find(|done| done % 3 != 2);
+            let value = db.run(|tx| tx.get(&SMALL, &(thread as u64))).unwrap();
+            let last =
+                last.map_or_else(|| row(0, thread as u64), |done| done.to_le_bytes().to_vec());
+            assert_eq!(value, Some(last), "{thread} {count}");
+        }
+    };
+    check(&db);
+    // So it does after a kill, even while the log is full: once there is space.
+    let mut open = db.begin().unwrap();
+    open.put(&SMALL, &0, &[9; 9]).unwrap();
+    db.sync().unwrap();
+    let image = device.crash(Damage::Torn, 1);
+    drop(open);
+    drop(db);
+    check(&Database::open_on(Arc::new(image), pages_for_all()).unwrap());
 }
 
 #[test]

@@ -18,7 +18,11 @@ const NO_PADDING: [u8; 8] = [0; 8];
 
 impl LogCore {
     /// Writes a large record from the caller's memory, behind everything that is in the buffer.
-    pub(super) fn insert_large(&self, worker: &Worker, record: &PendingRecord<'_>) -> Result<Lsn, LogError> {
+    pub(super) fn insert_large(
+        &self,
+        worker: &Worker,
+        record: &PendingRecord<'_>,
+    ) -> Result<Lsn, LogError> {
         let mut guard = self.writer.acquire(worker);
         let state = &mut *guard;
         self.writer.waiters.check(worker)?;

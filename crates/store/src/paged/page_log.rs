@@ -19,6 +19,8 @@
 //!   space is gone. If it returns an error, nothing was logged.
 //! * W5  A record begins where, or behind where, every record ends whose insert returned before. So
 //!   a thread that inserts while it holds the latches of its pages has positions beyond theirs.
+//! * W6  The undo of a change for which [`keep_undo_space`](PageLog::keep_undo_space) returned true
+//!   is logged even if the device is full by then.
 
 use std::fmt;
 
@@ -143,6 +145,18 @@ pub trait PageLog: fmt::Debug + Send + Sync {
     /// If the log has failed or was closed.
     fn wait_for_space(&self, worker: &Worker, bytes: u64) -> Result<(), LogError>;
 
+    /// Makes sure that `transaction` can undo one more change, with up to `bytes` bytes of undo.
+    /// Never waits. False: [`wait_for_undo_space`](Self::wait_for_undo_space) is due (W6).
+    fn keep_undo_space(&self, transaction: &mut PageTransaction, bytes: usize) -> bool;
+
+    /// Waits until there is space for `bytes` more bytes of undo. The caller holds no latch and no
+    /// fix.
+    ///
+    /// # Errors
+    ///
+    /// If the device is full, or the log has failed or was closed.
+    fn wait_for_undo_space(&self, worker: &Worker, bytes: usize) -> Result<(), LogError>;
+
     /// Inserts a record out of reserved space (W4, W5).
     ///
     /// # Errors
@@ -189,6 +203,14 @@ impl PageLog for Unlogged {
     fn give_back_space(&self, _: u64) {}
 
     fn wait_for_space(&self, _: &Worker, _: u64) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn keep_undo_space(&self, _: &mut PageTransaction, _: usize) -> bool {
+        true
+    }
+
+    fn wait_for_undo_space(&self, _: &Worker, _: usize) -> Result<(), LogError> {
         Ok(())
     }
 

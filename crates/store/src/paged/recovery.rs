@@ -43,6 +43,9 @@ pub mod record;
 /// Log space reserved for undo.
 pub mod space;
 
+/// Space of the device for undo.
+mod undo_reserve;
+
 /// Errors.
 pub mod error;
 

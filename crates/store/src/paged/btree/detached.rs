@@ -26,6 +26,7 @@ pub struct DetachedVisit {
     need: Need,
     pending_split: Option<Box<PendingSplit>>,
     lost: Option<PageId>,
+    is_log_full: bool,
 }
 
 impl TreeVisit<'_> {
@@ -44,6 +45,7 @@ impl TreeVisit<'_> {
             need: self.need,
             pending_split: self.pending_split,
             lost: self.lost,
+            is_log_full: self.is_log_full,
         }
     }
 }
@@ -75,6 +77,7 @@ impl DetachedVisit {
         visit.need = mem::take(&mut self.need);
         visit.pending_split = self.pending_split.take();
         visit.lost = self.lost;
+        visit.is_log_full = self.is_log_full;
         visit
     }
 

@@ -23,7 +23,7 @@ use crate::paged::page_log::{
     LogSpace, LoggedChange, PageEntry, PageLog, PageRecord, RowBefore, RowUndo,
 };
 use crate::paged::pool::{DirtyBound, DirtyWait, PageRequest, PoolError, PoolThreads};
-use crate::paged::recovery::WriteError;
+use crate::paged::recovery::{PageTransaction, WriteError};
 use crate::paged::space::{PageFile, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
@@ -114,6 +114,14 @@ impl PageLog for KeptLog {
     fn wait_for_space(&self, _: &Worker, _: u64) -> Result<(), LogError> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         thread::yield_now();
+        Ok(())
+    }
+
+    fn keep_undo_space(&self, _: &mut PageTransaction, _: usize) -> bool {
+        true
+    }
+
+    fn wait_for_undo_space(&self, _: &Worker, _: usize) -> Result<(), LogError> {
         Ok(())
     }
 

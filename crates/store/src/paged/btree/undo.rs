@@ -39,7 +39,7 @@ impl TreeVisit<'_> {
             let field = match checked {
                 Some(Ok(operation)) => {
                     visit.want(page);
-                    let space = visit.log_space(visit.tree.size().max_row_bytes())?;
+                    let space = visit.log_space_of_undo(visit.tree.size().max_row_bytes())?;
                     let mut writer = visit.try_lock(&leaf)?;
                     let entry = PageEntry {
                         page,

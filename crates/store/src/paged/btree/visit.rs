@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use foxton_log::Lsn;
+use foxton_log::{LogError, Lsn};
 use foxton_sync::backoff::Backoff;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
@@ -70,6 +70,10 @@ pub(super) enum Need {
     FreePage,
     /// Bytes of log.
     LogSpace(u64),
+    /// Bytes of log for a record of undo, which a full device does not refuse.
+    LogSpaceOfUndo(u64),
+    /// Bytes of undo for which the device has space.
+    UndoSpace(usize),
     /// Fewer dirty pages.
     CleanPages,
 }
@@ -112,6 +116,8 @@ pub struct TreeVisit<'t> {
     purpose: PagePurpose,
     /// The page that could not be read last, after the file was cut.
     pub(super) lost: Option<PageId>,
+    /// True if the device has no space but what is kept for undo.
+    pub(super) is_log_full: bool,
     /// The transaction that logs changes of rows.
     transaction: Option<&'t mut PageTransaction>,
 }
@@ -145,6 +151,7 @@ impl PagedTree {
             parent: None,
             purpose: PagePurpose::default(),
             lost: None,
+            is_log_full: false,
             transaction: None,
         }
     }
@@ -189,7 +196,9 @@ impl<'t> TreeVisit<'t> {
             Need::Nothing | Need::CleanPages => None,
             Need::Pages(_) | Need::Ahead(_) => Some(WaitReason::Pages),
             Need::Latch(_) => Some(WaitReason::Latch),
-            Need::FreePage | Need::LogSpace(_) => Some(WaitReason::Space),
+            Need::FreePage | Need::LogSpace(_) | Need::LogSpaceOfUndo(_) | Need::UndoSpace(_) => {
+                Some(WaitReason::Space)
+            }
         };
         let _counted = reason.map(|reason| pool.count_wait(worker, reason));
         match need {
@@ -208,6 +217,14 @@ impl<'t> TreeVisit<'t> {
             Need::FreePage => pool.grow_file(worker)?,
             Need::LogSpace(bytes) => {
                 let waited = pool.log().wait_for_space(worker, bytes);
+                waited.map_err(TreeError::Log)?;
+            }
+            Need::LogSpaceOfUndo(bytes) => match pool.log().wait_for_space(worker, bytes) {
+                Err(LogError::NotInserted(_)) => self.is_log_full = true,
+                waited => waited.map_err(TreeError::Log)?,
+            },
+            Need::UndoSpace(bytes) => {
+                let waited = pool.log().wait_for_undo_space(worker, bytes);
                 waited.map_err(TreeError::Log)?;
             }
         }
@@ -401,6 +418,32 @@ impl<'t> TreeVisit<'t> {
                 Err(TreeStop::Wait)
             }
         }
+    }
+
+    /// As [`log_space`](Self::log_space), for a record of undo. `None`: the device is full, and the
+    /// record goes where the log keeps space for it.
+    pub(super) fn log_space_of_undo(&mut self, bytes: usize) -> Step<Option<LogSpace<'t>>> {
+        if self.is_log_full {
+            return Ok(None);
+        }
+        let space = self.log_space(bytes);
+        if let Need::LogSpace(bytes) = self.need {
+            self.need = Need::LogSpaceOfUndo(bytes);
+        }
+        space.map(Some)
+    }
+
+    /// Makes sure that the transaction can undo one more change of a row, before any latch.
+    pub(super) fn keep_undo_space(&mut self) -> Step<()> {
+        // The undo has the key, the flags and the value before.
+        let bytes = self.tree.size().max_row_bytes() + 16;
+        let log = self.tree.pool.log();
+        let transaction = self.transaction.as_deref_mut();
+        if transaction.is_none_or(|transaction| log.keep_undo_space(transaction, bytes)) {
+            return Ok(());
+        }
+        self.need = Need::UndoSpace(bytes);
+        Err(TreeStop::Wait)
     }
 
     /// Ends this part of the attempt if it would make one more page dirty and too many are, before

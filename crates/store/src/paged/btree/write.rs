@@ -421,6 +421,7 @@ impl<'t> TreeVisit<'t> {
         }
         self.want(page);
         self.admit_change(Some(leaf))?;
+        self.keep_undo_space()?;
         // The record has the row before, or its key, and the row after.
         let space = self.log_space(2 * self.tree.size().max_row_bytes())?;
         let mut writer = self.try_lock(leaf)?;

@@ -10,6 +10,7 @@
 //!   the log refused has no position. If the log fails while it writes a large record, restart may
 //!   find that record, and make a change that this process did not make. That does no harm: the log
 //!   has failed, so this process writes no page any more.
+//! * W6  The log keeps bytes of its device for each transaction (`recovery::undo_reserve`).
 //! * W5  Records follow each other in the order of their inserts (B1 of the log's buffer).
 
 use std::sync::Arc;
@@ -85,6 +86,14 @@ impl PageLog for RecoveryLog {
 
     fn wait_for_space(&self, worker: &Worker, bytes: u64) -> Result<(), LogError> {
         self.recovery.log().wait_for_space(worker, bytes)
+    }
+
+    fn keep_undo_space(&self, transaction: &mut PageTransaction, bytes: usize) -> bool {
+        self.recovery.keep_undo_space(transaction, bytes)
+    }
+
+    fn wait_for_undo_space(&self, worker: &Worker, bytes: usize) -> Result<(), LogError> {
+        self.recovery.wait_for_undo_space(worker, bytes)
     }
 
     /// # Panics

@@ -21,7 +21,7 @@ use super::*;
 use crate::paged::PageId;
 use crate::paged::page::{PageError, PageFault, PageKind, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedChange, PageLog, PageRecord, Unlogged};
-use crate::paged::recovery::WriteError;
+use crate::paged::recovery::{PageTransaction, WriteError};
 use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, PagePurpose, format_file};
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
@@ -720,6 +720,14 @@ impl PageLog for SlowLog {
     fn give_back_space(&self, _: u64) {}
 
     fn wait_for_space(&self, _: &Worker, _: u64) -> Result<(), LogError> {
+        Err(LogError::Closed)
+    }
+
+    fn keep_undo_space(&self, _: &mut PageTransaction, _: usize) -> bool {
+        false
+    }
+
+    fn wait_for_undo_space(&self, _: &Worker, _: usize) -> Result<(), LogError> {
         Err(LogError::Closed)
     }
 

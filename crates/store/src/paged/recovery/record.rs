@@ -346,11 +346,34 @@ impl<'a> RecoveryRecord<'a> {
         let (head, [first, second]) = self.encode();
         let parts = [head.as_ref(), first, second];
         let end = log.insert(worker, self.kind(), &parts)?;
-        let bytes = framed_bytes(parts.iter().map(|part| part.len()).sum());
-        Ok(RecordPosition {
-            begin: Lsn::new(end.bytes() - bytes),
-            end,
-        })
+        Ok(position(&parts, end))
+    }
+
+    /// As [`insert`](Self::insert), by [`Log::insert_kept`]. Also returns how many of the kept
+    /// bytes were used.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the log.
+    pub fn insert_kept(
+        &self,
+        log: &Log,
+        worker: &Worker,
+        kept: u64,
+    ) -> Result<(RecordPosition, u64), LogError> {
+        let (head, [first, second]) = self.encode();
+        let parts = [head.as_ref(), first, second];
+        let (end, used) = log.insert_kept(worker, self.kind(), &parts, kept)?;
+        Ok((position(&parts, end), used))
+    }
+}
+
+/// Returns the position of a record that ends at `end`.
+fn position(parts: &[&[u8]], end: Lsn) -> RecordPosition {
+    let bytes = framed_bytes(parts.iter().map(|part| part.len()).sum());
+    RecordPosition {
+        begin: Lsn::new(end.bytes() - bytes),
+        end,
     }
 }
 

@@ -33,6 +33,7 @@ use super::redo::{RedoStats, redo};
 use super::space::UndoSpace;
 use super::tables::{Tables, TransactionEntry};
 use super::transaction::{RecordChain, Recovery};
+use super::undo_reserve::UndoReserve;
 use crate::failpoint;
 
 /// Options of a restart.
@@ -190,6 +191,7 @@ impl Recovery {
             identity,
             log,
             space,
+            reserve: UndoReserve::default(),
         }
     }
 

@@ -60,8 +60,8 @@ impl fmt::Display for NoLogSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the log has no undo_space for the change and for taking it back: {} bytes are missing. Commit or roll \
-             back, for which there is undo_space",
+            "the log has no space for the change and for undoing it: {} bytes are missing. Commit or \
+             roll back, for which there is space",
             self.bytes
         )
     }
@@ -73,6 +73,8 @@ impl std::error::Error for NoLogSpace {}
 #[derive(Debug)]
 pub struct UndoSpace {
     free: AtomicU64,
+    /// An unlimited log is not counted.
+    is_unlimited: bool,
 }
 
 impl UndoSpace {
@@ -82,11 +84,15 @@ impl UndoSpace {
         let free = limit.since(end).saturating_sub(credit);
         UndoSpace {
             free: AtomicU64::new(free),
+            is_unlimited: limit == Lsn::MAX,
         }
     }
 
     /// Bytes that are not reserved.
     pub fn free(&self) -> u64 {
+        if self.is_unlimited {
+            return u64::MAX;
+        }
         self.free.load(Relaxed)
     }
 
@@ -107,6 +113,9 @@ impl UndoSpace {
     }
 
     fn reserve_up_to(&self, least: u64, most: u64) -> Result<u64, NoLogSpace> {
+        if self.is_unlimited {
+            return Ok(most);
+        }
         let taken = |free: u64| {
             let wished = if free / 4 >= most { most } else { least };
             (free >= wished).then_some(wished)
@@ -123,7 +132,9 @@ impl UndoSpace {
     }
 
     pub(super) fn release(&self, bytes: u64) {
-        // An unlimited log stays unlimited.
+        if self.is_unlimited {
+            return;
+        }
         let _ = self
             .free
             .fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_add(bytes)));

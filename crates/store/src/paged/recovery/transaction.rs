@@ -9,6 +9,7 @@
 //!
 //! * I1  The records of one transaction are a chain: `prev` of each is the start of the one before.
 //! * I2  `credit >= undo_space` (`space`, I1).
+//! * I3  `kept` bytes of the log's device are the transaction's (`undo_reserve`, I2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use super::record::{
 };
 use super::space::UndoSpace;
 use super::tables::{TransactionEntry, TransactionState};
+use super::undo_reserve::UndoReserve;
 use crate::failpoint;
 
 /// A log in which changes to pages are made so that they can be undone.
@@ -35,6 +37,7 @@ pub struct Recovery {
     pub(super) identity: [u8; 16],
     pub(super) log: Arc<Log>,
     pub(super) space: UndoSpace,
+    pub(super) reserve: UndoReserve,
 }
 
 impl fmt::Debug for Recovery {
@@ -54,6 +57,8 @@ impl fmt::Debug for Recovery {
 #[derive(Debug, Default)]
 pub struct PageTransaction {
     pub(super) chain: Option<RecordChain>,
+    /// Bytes that it has taken of the undo reserve before its first record.
+    kept: u64,
 }
 
 /// A transaction that has records.
@@ -69,6 +74,8 @@ pub(super) struct RecordChain {
     pub(super) undo_next: Option<Lsn>,
     pub(super) undo_space: u64,
     pub(super) credit: u64,
+    /// Bytes that it has of the undo reserve (I3).
+    pub(super) kept: u64,
     pub(super) state: TransactionState,
     /// Its last change, of those that this process has made.
     pub(super) last_change: Option<UndoPosition>,
@@ -95,6 +102,7 @@ impl RecordChain {
             undo_next: entry.undo_next,
             undo_space: entry.undo_space,
             credit: entry.undo_space,
+            kept: 0,
             state: entry.state,
             last_change: None,
         }
@@ -105,6 +113,13 @@ impl RecordChain {
             transaction: self.begin,
             prev: self.last,
         }
+    }
+
+    /// Adds a record that was inserted.
+    fn extend(&mut self, place: RecordPosition) {
+        (self.last, self.end) = (place.begin, place.end); // I1
+        // A forged log may have reserved too little.
+        self.credit = self.credit.saturating_sub(place.end.since(place.begin));
     }
 }
 
@@ -159,9 +174,21 @@ impl PageTransaction {
         self.chain.is_some()
     }
 
+    /// True if it has no records, and has [kept](Recovery::keep_undo_space) space for undo.
+    #[inline]
+    pub fn only_keeps_space(&self) -> bool {
+        self.kept > 0
+    }
+
     /// Returns the position of its last change; `None` if it has made none.
     pub fn last_change(&self) -> Option<UndoPosition> {
         self.chain.as_ref()?.last_change
+    }
+
+    /// Returns where its first record begins; `None` if it has none. The log is kept from there on.
+    #[inline]
+    pub fn begin(&self) -> Option<Lsn> {
+        self.chain.as_ref().map(|chain| chain.begin)
     }
 
     /// Returns where its last record ends; `None` if it has none.
@@ -258,6 +285,7 @@ impl Recovery {
                     before: None,
                     reserve,
                 });
+                chain.kept = std::mem::take(&mut transaction.kept);
                 transaction.chain = Some(chain);
                 place
             }
@@ -320,20 +348,59 @@ impl Recovery {
         let is_ignored = worker.failpoints().misbehaves(&failpoint::TAIL_IGNORED);
         let tail = tail.filter(|_| !is_ignored);
         let commit = RecoveryRecord::Commit(chain.link(), tail);
-        if tail.is_some() {
-            self.reserve_credit(chain, commit.log_bytes())?;
-        }
-        let place = self.append(worker, chain, &commit)?;
+        let place = match tail {
+            Some(_) => {
+                self.reserve_credit(chain, commit.log_bytes())?;
+                self.append(worker, chain, &commit)?
+            }
+            None => self.append_kept(worker, chain, &commit)?,
+        };
         self.space.release(chain.credit);
+        self.reserve.give(&self.log, worker, chain.kept);
         transaction.chain = None;
         Ok(Some(place.end))
     }
 
+    /// Makes sure that the device has space for undoing one more change of `transaction`, with up
+    /// to `bytes` bytes of undo. Never waits. False:
+    /// [`wait_for_undo_space`](Self::wait_for_undo_space) is due.
+    pub fn keep_undo_space(&self, transaction: &mut PageTransaction, bytes: usize) -> bool {
+        let (kept, undo_space) = match &mut transaction.chain {
+            Some(chain) => (&mut chain.kept, chain.undo_space),
+            None => (&mut transaction.kept, ENDING_BYTES),
+        };
+        let needed = undo_space + compensation_bytes(bytes);
+        if *kept >= needed {
+            return true;
+        }
+        let taken = self.reserve.take(needed - *kept, *kept);
+        *kept += taken.unwrap_or(0);
+        taken.is_some()
+    }
+
+    /// Waits until the device has space for `bytes` more bytes of undo. The caller holds no latch
+    /// and no fix.
+    ///
+    /// # Errors
+    ///
+    /// If the device is full, or the log has failed.
+    pub fn wait_for_undo_space(&self, worker: &Worker, bytes: usize) -> Result<(), LogError> {
+        let bytes = ENDING_BYTES + compensation_bytes(bytes);
+        self.reserve.grow(&self.log, worker, bytes)
+    }
+
+    /// Gives back what a transaction without records has [kept](Self::keep_undo_space).
+    pub fn release_undo_space(&self, worker: &Worker, transaction: &mut PageTransaction) {
+        let kept = std::mem::take(&mut transaction.kept);
+        self.reserve.give(&self.log, worker, kept);
+    }
+
     /// Ends a transaction that is undone, and releases its reserve.
     pub(super) fn end(&self, worker: &Worker, chain: &mut RecordChain) -> Result<(), LogError> {
-        self.append(worker, chain, &RecoveryRecord::End(chain.link()))?;
+        self.append_kept(worker, chain, &RecoveryRecord::End(chain.link()))?;
         self.space.release(chain.credit);
-        chain.credit = 0;
+        self.reserve.give(&self.log, worker, chain.kept);
+        (chain.credit, chain.kept) = (0, 0);
         Ok(())
     }
 
@@ -356,6 +423,7 @@ impl Recovery {
             undo_next: Some(place.begin),
             undo_space,
             credit: credit - place.end.since(place.begin),
+            kept: 0,
             state: TransactionState::Active,
             last_change: None,
         };
@@ -379,9 +447,20 @@ impl Recovery {
         record: &RecoveryRecord<'_>,
     ) -> Result<RecordPosition, LogError> {
         let place = record.insert(&self.log, worker)?;
-        (chain.last, chain.end) = (place.begin, place.end); // I1
-        // A forged log may have reserved too little.
-        chain.credit = chain.credit.saturating_sub(place.end.since(place.begin));
+        chain.extend(place);
+        Ok(place)
+    }
+
+    /// As [`append`](Self::append), of a record that a full device must not refuse (I3).
+    pub(super) fn append_kept(
+        &self,
+        worker: &Worker,
+        chain: &mut RecordChain,
+        record: &RecoveryRecord<'_>,
+    ) -> Result<RecordPosition, LogError> {
+        let (place, used) = record.insert_kept(&self.log, worker, chain.kept)?;
+        chain.kept -= used;
+        chain.extend(place);
         Ok(place)
     }
 }

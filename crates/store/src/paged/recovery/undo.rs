@@ -141,7 +141,7 @@ impl Recovery {
             return Ok(());
         };
         if chain.state == TransactionState::Active {
-            self.append(worker, chain, &RecoveryRecord::Abort(chain.link()))?;
+            self.append_kept(worker, chain, &RecoveryRecord::Abort(chain.link()))?;
             chain.undo_space -= MARK_BYTES;
             chain.state = TransactionState::Aborting;
         }
@@ -310,7 +310,10 @@ impl Recovery {
         let place = match is_forgotten {
             // The page still needs an LSN of its own.
             true => RecoveryRecord::CheckpointBegin.insert(&self.log, worker)?,
-            false => self.append(worker, chain, &RecoveryRecord::Compensation(compensation))?,
+            false => {
+                let record = RecoveryRecord::Compensation(compensation);
+                self.append_kept(worker, chain, &record)?
+            }
         };
         (chain.undo_space, chain.undo_next) = (undo_space, undo_next);
         Ok(place)
