@@ -5,6 +5,10 @@
 //! Once the scan comes to the first of them, it names those that follow. So the page readers read
 //! these while the scan takes the rows of those.
 //!
+//! At the last child of a parent it names the children of the next one. If that branch is not
+//! resident, it is read ahead first, and the scan names its children at the next leaf that it comes
+//! to.
+//!
 //! A leaf that was read ahead and is missing again was evicted before the scan came to it: memory
 //! is scarce, and the number is halved. Leaves beyond the end of the range are not read.
 //!
@@ -29,6 +33,8 @@ pub struct ScanAhead {
     /// First and last of the pages that were named last, in the order of the scan.
     trigger: Option<PageId>,
     last: Option<PageId>,
+    /// True while the branch that has the next leaves is read ahead.
+    awaits_branch: bool,
     /// Number of rows of a leaf, about; 0 if it is not known.
     rows: usize,
 }
@@ -38,7 +44,7 @@ impl ScanAhead {
     #[inline]
     pub(super) fn visit(&mut self, leaf: PageId) {
         self.unvisited = self.unvisited.saturating_sub(1);
-        self.is_due |= self.trigger == Some(leaf);
+        self.is_due |= self.awaits_branch || self.trigger == Some(leaf);
     }
 
     /// True if the scan has come to the first of the pages that were named last.
@@ -48,10 +54,17 @@ impl ScanAhead {
     }
 
     /// Returns the first and the last of the pages that were named last, once the scan has come to
-    /// the first.
+    /// the first, or to any while a branch is awaited.
     pub(super) fn take_due(&mut self) -> Option<(PageId, PageId)> {
-        self.is_due = false;
-        self.trigger.take().zip(self.last)
+        (self.is_due, self.awaits_branch) = (false, false);
+        let first = self.trigger.take().or(self.last);
+        first.zip(self.last)
+    }
+
+    /// Records that the branch behind `last` is read ahead.
+    pub(super) fn await_branch(&mut self, last: PageId) {
+        self.awaits_branch = true;
+        self.last = self.last.or(Some(last));
     }
 
     /// Number of pages to name.
@@ -84,7 +97,7 @@ impl ScanAhead {
             self.double(most);
         }
         // The missing page itself is visited too.
-        (self.unvisited, self.is_due) = (1, false);
+        (self.unvisited, self.is_due, self.awaits_branch) = (1, false, false);
         (self.trigger, self.last) = (None, None);
     }
 

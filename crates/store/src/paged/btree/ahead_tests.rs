@@ -186,6 +186,64 @@ fn page_readers_run_ahead_of_a_scan_and_read_nothing_twice() {
 }
 
 #[test]
+fn a_scan_does_not_wait_where_a_parent_ends() {
+    for direction in [ScanDirection::Forward, ScanDirection::Backward] {
+        let cold = ColdTree::new(1_000);
+        assert!(cold.branches > 5, "{} branches", cold.branches);
+        let worker = cold.workers.worker();
+        let service = PoolThreads::start(cold.pool.clone(), &cold.workers).expect("threads");
+        let (mut visit, mut rows) = (cold.tree.visit(&worker), LeafRows::default());
+        let before = cold.pool.stats();
+        let (mut from, mut count) = (None::<KeyBytes>, 0);
+        loop {
+            let range = ScanRange {
+                direction,
+                from: from.as_deref(),
+                is_excluded: from.is_some(),
+                end: None,
+                most: usize::MAX,
+            };
+            visit
+                .run(|visit| visit.scan(range, &mut rows))
+                .expect("whole");
+            if rows.is_empty() {
+                break;
+            }
+            count += rows.len() as u64;
+            from = Some(KeyBytes::from_slice(rows.key(rows.len() - 1)));
+            // As if the device were faster than the scan.
+            while cold.pool.is_reading_ahead() {
+                thread::yield_now();
+            }
+        }
+        let after = cold.pool.stats();
+        assert_eq!(count, ROWS);
+        assert_eq!(after.reads - before.reads, cold.leaves + cold.branches);
+        // The path to the first leaf, and two leaves before the scan reads ahead.
+        let waits = after.page_waits - before.page_waits;
+        assert!(waits <= 6, "{waits} waits, {} branches", cold.branches);
+        drop(visit);
+        drop(service);
+        cold.pool.verify();
+    }
+}
+
+#[test]
+fn waits_for_frames_of_new_pages_are_no_misses() {
+    let cold = ColdTree::new(1_000);
+    let (stats, worker) = (cold.pool.stats(), cold.workers.worker());
+    // All pages of the tree were made, and none was read until its end.
+    let read_before = stats.reads - cold.leaves - cold.branches;
+    assert_eq!(stats.page_waits, read_before, "of the new file");
+    let mut visit = cold.tree.visit(&worker);
+    let found = visit.run(|visit| visit.get(&key(1), &mut Vec::new()));
+    assert!(found.expect("whole").is_some());
+    // A pool that forgot them reads the path to one.
+    let waits = cold.pool.stats().page_waits - stats.page_waits;
+    assert!((2..=4).contains(&waits), "{waits} levels");
+}
+
+#[test]
 fn a_scan_over_a_small_pool_reads_few_pages_twice() {
     let cold = ColdTree::new(40);
     let worker = cold.workers.worker();

@@ -15,7 +15,7 @@ use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
-    AheadPages, FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageView,
+    AheadPages, FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageUse, PageView,
     PageWriter, PoolError, WaitReason,
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
@@ -62,6 +62,8 @@ pub(super) enum Need {
     Nothing,
     /// Pages in frames.
     Pages(Box<PageList>),
+    /// Frames for pages that are in memory or new. Nothing has to be read.
+    Frames(Box<PageList>),
     /// Pages in frames, for a scan that will need others next.
     Ahead(Box<(PageList, AheadPages)>),
     /// A latch that other threads had, again and again.
@@ -195,6 +197,7 @@ impl<'t> TreeVisit<'t> {
         let reason = match need {
             Need::Nothing | Need::CleanPages => None,
             Need::Pages(_) | Need::Ahead(_) => Some(WaitReason::Pages),
+            Need::Frames(_) => Some(WaitReason::Frames),
             Need::Latch(_) => Some(WaitReason::Latch),
             Need::FreePage | Need::LogSpace(_) | Need::LogSpaceOfUndo(_) | Need::UndoSpace(_) => {
                 Some(WaitReason::Space)
@@ -203,7 +206,7 @@ impl<'t> TreeVisit<'t> {
         let _counted = reason.map(|reason| pool.count_wait(worker, reason));
         match need {
             Need::Nothing | Need::CleanPages => {}
-            Need::Pages(pages) => self.keep(pool.reserve(worker, &pages))?,
+            Need::Pages(pages) | Need::Frames(pages) => self.keep(pool.reserve(worker, &pages))?,
             Need::Ahead(needed) => {
                 let (pages, ahead) = &*needed;
                 self.keep(pool.reserve_ahead(worker, pages, ahead))?;
@@ -368,7 +371,14 @@ impl<'t> TreeVisit<'t> {
         match pages.iter().all(is_kept) {
             true => Ok(()),
             false => {
-                self.need = Need::Pages(Box::new(pages));
+                let pool = &self.tree.pool;
+                let is_read = |request: &PageRequest| {
+                    request.purpose != PageUse::Create && !pool.is_known(request.page)
+                };
+                self.need = match pages.iter().any(is_read) {
+                    true => Need::Pages(Box::new(pages)),
+                    false => Need::Frames(Box::new(pages)),
+                };
                 Err(TreeStop::Wait)
             }
         }

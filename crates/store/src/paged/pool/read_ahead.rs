@@ -314,6 +314,13 @@ impl BufferPool {
         claimed
     }
 
+    /// True while pages are read ahead.
+    #[cfg(test)]
+    pub(in crate::paged) fn is_reading_ahead(&self) -> bool {
+        // Relaxed: a test looks again.
+        self.ahead_count.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn return_ahead(&self, count: usize) {
         // Relaxed: a bound. Site: "free frames", passed on the way.
         self.ahead_count.fetch_sub(count, Ordering::Relaxed);

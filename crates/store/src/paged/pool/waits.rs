@@ -16,17 +16,19 @@ pub(in crate::paged) enum WaitReason {
     Latch,
     /// Space in the page file or in the log.
     Space,
+    /// Frames for pages that are in memory or new, so that they stay. It is no miss.
+    Frames,
 }
 
 /// Number of reasons.
-const REASONS: usize = 3;
+const REASONS: usize = 4;
 /// Counter of operations that ended, behind those of waits that began and that ended.
 const LOOKUPS: usize = 2 * REASONS;
 
 /// Number of threads that wait now, by what they wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageWaiters {
-    /// For pages that are not in memory.
+    /// For pages that are not in memory, or for frames.
     pub pages: u64,
     /// For the latch of a page.
     pub latches: u64,
@@ -72,7 +74,7 @@ impl TreeCounters {
             self.0.sum(reason as usize).saturating_sub(ended)
         };
         PageWaiters {
-            pages: now(WaitReason::Pages),
+            pages: now(WaitReason::Pages) + now(WaitReason::Frames),
             latches: now(WaitReason::Latch),
             space: now(WaitReason::Space),
         }
@@ -115,6 +117,7 @@ mod tests {
         assert_eq!(counters.waiters(), expected);
         drop((pages, latch));
         drop(counters.wait(&other, WaitReason::Space));
+        drop(counters.wait(&other, WaitReason::Frames));
         counters.count_lookup(&one);
         counters.count_lookup(&other);
         assert_eq!(counters.waiters(), PageWaiters::default());
