@@ -166,7 +166,9 @@ pub(crate) fn checkpoint(state: &Checkpoints) -> String {
         .as_ref()
         .map_or_else(String::new, |holder| {
             let who = who(&holder.owner, &holder.label);
-            format!("; {who} keeps {} of log", bytes(holder.log_bytes))
+            let log = bytes(holder.log_bytes);
+            let (age, from) = (time(holder.since), holder.first_lsn);
+            format!("; {who}, open for {age}, keeps {log} of log from {from} on")
         });
     progress + &waiting + &failed + &kept
 }
@@ -280,8 +282,9 @@ mod tests {
             words(made),
             "checkpoint 50 % of 1 KiB, 3 MiB of log; 1 commit waits for it"
         );
-        let kept = r#"{"log_holder":{"owner":"12.7","label":"load","log_bytes":3145728}}"#;
-        let expected = "0 B of log since the last checkpoint; load (owner 12.7) keeps 3 MiB of log";
+        let kept = r#"{"log_holder":{"owner":"12.7","label":"load","since_micros":1500,"first_lsn":99,"log_bytes":3145728}}"#;
+        let expected = "0 B of log since the last checkpoint; load (owner 12.7), open for 1.5 ms, \
+                        keeps 3 MiB of log from 99 on";
         assert_eq!(words(kept), expected);
         let failed = r#"{"log_bytes":1,"waiting":1200,"failed":2,"last_failure":"full\n"}"#;
         assert_eq!(

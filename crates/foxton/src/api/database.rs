@@ -690,7 +690,8 @@ fn restore(
     );
     let (every, rate) = (options.checkpoint_log_bytes, options.checkpoint_rate);
     let checkpoints = Arc::new(CheckpointControl::new(builder, every, rate));
-    let logged = Logged::new(log, checkpoints, files, pages_from);
+    let most = options.max_kept_log_bytes;
+    let logged = Logged::new(log, checkpoints, files, pages_from, most);
     Ok((Persistence::Logged(logged), recovered))
 }
 

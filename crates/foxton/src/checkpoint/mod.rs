@@ -286,6 +286,13 @@ impl CheckpointControl {
         }
     }
 
+    /// Requests a checkpoint, if a transaction has ended that kept as much log as makes one due.
+    pub(crate) fn ask_after(&self, kept_bytes: u64) {
+        if kept_bytes >= self.every {
+            self.wake_thread();
+        }
+    }
+
     fn wake_thread(&self) {
         shim::lock(&self.wakeup).requested = true; // Site: "checkpoint due".
         self.news.notify_all();

@@ -66,6 +66,7 @@ impl LargeTransactions {
             owner: oldest.owner.clone(),
             label: oldest.label.clone(),
             since: oldest.since.elapsed(),
+            first_lsn: oldest.begin.bytes(),
             log_bytes: end.since(oldest.begin),
         })
     }

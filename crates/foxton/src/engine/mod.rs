@@ -35,6 +35,9 @@ pub(crate) mod open_handle;
 /// Registry of large transactions.
 pub(crate) mod large_transactions;
 
+/// Registry of transactions that have changed pages.
+pub(crate) mod page_writers;
+
 /// Persistence: what becomes of the changes that transactions commit.
 pub(crate) mod persistence;
 

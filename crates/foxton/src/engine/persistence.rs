@@ -28,10 +28,12 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::large_transactions::LargeTransactions;
+use super::page_writers::PageWriters;
 use crate::checkpoint::needed_log::NeededLog;
 use crate::checkpoint::{Checkpoint, CheckpointControl, CheckpointError};
+use crate::error::{Result, Storage};
 use crate::redo::record;
-use crate::status::LogHolder;
+use crate::status::{LogHolder, called};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -62,8 +64,11 @@ pub(crate) struct Logged {
     pub(crate) log: Arc<Log>,
     /// Shared with the checkpoint thread.
     pub(crate) checkpoints: Arc<CheckpointControl>,
-    /// Transactions that keep the log from being removed.
+    /// Transactions that keep the log from being removed: large ones, and those that have changed
+    /// pages.
     pub(crate) large: LargeTransactions,
+    pub(crate) page_writers: PageWriters,
+    pub(crate) kept_log: KeptLogLimit,
     pub(crate) files: DatabaseFiles,
     /// First parts of transactions that were rolled back and for whose last record there was no
     /// space. Until they have one, checkpoints keep the log from the first of them on.
@@ -78,11 +83,14 @@ impl Logged {
         checkpoints: Arc<CheckpointControl>,
         files: DatabaseFiles,
         pages_from: Arc<NeededLog>,
+        max_kept_log_bytes: Option<u64>,
     ) -> Logged {
         Logged {
             log: Arc::new(log),
             checkpoints,
             large: LargeTransactions::default(),
+            page_writers: PageWriters::default(),
+            kept_log: KeptLogLimit::new(max_kept_log_bytes),
             files,
             abandoned: Mutex::new(Vec::new()),
             pages_from,
@@ -140,7 +148,83 @@ pub(crate) struct DatabaseFiles {
 impl Logged {
     /// Returns the open transaction that keeps the most log from being removed.
     pub(crate) fn log_holder(&self) -> Option<LogHolder> {
-        self.large.oldest(self.log.written())
+        let end = self.log.written();
+        let holders = [self.large.oldest(end), self.page_writers.oldest(end)];
+        let holders = holders.into_iter().flatten();
+        holders.min_by_key(|holder| holder.first_lsn)
+    }
+
+    /// Refuses a change while open transactions keep more log than they may.
+    ///
+    /// # Errors
+    /// `log_room`. Nothing was done.
+    #[inline]
+    pub(crate) fn check_kept_log(&self) -> Result<()> {
+        match self.kept_log.admits(self.log.written()) {
+            true => Ok(()),
+            false => self.check_kept_log_again(),
+        }
+    }
+
+    #[cold]
+    fn check_kept_log_again(&self) -> Result<()> {
+        let end = self.log.written();
+        let holder = self.log_holder();
+        let begin = holder
+            .as_ref()
+            .map_or(end.bytes(), |holder| holder.first_lsn);
+        match (self.kept_log.renew(Lsn::new(begin), end), holder) {
+            (false, Some(holder)) => Err(Storage::LogRoom {
+                holder: called(&holder.owner, &holder.label).to_string(),
+                bytes: holder.log_bytes,
+                most: self.kept_log.most,
+            }
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Requests a checkpoint after a transaction that has kept the log from `begin` on, if it was
+    /// so much that a checkpoint was made meanwhile, and could not remove it.
+    pub(crate) fn end_page_writer(&self, begin: Lsn) {
+        self.checkpoints.ask_after(self.log.written().since(begin));
+    }
+}
+
+/// Limit of the log that open transactions may keep.
+///
+/// It is a position: the log may grow to there before the transactions are looked at again. The
+/// transactions that begin meanwhile begin behind where they were looked at. So the position never
+/// is beyond the limit, but for a transaction that was about to log its first record.
+///
+/// # Orderings
+///
+/// None: a number that leads to no memory, and each thread may find a new one.
+#[derive(Debug)]
+pub(crate) struct KeptLogLimit {
+    most: u64,
+    until: AtomicU64,
+}
+
+impl KeptLogLimit {
+    fn new(most: Option<u64>) -> KeptLogLimit {
+        KeptLogLimit {
+            most: most.unwrap_or(u64::MAX),
+            until: AtomicU64::new(most.map_or(u64::MAX, |_| 0)),
+        }
+    }
+
+    #[inline]
+    fn admits(&self, end: Lsn) -> bool {
+        end.bytes() < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit for transactions of which the oldest begins at `begin`. Returns true if the
+    /// log, which ends at `end`, is below it.
+    fn renew(&self, begin: Lsn, end: Lsn) -> bool {
+        let until = begin.plus(self.most).bytes();
+        self.until.store(until, Ordering::Relaxed);
+        end.bytes() < until
     }
 }
 

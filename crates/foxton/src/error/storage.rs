@@ -115,6 +115,16 @@ pub enum Storage {
         /// The failed operation.
         doing: String,
     },
+    /// Open transactions keep more log than
+    /// [`max_kept_log_bytes`](crate::Options::max_kept_log_bytes). The change had no effect.
+    LogRoom {
+        /// The transaction that keeps the most.
+        holder: String,
+        /// Bytes of log from its first record on.
+        bytes: u64,
+        /// Maximum that is allowed.
+        most: u64,
+    },
     /// The device has no free space.
     DeviceFull {
         /// The failed operation.
@@ -215,6 +225,7 @@ impl Storage {
             Storage::Damaged { .. } => "damaged",
             Storage::NotClosed { .. } => "not_closed",
             Storage::PageRoom { .. } => "page_room",
+            Storage::LogRoom { .. } => "log_room",
             Storage::DeviceFull { .. } => "device_full",
             Storage::Io { .. } => "io",
             Storage::Poisoned { .. } => "poisoned",
@@ -307,6 +318,16 @@ impl fmt::Display for Storage {
                 f,
                 "there is no space for another page ({doing}); nothing was changed: free some \
                  space on the device, or delete rows, and try again"
+            ),
+            Storage::LogRoom {
+                holder,
+                bytes,
+                most,
+            } => write!(
+                f,
+                "{holder} is open and keeps {bytes} bytes of log, of {most} that may be kept; \
+                 nothing was changed: commit it or roll it back, and try again. idle_timeout ends \
+                 such transactions, and max_kept_log_bytes is the limit"
             ),
             Storage::DeviceFull { doing } => write!(
                 f,

@@ -148,6 +148,14 @@ pub struct Options {
     /// size is added to that. Each thread may exceed this by one transaction, and on a busy machine
     /// some log is written before the checkpoint thread runs.
     pub checkpoint_log_bytes: u64,
+    /// Maximum number of bytes of log, approximately, that open transactions may keep from being
+    /// removed. The log is kept from the first change of pages of the oldest of them on, and from
+    /// the first part of a large one. Beyond the maximum, further changes of pages are refused with
+    /// `log_room`, and so are commits of other changes. Commits of changes of pages, rollbacks and
+    /// reads go on. [`Options::idle_timeout`] ends a forgotten transaction, and the next checkpoint
+    /// then removes the log. Default `None`: no limit. At least 4 KiB; more than
+    /// [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) makes sense.
+    pub max_kept_log_bytes: Option<u64>,
     /// Maximum number of bytes that a checkpoint reads and writes per second while no caller waits
     /// for it. Default `None`: the rate follows the log. The checkpoint is then done when three
     /// quarters of the log for the next one have been written, and uses an eighth of one processor
@@ -237,6 +245,7 @@ impl Default for Options {
             redo_part_bytes: 1 << 20,
             sync_interval: Duration::from_secs(1),
             checkpoint_log_bytes: 256 << 20,
+            max_kept_log_bytes: None,
             checkpoint_rate: None,
             component: TableComponent::default(),
             resident_memory: u64::MAX,
@@ -331,6 +340,11 @@ impl Options {
             (
                 self.checkpoint_log_bytes >= 4 << 10,
                 "checkpoint_log_bytes must be at least 4,096",
+            ),
+            (
+                self.max_kept_log_bytes
+                    .is_none_or(|most| (4 << 10..=1 << 60).contains(&most)),
+                "max_kept_log_bytes takes 4,096 to 2^60",
             ),
             (
                 self.checkpoint_rate.is_none_or(|rate| rate > 0),
@@ -495,6 +509,8 @@ mod tests {
             |options| options.redo_part_bytes = 0,
             |options| options.checkpoint_log_bytes = 0,
             |options| options.checkpoint_rate = Some(0),
+            |options| options.max_kept_log_bytes = Some(0),
+            |options| options.max_kept_log_bytes = Some(u64::MAX),
             |options| options.redo_part_bytes = usize::MAX,
             |options| options.page_memory = 100 << 10,
             |options| options.page_memory = 0,

@@ -136,20 +136,23 @@ pub struct Checkpoints {
     pub log_holder: Option<LogHolder>,
 }
 
-/// An open transaction that has written parts of its changes to the log. The log is kept from its
-/// first part on, until it ends.
+/// An open transaction that has changed pages, or has written parts of its other changes to the
+/// log. The log is kept from its first record on, until it ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct LogHolder {
     /// Id of the transaction.
     pub owner: String,
-    /// Label that the transaction had when it wrote its first part.
+    /// Label of the transaction. One without changes of pages is shown with the label that it had
+    /// when it wrote its first part.
     pub label: String,
-    /// Time since it wrote its first part.
+    /// Time since it wrote its first part; of one that has changed pages, since it began.
     #[serde(with = "micros", rename = "since_micros")]
     pub since: Duration,
-    /// Bytes of log from its first part on, those of other transactions included.
+    /// Position in the log where its first record begins, in bytes.
+    pub first_lsn: u64,
+    /// Bytes of log from its first record on, those of other transactions included.
     pub log_bytes: u64,
 }
 
@@ -431,10 +434,11 @@ impl fmt::Display for WaitDump {
         if let Some(holder) = &self.status.checkpoints.log_holder {
             writeln!(
                 f,
-                "  {} has kept the log for {:.1?}, {} bytes",
+                "  {} has kept the log for {:.1?}, {} bytes from {} on",
                 called(&holder.owner, &holder.label),
                 holder.since,
-                holder.log_bytes
+                holder.log_bytes,
+                holder.first_lsn
             )?;
         }
         writeln!(f)
@@ -507,9 +511,10 @@ mod tests {
             owner: "12.7".into(),
             label: "load".into(),
             since: Duration::from_secs(60),
+            first_lsn: 900,
             log_bytes: 4096,
         });
-        let line = "  load (owner 12.7) has kept the log for 60.0s, 4096 bytes\n\n";
+        let line = "  load (owner 12.7) has kept the log for 60.0s, 4096 bytes from 900 on\n\n";
         assert!(dump.to_string().ends_with(line), "{dump}");
     }
 

@@ -41,6 +41,7 @@ use crate::checkpoint::WriteStall;
 use crate::engine::background;
 use crate::engine::early_release::{self, CommitWait};
 use crate::engine::page_store::OpenPages;
+use crate::engine::persistence::Logged;
 use crate::error::{Result, check_process};
 use crate::options::Locking;
 use crate::testing::failpoint;
@@ -121,6 +122,14 @@ impl BoundTxn {
                     Err(error)
                 }
             };
+        }
+        // Changes of pages are in the log already, and a large transaction may be what keeps it.
+        if !self.txn.page_transaction.has_begun()
+            && self.txn.changes.first_part.is_none()
+            && let Some(Err(error)) = self.ctx.engine.logged().map(Logged::check_kept_log)
+        {
+            self.end_by(Phase::Ended);
+            return Err(error);
         }
         match self.log_commit() {
             Ok(end) => {

@@ -33,6 +33,7 @@ use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::{NamedTable, OpenTable};
 use crate::engine::background::Timer;
 use crate::engine::free_memory::{self, LOT, return_free};
+use crate::engine::page_writers::PageWriterEntry;
 use crate::engine::{Counter, Engine};
 use crate::error::{Request, Result};
 use crate::types::codec::{Key, TypeName, Value};
@@ -65,6 +66,8 @@ pub(crate) struct WorkerContext {
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
     /// Ghosts of paged tables, which a purge removes after the locks of the transaction.
     pub(crate) paged_ghosts: VecDeque<PagedGhost>,
+    /// Its entry among the page writers.
+    pub(super) page_writer: PageWriterEntry,
     /// The wait of the last attempt on a paged table, with the pages that it keeps.
     pub(super) page_wait: Option<PageWait>,
     /// The value of a row of a paged table, copied out of its page.
@@ -207,6 +210,7 @@ impl WorkerContext {
             value: Vec::new(),
             ghosts: VecDeque::new(),
             paged_ghosts: VecDeque::new(),
+            page_writer: PageWriterEntry::default(),
             page_wait: None,
             page_value: Vec::new(),
             large: None,

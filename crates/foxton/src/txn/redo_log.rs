@@ -34,6 +34,10 @@ impl BoundTxn {
         let Some(Logged { log, large, .. }) = engine.logged() else {
             return Ok(());
         };
+        match engine.logged().map_or(Ok(()), Logged::check_kept_log) {
+            Err(_) if changes.redo.len() < MOST_KEPT => return Ok(()),
+            checked => checked?,
+        }
         let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
         let end = match log.insert(worker, record::PART, &[&first, &changes.redo]) {
             // The write stays. The next one asks for space again, and so does the commit.
@@ -51,7 +55,12 @@ impl BoundTxn {
 
     /// Writes the commit record, and records its end as `commit_lsn`.
     pub(super) fn log_commit(&mut self) -> Result<Lsn, WriteError> {
-        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let WorkerContext {
+            engine,
+            worker,
+            page_writer,
+            ..
+        } = &self.ctx;
         let Txn {
             changes,
             page_transaction,
@@ -63,8 +72,9 @@ impl BoundTxn {
             return Ok(*commit_lsn);
         };
         let log = &logged.log;
+        let begin = page_transaction.range().map(|(begin, _)| begin);
         let end = match changes.first_part {
-            first if page_transaction.has_begun() => {
+            first if begin.is_some() => {
                 let tail = CommitTail {
                     first_part: first.unwrap_or(Lsn::ZERO),
                     changes: &changes.redo,
@@ -83,6 +93,10 @@ impl BoundTxn {
         };
         if let Some(first) = changes.first_part {
             logged.large.remove(worker, first);
+        }
+        if let Some(begin) = begin {
+            page_writer.clear();
+            logged.end_page_writer(begin);
         }
         *commit_lsn = end;
         let parts = changes.parts as usize * engine.options.redo_part_bytes;

@@ -233,8 +233,8 @@ fn a_backup_on_a_full_disk_leaves_no_backup_and_the_database_continues() {
     fs::remove_dir_all(&other).unwrap();
 }
 
-/// A directory in memory that has no more space for the page file, or for all others but the pages',
-/// once it is full.
+/// A directory in memory that has no more space for the page file, or for the log and layers, once
+/// it is full.
 #[derive(Debug, Default)]
 struct FullDevice {
     inner: MemoryDevice,
@@ -455,7 +455,7 @@ fn threads_roll_back_on_a_full_log_while_others_wait_for_their_locks() {
                                 tx.put(&SMALL, key, &done.to_le_bytes()).map(drop)
                             })
                         });
-                        let resident = wrote.and_then(|()| tx.put(&ROWS, &thread, &[2; 900]));
+                        let resident = wrote.and_then(|()| tx.put(&ROWS, &thread, &[2; 40]));
                         match resident.and_then(|_| match done % 3 {
                             2 => {
                                 tx.rollback();

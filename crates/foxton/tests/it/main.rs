@@ -39,6 +39,7 @@ mod index_model;
 mod index_stress;
 mod indexes;
 mod isolation;
+mod kept_log;
 mod levels;
 mod lifecycle;
 mod long_queues;

@@ -60,7 +60,10 @@ use foxton_sync::{
     park::{Ticket, Verdict},
     shim::Arc,
 };
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use escalation_state::EscalationState;
 
@@ -166,6 +169,23 @@ pub struct Owner {
     escalated: EscalationState,
 }
 
+/// View of an owner for other threads: its transaction, for people.
+#[derive(Debug, Clone)]
+pub struct OwnerObserver {
+    owners: Arc<OwnerTable>,
+    owner_index: u32,
+}
+
+impl OwnerObserver {
+    /// Returns id, label and age of the transaction that the owner runs, about: another may begin
+    /// meanwhile. After the owner was dropped it may be another owner's.
+    pub fn describe(&self) -> (OwnerId, OwnerLabel, Duration) {
+        let id = self.owners.record(self.owner_index).id();
+        let (label, age) = self.owners.describe(id);
+        (id, label, age)
+    }
+}
+
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner")
@@ -248,6 +268,14 @@ impl Owner {
             owner.lookup.enable_fast_path(OwnerTable::address(owners));
         }
         owner
+    }
+
+    /// Returns a view of this owner for other threads. It outlives the owner.
+    pub fn observer(&self) -> OwnerObserver {
+        OwnerObserver {
+            owners: self.owners.clone(),
+            owner_index: self.id.index(),
+        }
     }
 
     /// Begins the next transaction: a new id, age zero, no label, no defeats.

@@ -7,8 +7,8 @@ use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
 impl Log {
-    /// Keeps `bytes` of the device more, for records of [`insert_kept`](Self::insert_kept). They are
-    /// kept until they are used or [released](Self::release_kept_space).
+    /// Keeps `bytes` of the device more, for records of [`insert_kept`](Self::insert_kept). They
+    /// are kept until they are used or [released](Self::release_kept_space).
     ///
     /// # Errors
     ///

@@ -298,10 +298,14 @@ impl BoundTxn {
     /// no end: restart undoes what is left.
     pub(in crate::txn) fn end_page_transaction(&mut self) {
         let transaction = &mut self.txn.page_transaction;
-        if transaction.has_begun() {
+        if let Some((begin, _)) = transaction.range() {
             let transaction = std::mem::take(transaction);
             if let Some(pages) = self.ctx.engine.pages() {
                 pages.end_undone(&self.ctx.worker, transaction);
+            }
+            self.ctx.page_writer.clear();
+            if let Some(logged) = self.ctx.engine.logged() {
+                logged.end_page_writer(begin);
             }
         }
     }

@@ -99,16 +99,24 @@ impl BoundTxn {
         Ok(AttemptResult::Done(()))
     }
 
-    /// Requests the checkpoint that is due, if the transaction's log has made it due.
+    /// Records that the transaction has changed pages, if it has. Requests the checkpoint that is
+    /// due, if the transaction's log has made it due.
     #[inline]
     pub(super) fn note_log(&mut self) {
-        let WorkerContext { engine, worker, .. } = &self.ctx;
+        let WorkerContext {
+            engine,
+            worker,
+            owner,
+            page_writer,
+            ..
+        } = &mut self.ctx;
         let Txn {
             page_transaction,
             credit,
             ..
         } = &mut self.txn;
-        if let (Some(end), Some(logged)) = (page_transaction.end(), engine.logged()) {
+        if let (Some((begin, end)), Some(logged)) = (page_transaction.range(), engine.logged()) {
+            page_writer.set(worker, &logged.page_writers, owner, begin);
             logged.checkpoints.note_open(worker, credit, end);
         }
     }

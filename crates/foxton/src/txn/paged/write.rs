@@ -52,6 +52,9 @@ impl BoundTxn {
         write: Write,
     ) -> Result<AttemptResult<bool>> {
         done!(self.open_tree(index));
+        if let Some(logged) = self.ctx.engine.logged() {
+            logged.check_kept_log()?;
+        }
         let written = self.try_write_paged(index, write);
         if self.txn.changes.paged.is_long() {
             self.forget_undo();

@@ -185,16 +185,11 @@ impl PageTransaction {
         self.chain.as_ref()?.last_change
     }
 
-    /// Returns where its first record begins; `None` if it has none. The log is kept from there on.
+    /// Returns where its first record begins and where its last record ends; `None` if it has none.
+    /// The log is kept from the first on.
     #[inline]
-    pub fn begin(&self) -> Option<Lsn> {
-        self.chain.as_ref().map(|chain| chain.begin)
-    }
-
-    /// Returns where its last record ends; `None` if it has none.
-    #[inline]
-    pub fn end(&self) -> Option<Lsn> {
-        self.chain.as_ref().map(|chain| chain.end)
+    pub fn range(&self) -> Option<(Lsn, Lsn)> {
+        self.chain.as_ref().map(|chain| (chain.begin, chain.end))
     }
 
     /// Returns the present moment.
