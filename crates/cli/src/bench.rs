@@ -60,6 +60,9 @@ mod restart;
 /// `foxton bench log-insert`.
 mod log_insert;
 
+/// `foxton bench pages`.
+mod pages;
+
 /// `foxton bench queue`.
 mod queue;
 
@@ -89,6 +92,7 @@ use hot_row::HotRow;
 use lock_cost::LockCost;
 use lock_only::LockOnly;
 use log_insert::LogInsert;
+use pages::Pages;
 use peak::Peak;
 use queue::Queue;
 use restart::Restart;
@@ -185,6 +189,12 @@ pub(crate) enum Bench {
     /// the data, so that the buffer is measured and no disk. Before that, each buffer takes records
     /// of all sizes from many threads onto a device in memory, and the stream is read back.
     LogInsert(LogInsert),
+    /// Paged tables whose data are larger than their memory.
+    ///
+    /// Rows are loaded, and clients read or update them. What is compared takes turns within a
+    /// pass: the engine and the bare device, with and without a doublewrite buffer or a backup.
+    /// Afterwards every row must be as the committed updates left it.
+    Pages(Pages),
     /// A queue of jobs with 64 workers: each takes the first unlocked job, or waits for the first
     /// one.
     ///
@@ -262,6 +272,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::LockOnly(arguments) => lock_only::run(arguments),
         Bench::Restart(arguments) => restart::run(&arguments),
         Bench::LogInsert(arguments) => log_insert::run(arguments),
+        Bench::Pages(arguments) => pages::run(arguments),
         Bench::Queue(arguments) => queue::run(&arguments),
         Bench::Peak(arguments) => peak::run(&arguments),
         Bench::HotRow(arguments) => hot_row::run(&arguments),

@@ -54,6 +54,9 @@ pub mod lock_only;
 /// Restarts, and the cost of checkpoints.
 pub mod restart;
 
+/// Paged tables whose data are larger than their memory.
+pub mod pages;
+
 /// A queue of jobs in a table, with locked jobs skipped or waited for.
 pub mod queue;
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::usage::{Split, Usage};
+use super::{
+    spread::Spread,
+    usage::{Split, Usage},
+};
 
 /// One slice of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,10 +29,38 @@ pub struct Timeline {
     pub samples: Vec<Sample>,
 }
 
-/// Length of the slices of a window: a twentieth of it, unless that is too short to show anything
-/// or too long to wait for.
+/// Length of the slices of a window: a second, or a twentieth of a shorter window, unless that is
+/// too short to show anything.
 pub fn slice_of(window: Duration) -> Duration {
-    (window / 20).clamp(Duration::from_millis(100), Duration::from_secs(5))
+    (window / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
+}
+
+/// Steadiness of a run, and the most memory that it took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steadiness {
+    /// The least throughput of any slice ÷ the median of all; 0 if that is 0.
+    pub worst_to_median: f64,
+    /// Length of a slice.
+    pub slice: Duration,
+    /// Largest resident memory at the end of any slice.
+    pub most_resident_bytes: u64,
+}
+
+impl Steadiness {
+    /// That of these samples; `None` if there are too few to compare.
+    pub fn of(samples: &[Sample]) -> Option<Steadiness> {
+        let [first, _, ..] = samples else { return None };
+        let rates = Spread::new(samples.iter().map(|sample| sample.tps));
+        let resident = samples.iter().map(|sample| sample.resident_bytes);
+        Some(Steadiness {
+            worst_to_median: match rates.median() {
+                0.0 => 0.0,
+                median => rates.min() / median,
+            },
+            slice: first.at,
+            most_resident_bytes: resident.max()?,
+        })
+    }
 }
 
 /// Samples the process's resources at regular times during a run.
@@ -98,5 +129,26 @@ mod tests {
         assert_eq!(samples.len(), 3);
         assert_eq!(samples[0].at, slice);
         assert!((samples[2].tps - 300.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_worst_slice_is_compared_with_the_median() {
+        let sample = |(second, tps)| Sample {
+            at: Duration::from_secs(second),
+            tps,
+            resident_bytes: 100 - second,
+            ..Sample::default()
+        };
+        let samples = [(1, 100.0), (2, 110.0), (3, 40.0), (4, 90.0), (5, 100.0)].map(sample);
+        let steadiness = Steadiness::of(&samples).unwrap();
+        assert!((steadiness.worst_to_median - 0.4).abs() < 1e-9);
+        assert_eq!(steadiness.slice, Duration::from_secs(1));
+        assert_eq!(steadiness.most_resident_bytes, 99);
+        assert_eq!(Steadiness::of(&samples[..1]), None);
+        assert_eq!(slice_of(Duration::from_secs(3_600)), Duration::from_secs(1));
+        assert_eq!(
+            slice_of(Duration::from_secs(10)),
+            Duration::from_millis(500)
+        );
     }
 }

@@ -14,6 +14,7 @@ use super::{
 use crate::measure::{
     curve::{Curve, Point},
     outcome::{Outcome, Tally},
+    timeline::Steadiness,
 };
 
 /// The array of objects.
@@ -163,6 +164,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         .filter_map(|run| run.usage)
         .map(|u| u.resident_bytes)
         .max();
+    let steadiness = Steadiness::of(&point.samples);
     let settings: Map<String, Value> = findings
         .settings
         .iter()
@@ -202,6 +204,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "processor_kernel": split.map(|split| rounded(split.kernel, 3)),
         "processor_others": split.map(|split| rounded(split.others, 3)),
         "resident_bytes": resident,
+        "over_time": steadiness.map(over_time),
         "reps": point.runs.len(),
         "time": point.times.as_ref().map(|times| match times {
             Ok(times) => times.to_json(tps.median()),
@@ -222,6 +225,15 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         }
         _ => unreachable!("the literal above is an object"),
     }
+}
+
+/// Steadiness of the last repetition.
+fn over_time(steadiness: Steadiness) -> Value {
+    json!({
+        "slice_seconds": steadiness.slice.as_secs_f64(),
+        "worst_to_median": rounded(steadiness.worst_to_median, 3),
+        "most_resident_bytes": steadiness.most_resident_bytes,
+    })
 }
 
 /// The outcome counters of each type of transaction.
@@ -295,8 +307,10 @@ fn rounded(value: f64, digits: i32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::report::synthetic;
+    use crate::{measure::timeline::Sample, report::synthetic};
 
     #[test]
     fn every_record_has_the_fields_promised() {
@@ -334,6 +348,27 @@ mod tests {
             assert!(record["tps_min"].as_f64() <= record["tps"].as_f64());
             assert!(record["tps"].as_f64() <= record["tps_max"].as_f64());
         }
+    }
+
+    #[test]
+    fn a_record_has_the_worst_slice_and_the_most_memory_of_the_last_repetition() {
+        let mut findings = synthetic::findings();
+        let sample = |(second, tps): (u64, f64)| Sample {
+            at: Duration::from_secs(second),
+            tps,
+            resident_bytes: 7 * second,
+            ..Sample::default()
+        };
+        let point = &mut findings.curves[0].points[0];
+        point.samples = [(1, 100.0), (2, 50.0), (3, 100.0)].map(sample).to_vec();
+        let records: Value = serde_json::from_str(&json(&findings)).unwrap();
+        let expected = json!({
+            "slice_seconds": 1.0, "worst_to_median": 0.5, "most_resident_bytes": 21
+        });
+        assert_eq!(records[0]["over_time"], expected);
+        findings.curves[0].points[0].samples.clear();
+        let records: Value = serde_json::from_str(&json(&findings)).unwrap();
+        assert!(records[0]["over_time"].is_null());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Results on a terminal: the table, the spread, and a small picture.
 
+use std::time::Duration;
+
 use super::{
     facts,
     findings::{Block, Findings},
-    number::{duration_us, grouped},
+    number::{bytes, duration_us, grouped},
     over_time,
     sheet::Sheet,
     sketch::sketch,
@@ -13,6 +15,7 @@ use super::{
 use crate::measure::{
     curve::{Curve, Point},
     outcome::{Outcome, Tally},
+    timeline::Steadiness,
 };
 
 /// Returns the table of every point, the ratios, and the sketch.
@@ -49,6 +52,11 @@ fn body(findings: &Findings) -> String {
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
     if !single || !findings.blocks_have_points {
         text += &points(findings).render();
+    }
+    let steady = steadiness(findings);
+    if !steady.is_empty() {
+        text += "\nOver time, in the last repetition:\n\n";
+        text += &steady.render();
     }
     let own = facts::table(findings);
     if !own.is_empty() {
@@ -141,6 +149,33 @@ fn points(findings: &Findings) -> Table {
             .points
             .iter()
             .for_each(|point| table.row(cells(curve, point)));
+    }
+    table
+}
+
+/// Steadiness of windows of at least ten seconds; shorter ones say little about it.
+fn steadiness(findings: &Findings) -> Table {
+    const LEAST: Duration = Duration::from_millis(500);
+    let mut table = Table::new([
+        "locks",
+        "MPL",
+        "slice",
+        "worst ÷ median slice",
+        "most memory",
+    ]);
+    for curve in &findings.curves {
+        for point in &curve.points {
+            let steadiness = Steadiness::of(&point.samples);
+            if let Some(found) = steadiness.filter(|found| found.slice >= LEAST) {
+                table.row([
+                    curve.label(),
+                    point.mpl.to_string(),
+                    duration_us(found.slice.as_secs_f64() * 1e6),
+                    format!("{:.2}", found.worst_to_median),
+                    bytes(found.most_resident_bytes),
+                ]);
+            }
+        }
     }
     table
 }
@@ -283,7 +318,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        measure::{latency::Latency, outcome::Ended, run::Run},
+        measure::{latency::Latency, outcome::Ended, run::Run, timeline::Sample},
         report::synthetic,
     };
 
@@ -304,6 +339,26 @@ mod tests {
         assert!(points(&findings));
         findings.blocks_have_points = true;
         assert!(!points(&findings));
+    }
+
+    #[test]
+    fn long_windows_show_their_worst_slice_and_the_most_memory() {
+        let mut findings = synthetic::findings();
+        let sample = |(second, tps): (u64, f64)| Sample {
+            at: Duration::from_secs(second),
+            tps,
+            resident_bytes: second << 20,
+            ..Sample::default()
+        };
+        let point = &mut findings.curves[0].points[0];
+        point.samples = [(1, 100.0), (2, 62.0), (3, 100.0)].map(sample).to_vec();
+        let text = body(&findings);
+        let line = text.lines().find(|line| line.contains("3 MiB"));
+        assert!(line.is_some_and(|line| line.contains("0.62")), "{text}");
+        for sample in &mut findings.curves[0].points[0].samples {
+            sample.at /= 10;
+        }
+        assert!(!body(&findings).contains("worst ÷ median"));
     }
 
     #[test]
