@@ -30,6 +30,8 @@ Experiments:
   written  bytes written ÷ bytes changed; throughput with the doublewrite buffer and without
   backup   throughput while backups run ÷ without
   convert  rows a second of conversions in both directions, and of loading with indexes
+  sections unbounded critical sections of a read, an update and an insert; needs a program that
+           counts: cargo run --release --features account -- bench pages sections
 
 Examples:
   foxton bench pages beyond --dir /var/tmp --data 10GiB --mpl 64,512 --seconds 30 --passes 5
@@ -37,7 +39,7 @@ Examples:
   foxton bench pages storm --dir /var/tmp --data 4GiB --mpl 64 --seconds 60
   foxton bench pages written --dir /var/tmp --seconds 30 --passes 5")]
 pub(crate) struct Pages {
-    /// The experiment: beyond, storm, written, backup or convert.
+    /// The experiment: beyond, storm, written, backup, convert or sections.
     pub(crate) experiment: Experiment,
     /// Directory for the measured databases, on the device to be measured. It may take four times
     /// the data.

@@ -147,7 +147,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Counted>, Benc
 }
 
 /// Message for a program that does not count.
-const NOT_COUNTING: &str = "this program does not count critical sections, because counting is compiled out \
+pub(super) const NOT_COUNTING: &str = "this program does not count critical sections, because counting is compiled out \
     to cost nothing. In a clone, use this command instead of foxton: \
     cargo run --release --features account --";
 

@@ -340,8 +340,9 @@ mod tests {
     use super::*;
 
     fn device(is_direct: bool, has_doublewrite: bool) -> (tempfile::TempDir, MeteredDevice) {
-        // Not in a file system of memory, which may refuse direct calls.
-        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        // Beside this program, because a file system of memory may refuse direct calls.
+        let program = std::env::current_exe().unwrap();
+        let scratch = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let mode = DeviceMode {
             is_direct,
             has_doublewrite,

@@ -40,6 +40,9 @@ mod beside_backup;
 /// Conversion between components, and loading with indexes.
 mod conversion;
 
+/// Critical sections of operations.
+mod sections;
+
 use std::{path::PathBuf, time::Duration};
 
 use foxton::Durability;
@@ -61,6 +64,8 @@ pub enum Experiment {
     Backup,
     /// Rows a second of conversions and of loading with indexes.
     Convert,
+    /// Unbounded critical sections of operations; needs a program that counts.
+    Sections,
 }
 
 foxton_sync::named_enum! {
@@ -70,6 +75,7 @@ foxton_sync::named_enum! {
     Written = "written",
     Backup = "backup",
     Convert = "convert",
+    Sections = "sections",
 }
 
 /// Settings of an experiment.
@@ -153,6 +159,7 @@ pub fn run(
         Experiment::Written => written::run(settings, audience),
         Experiment::Backup => beside_backup::run(settings, audience),
         Experiment::Convert => conversion::run(settings, audience),
+        Experiment::Sections => sections::run(settings, audience),
     }
 }
 

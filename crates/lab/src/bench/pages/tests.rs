@@ -4,9 +4,10 @@ use super::*;
 use crate::results::record::ResultRecord;
 
 fn settings() -> Settings {
+    // Beside this program, because a file system of memory may refuse direct calls.
+    let program = std::env::current_exe().unwrap();
     Settings {
-        // Direct calls are refused by some file systems in memory.
-        directory: Some(env!("CARGO_MANIFEST_DIR").into()),
+        directory: program.parent().map(Into::into),
         data: 8 << 20,
         page_memory: Some(1 << 20),
         row_bytes: 100,
@@ -103,6 +104,24 @@ fn tables_are_converted_both_ways_and_loaded_with_indexes() {
             ) > 0.0
         );
     }
+}
+
+#[test]
+fn sections_are_counted_by_a_program_that_counts() {
+    if !foxton_sync::site::COUNTING {
+        let refused = run(Experiment::Sections, &settings(), Audience::Nobody).unwrap_err();
+        assert!(
+            refused.to_string().contains("--features account"),
+            "{refused}"
+        );
+        return;
+    }
+    let measured = measure(Experiment::Sections, &settings());
+    // A read shares nothing, in either component.
+    for component in ["memory", "pages"] {
+        assert!(median(&measured, &format!("read, {component}"), "latch") < 0.1);
+    }
+    assert!(median(&measured, "insert with a split, pages", "all") > 0.0);
 }
 
 #[test]

@@ -101,7 +101,9 @@ fn engine(
     measured.add("reads", "throughput", "1/s", observed.rate(READ));
     let reads_us = observed.run.latencies[READ].quantile_us(0.999);
     measured.add("reads", "p99.9", "ms", reads_us / 1e3);
-    let beyond = observed.resident_bytes() as f64 - settings.page_memory() as f64;
+    // The recording is the measurement's.
+    let own = size_of_val(&calls[..]) + settings.page_memory();
+    let beyond = observed.resident_bytes() as f64 - own as f64;
     measured.add(
         "process",
         "resident memory − limit",
