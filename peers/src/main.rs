@@ -27,6 +27,9 @@ mod told;
 /// The same transactions, and how many a second.
 mod speed;
 
+/// Data that are larger than memory, which is the same for each engine.
+mod beyond;
+
 /// The same transactions on servers.
 #[cfg(feature = "servers")]
 mod served;
@@ -51,6 +54,9 @@ enum What {
     Flips(flips::Plan),
     /// Runs the same transactions on several engines, and prints how many a second.
     Speed(speed::Plan),
+    /// Reads and updates rows of data four times as large as memory, here and on LMDB, and prints
+    /// the ratios.
+    Beyond(beyond::Plan),
     /// Runs transactions of several statements here and on database servers, which it starts, over
     /// a socket.
     #[cfg(feature = "servers")]
@@ -64,6 +70,7 @@ fn main() -> Outcome {
     match Arguments::parse().what {
         What::Flips(plan) => flips::run(&plan),
         What::Speed(plan) => speed::run(&plan),
+        What::Beyond(plan) => beyond::run(&plan),
         #[cfg(feature = "servers")]
         What::Served(plan) => served::run(&plan),
         What::Read(orders) => process::exit(flips::child(&orders)?),

@@ -191,8 +191,8 @@ pub(crate) enum Bench {
     LogInsert(LogInsert),
     /// Paged tables whose data are larger than their memory.
     ///
-    /// Rows are loaded, and clients read or update them. What is compared takes turns within a
-    /// pass: the engine and the bare device, with and without a doublewrite buffer or a backup.
+    /// Rows are loaded, and clients read or update them. Variants take turns within a pass: the
+    /// engine and the bare device, with and without a doublewrite buffer or a backup.
     /// Afterwards every row must be as the committed updates left it.
     Pages(Pages),
     /// A queue of jobs with 64 workers: each takes the first unlocked job, or waits for the first

@@ -6,13 +6,13 @@
 //! committed.
 
 /// Contract of an engine, and its rows.
-mod contract;
+pub(crate) mod contract;
 
 /// Requests of a client.
 mod asked;
 
 /// The engines.
-mod engines;
+pub(crate) mod engines;
 
 /// Results, as text and as JSON.
 mod figures;

@@ -9,6 +9,9 @@ pub mod latency;
 /// Processor time and memory of the process.
 pub mod usage;
 
+/// Repetitions of one measurement and their spread.
+pub mod spread;
+
 /// Samples during a run.
 pub mod timeline;
 
@@ -20,9 +23,6 @@ pub mod memory;
 
 /// Where the program's own time goes, sampled.
 pub mod profile;
-
-/// Repetitions of one measurement and their spread.
-pub mod spread;
 
 /// The ratio of two measurements, and its interval.
 pub mod ratio;

@@ -15,7 +15,10 @@ use std::path::Path;
 
 type Rows<'e> = heed::Database<'e, U64<BigEndian>, Bytes>;
 
-const MAP_BYTES: usize = 4 << 30;
+/// Address space, not memory.
+const MAP_BYTES: usize = 64 << 30;
+/// Rows of one transaction while loading.
+const AT_ONCE: u64 = 100_000;
 const MOST_READERS: u32 = 2_048;
 
 self_cell::self_cell!(
@@ -50,19 +53,49 @@ fn open(folder: &Path, durability: Durability) -> heed::Result<Env> {
 
 impl Lmdb {
     pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Lmdb> {
-        let lmdb = Lmdb::try_new(open(folder, durability)?, |env| -> Outcome<Rows<'_>> {
+        let lmdb = Lmdb::open(folder, durability)?;
+        lmdb.fill(ROWS, &mut |_| ())?;
+        Ok(lmdb)
+    }
+
+    /// Opens the environment of the folder, with the rows that it has.
+    pub(crate) fn open(folder: &Path, durability: Durability) -> Outcome<Lmdb> {
+        Lmdb::try_new(open(folder, durability)?, |env| -> Outcome<Rows<'_>> {
             let made = env.create_databases_and_commit(env.write_txn()?, |open, tx| {
                 let made = open.create_database(tx, None);
                 made.map(CommitOrAbort::<Rows<'_>, ()>::Commit)
             });
             Ok(made?.unwrap_commit())
-        })?;
-        let mut tx = lmdb.borrow_owner().write_txn()?;
-        for key in 0..ROWS {
-            lmdb.borrow_dependent().put(&mut tx, &key, &row(key))?;
+        })
+    }
+
+    /// Inserts so many rows.
+    pub(crate) fn fill(&self, rows: u64, progress: &mut dyn FnMut(u64)) -> Outcome {
+        for first in (0..rows).step_by(AT_ONCE as usize) {
+            let mut tx = self.borrow_owner().write_txn()?;
+            for key in first..rows.min(first + AT_ONCE) {
+                self.borrow_dependent().put(&mut tx, &key, &row(key))?;
+            }
+            tx.commit()?;
+            progress(first);
         }
+        Ok(())
+    }
+
+    /// Reads a row, and adds one to its counter if it is to be updated. Returns its mark.
+    pub(crate) fn touch(&self, key: u64, updates: bool) -> Outcome<u64> {
+        let (env, rows) = (self.borrow_owner(), self.borrow_dependent());
+        if !updates {
+            let tx = env.read_txn()?;
+            return Ok(self.read(&tx, &[key])?);
+        }
+        let mut tx = env.write_txn()?;
+        let mut row = rows.get(&tx, &key)?.unwrap_or_default().to_vec();
+        let found = mark(&row);
+        increment(&mut row);
+        rows.put(&mut tx, &key, &row)?;
         tx.commit()?;
-        Ok(lmdb)
+        Ok(found)
     }
 
     fn read(&self, tx: &RoTxn<'_>, keys: &[u64]) -> heed::Result<u64> {

@@ -7,7 +7,7 @@ mod durability;
 mod foxton;
 
 /// LMDB, by heed.
-mod lmdb;
+pub(crate) mod lmdb;
 
 /// SQLite.
 mod sqlite;

@@ -67,7 +67,7 @@ impl FileKind {
     }
 }
 
-/// What a device does beside its work.
+/// Variant of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceMode {
     /// Pages are read and written directly.

@@ -1,8 +1,8 @@
 //! Paged tables whose data are larger than their memory: reads, updates, backups, conversions.
 //!
-//! Each experiment loads rows into one paged table, closes it, and measures whole passes. What is
-//! compared takes turns within a pass. After the last pass every row is read, and the counters in
-//! the rows must add up to the committed updates. The numbers are ratios with their spread.
+//! Each experiment loads rows into one paged table, closes it, and measures whole passes. Variants
+//! take turns within a pass. After the last pass every row is read, and the counters in the rows
+//! must add up to the committed updates. The numbers are ratios with their spread.
 
 /// Numbers with spread, as a table and as a record.
 pub mod measured;
@@ -51,7 +51,7 @@ use self::{clients::Times, measured::Measured, rows::LEAST_ROW_BYTES};
 use super::error::BenchError;
 use crate::progress::Audience;
 
-/// What is measured.
+/// Kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Experiment {
     /// Uniform point reads: page reads beside those of the bare device, rows by clients, memory.

@@ -4,9 +4,9 @@
 //! for it.
 //!
 //! * *Worst second ÷ median* of the updates.
-//! * *p99.9 of reads ÷ of the bare device.* The writes and syncs of the engine are recorded and then
-//!   repeated on a copy of its page file and on files for the others, while as many threads as the
-//!   engine had readers read random pages of the copy.
+//! * *p99.9 of reads ÷ of the bare device.* The writes and syncs of the engine are recorded. Then
+//!   they are repeated on a copy of its page file and on files for the others. Meanwhile as many
+//!   threads as the engine had readers read random pages of the copy.
 
 use std::fs;
 
