@@ -1,5 +1,6 @@
 //! Descent: from the root, or from a page that the visit keeps, to the page for a key.
 
+use super::NO_ROOT;
 use super::error::TreeError;
 use super::visit::{Step, TreeVisit};
 use crate::paged::PageId;
@@ -170,6 +171,10 @@ impl<'t> TreeVisit<'t> {
     /// Returns the root.
     pub(super) fn root(&mut self) -> Step<PageView<'t>> {
         let root = self.tree.root();
+        if root == NO_ROOT {
+            let table = self.tree.table;
+            return Err(TreeError::Dropped { table }.into());
+        }
         let view = self.page(root)?;
         let page = view.read();
         let is_root = page.table() == self.tree.table

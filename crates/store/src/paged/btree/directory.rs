@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A table is created by one SMO: its row, its partition page, its empty root, and their bits.
-//! Partition page and root may be [relocated](super::relocate) later.
+//! Partition page and root may be [relocated](super::relocate) later. A table that was dropped may
+//! leave a row with the partition page 0, which stands for none ([`free`](super::free)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ use crate::paged::PageId;
 use crate::paged::page::{KeyBytes, LeafRows, OperationError, PageKind, PageOperation, RowFlags};
 use crate::paged::pool::{BufferPool, PageRequest, PageView};
 use crate::paged::space::DIRECTORY_PAGE;
+
+/// Value of the row of a table that has no tree any more.
+pub(super) const NO_TREE: [u8; 8] = [0; 8];
 
 /// The trees of a page file.
 #[derive(Debug)]
@@ -78,10 +82,8 @@ impl TableDirectory {
     /// If a page cannot be read or is damaged.
     pub fn trees(&self, worker: &Worker) -> Result<Vec<PagedTree>, TreeError> {
         let (mut trees, mut rows) = (Vec::new(), LeafRows::default());
+        let mut last: Option<[u8; 8]> = None;
         loop {
-            let last = trees
-                .last()
-                .map(|tree: &PagedTree| tree.table.to_be_bytes());
             let range = ScanRange {
                 direction: ScanDirection::Forward,
                 from: last.as_ref().map(|key| &key[..]),
@@ -98,6 +100,7 @@ impl TableDirectory {
                 let number = <[u8; 8]>::try_from(rows.key(row));
                 let table = number.map(u64::from_be_bytes);
                 let table = table.map_err(|_| TreeError::field(DIRECTORY_PAGE, "table", 0))?;
+                last = Some(table.to_be_bytes());
                 trees.extend(self.open(worker, table)?);
             }
         }
@@ -201,6 +204,9 @@ impl<'t> TreeVisit<'t> {
         let Ok(number) = <[u8; 8]>::try_from(&number[..]) else {
             return Err(TreeError::field(leaf.page(), "partition page", table).into());
         };
+        if number == NO_TREE {
+            return Ok(None);
+        }
         self.want(leaf.page());
         let partitions = PageId(u64::from_le_bytes(number));
         if partitions.tablespace() != 0 {
@@ -226,26 +232,35 @@ impl<'t> TreeVisit<'t> {
             let (partitions, root) = (visit.allocations[0].page(), visit.allocations[1].page());
             let number = partitions.0.to_le_bytes();
             let place = leaf.read().search(&key);
-            let insert = PageOperation::Insert {
-                slot: place.unwrap_or_else(|slot| slot) as u16,
-                key: &key,
-                value: &number,
-                reserved: 8,
-                flags: RowFlags::NONE,
+            let emptied = place
+                .ok()
+                .filter(|slot| leaf.read().value(*slot)[..] == NO_TREE);
+            let insert = match emptied {
+                Some(slot) => PageOperation::Replace {
+                    slot: slot as u16,
+                    value: &number,
+                },
+                None => PageOperation::Insert {
+                    slot: place.unwrap_or_else(|slot| slot) as u16,
+                    key: &key,
+                    value: &number,
+                    reserved: 8,
+                    flags: RowFlags::NONE,
+                },
             };
             let checked = insert.check(&leaf.read(), leaf.page());
             let lsn = leaf.read().lsn();
             if !leaf.is_valid() {
                 return visit.busy(leaf.page());
             }
-            match (place, checked) {
-                (Ok(_), _) => return Ok(false),
-                (Err(_), Ok(())) => {}
-                (Err(_), Err(OperationError::Full(_))) => {
+            match checked {
+                _ if place.is_ok() && emptied.is_none() => return Ok(false),
+                Ok(()) => {}
+                Err(OperationError::Full(_)) => {
                     visit.split(&key, 0, (leaf.page(), lsn))?;
                     return visit.busy(leaf.page());
                 }
-                (Err(_), Err(OperationError::Mismatch(field))) => {
+                Err(OperationError::Mismatch(field)) => {
                     return Err(TreeError::field(leaf.page(), field, table).into());
                 }
             }

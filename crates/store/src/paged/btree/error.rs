@@ -31,6 +31,11 @@ pub enum TreeError {
         /// Maximum for pages of this size.
         most: usize,
     },
+    /// The tree was freed, because its table was dropped.
+    Dropped {
+        /// The table.
+        table: u64,
+    },
 }
 
 impl TreeError {
@@ -69,6 +74,7 @@ impl fmt::Display for TreeError {
                 "key and value have {bytes} bytes; together they have at most {most} with pages \
                  of this size"
             ),
+            TreeError::Dropped { table } => write!(f, "table {table} was dropped"),
         }
     }
 }
@@ -80,7 +86,9 @@ impl std::error::Error for TreeError {
             TreeError::Log(error) => Some(error),
             TreeError::Damaged(error) => Some(error),
             TreeError::TooLong(error) => Some(error),
-            TreeError::RowTooLong { .. } | TreeError::NoLogSpace(_) => None,
+            TreeError::RowTooLong { .. } | TreeError::NoLogSpace(_) | TreeError::Dropped { .. } => {
+                None
+            }
         }
     }
 }

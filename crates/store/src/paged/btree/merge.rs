@@ -48,6 +48,8 @@ pub(super) enum Reason<'k> {
     Emptied(&'k [u8]),
     /// The page has one child, which has no neighbour to be merged with.
     OnlyChild,
+    /// The tree is [freed](super::free): the rows of the right page go with it.
+    Discarded,
 }
 
 impl<'t> TreeVisit<'t> {
@@ -196,6 +198,7 @@ fn takeover(
     let stays = |row: &OwnedRow| match reason {
         Reason::Emptied(key) => &row.key[..] != key,
         Reason::Sparse | Reason::Compaction | Reason::OnlyChild => true,
+        Reason::Discarded => false,
     };
     let mut added = right.all_rows();
     added.retain(stays);

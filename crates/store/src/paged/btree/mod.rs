@@ -91,6 +91,8 @@ mod directory;
 
 mod relocate;
 
+mod free;
+
 mod compact;
 
 mod verify;
@@ -98,6 +100,7 @@ mod verify;
 mod tests;
 
 mod ahead_tests;
+mod free_tests;
 mod relocate_tests;
 
 pub use ahead::ScanAhead;
@@ -105,6 +108,7 @@ pub use compact::Compaction;
 pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
+pub use free::FreeStep;
 pub use read::{ScanDirection, ScanRange};
 pub use relocate::{PagePlace, Relocation};
 pub(super) use store::BESIDE_PART;
@@ -155,6 +159,9 @@ pub struct PagedTree {
 
 /// Number of the root of a table, for all trees of the table (I9).
 type SharedRoot = Arc<AtomicU64>;
+
+/// Number instead of that of a root, once the tree was [freed](self::free).
+const NO_ROOT: PageId = PageId(0);
 
 impl fmt::Debug for PagedTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,6 +34,8 @@ impl PageCheck<'_> {
             for slot in 0..leaf.slot_count() {
                 let table = <[u8; 8]>::try_from(&leaf.key(slot)[..]);
                 match (table, leaf.child(slot)) {
+                    // The table was dropped.
+                    (Ok(_), Some(PageId(0))) => {}
                     (Ok(table), Some(partitions)) => {
                         tables.push((u64::from_be_bytes(table), page, partitions));
                     }
