@@ -5,7 +5,9 @@ use std::path::PathBuf;
 /// Commands that look after a database.
 mod care;
 
-pub(crate) use care::{Backup, Check, Component, Convert, Dump, Load, Restore, RowFormat, Shrink};
+pub(crate) use care::{
+    Backup, Check, Component, Convert, DropTable, Dump, Load, Restore, RowFormat, Shrink,
+};
 
 use clap::{Args, Parser, Subcommand};
 use foxton::{LatchKind, TableComponent, VictimPolicy};
@@ -93,6 +95,43 @@ Example:
     Check(Check),
     /// Move the rows of a table from memory to pages, or back.
     Convert(Convert),
+    /// Remove all rows of a table; the table stays.
+    #[command(after_help = "\
+One record empties the table, however many rows it has, and a kill leaves it as it was or
+empty. Its indexes stay. The space of the rows goes to later rows of any table; `foxton
+shrink` gives it back to the file system.
+
+Without --yes the command counts the rows and changes nothing. They cannot be brought back
+but from a backup.
+
+No other process may have the database open. A program that has it open calls
+`db.truncate(&TABLE)`.
+
+Examples:
+  foxton backup /var/lib/shop /backups/shop-monday
+  foxton truncate /var/lib/shop events                how many rows?
+  foxton truncate /var/lib/shop events --yes")]
+    Truncate(DropTable),
+    /// Drop a table, with its rows and its indexes.
+    #[command(after_help = "\
+One record drops the table, however many rows it has, and a kill leaves it as it was or
+gone. Its name is free for another table, of other types too. The space of the rows goes
+to later rows of any table; `foxton shrink` gives it back to the file system.
+
+A program that writes to a table of that name makes one. A database has at most 4,096
+tables in its life, dropped ones included, so to empty a table use `foxton truncate`.
+
+Without --yes the command counts the rows and changes nothing. They cannot be brought back
+but from a backup.
+
+No other process may have the database open. A program that has it open calls
+`db.drop_table(NAME)`.
+
+Examples:
+  foxton inspect /var/lib/shop                        which tables are there?
+  foxton drop /var/lib/shop events --yes
+  foxton shrink /var/lib/shop")]
+    Drop(DropTable),
     /// Copy a database while it is used; `foxton restore` takes the copy.
     Backup(Backup),
     /// Create a database from a backup.

@@ -59,6 +59,9 @@ mod check;
 /// `foxton convert`.
 mod convert;
 
+/// `foxton drop` and `foxton truncate`.
+mod drop_table;
+
 /// `foxton backup` and `foxton restore`.
 mod backup;
 
@@ -134,6 +137,8 @@ fn run(command: Command, place: Option<PathBuf>) -> Result<ExitCode, String> {
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Check(what) => Ok(check::run(&what)),
         Command::Convert(what) => convert::run(&what),
+        Command::Truncate(what) => drop_table::truncate(&what),
+        Command::Drop(what) => drop_table::drop(&what),
         Command::Backup(what) => backup::run(&what),
         Command::Restore(what) => backup::restore(&what),
         Command::Shrink(what) => shrink::run(&what),

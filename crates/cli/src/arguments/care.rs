@@ -196,6 +196,18 @@ pub(crate) struct Convert {
     pub(crate) to: Component,
 }
 
+/// The arguments of `truncate` and of `drop`.
+#[derive(Debug, Args)]
+pub(crate) struct DropTable {
+    /// The directory of a database that no process has open.
+    pub(crate) directory: PathBuf,
+    /// The table.
+    pub(crate) table: String,
+    /// Do it; otherwise the rows are counted, and nothing is changed.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
 /// The arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\

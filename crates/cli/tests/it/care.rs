@@ -256,6 +256,43 @@ fn a_table_is_converted_there_and_back() {
 }
 
 #[test]
+fn a_table_is_truncated_and_dropped_only_if_that_is_confirmed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = scratch.path().join("db");
+    filled(&db);
+    let directory = db.to_string_lossy();
+    let call = |words: &[&str]| {
+        let done = foxton(&[&words[..1], &[&directory], &words[1..]].concat());
+        (done.status.code(), said(&done))
+    };
+    for command in ["truncate", "drop"] {
+        let (code, words) = call(&[command, "fruit"]);
+        assert!(code == Some(1) && words.contains("--yes"), "{words}");
+        assert!(
+            words.contains("has 50 rows") && words.contains("nothing"),
+            "{words}"
+        );
+        let (code, words) = call(&[command, "fish", "--yes"]);
+        assert!(
+            code == Some(1) && words.contains("has no table fish"),
+            "{words}"
+        );
+    }
+    let (code, words) = call(&["truncate", "fruit", "--yes"]);
+    assert!(
+        code == Some(0) && words.contains("50 rows are gone"),
+        "{words}"
+    );
+    let text = said(&foxton(&["check", &directory]));
+    assert!(text.contains("0 rows in 1 table\n"), "{text}");
+    let (code, words) = call(&["drop", "fruit", "--yes"]);
+    assert!(code == Some(0) && words.contains("is no more"), "{words}");
+    let text = said(&foxton(&["check", &directory]));
+    assert!(text.contains("0 rows in 0 tables\n"), "{text}");
+    assert_eq!(call(&["drop", "fruit", "--yes"]).0, Some(1));
+}
+
+#[test]
 fn a_file_of_deleted_rows_is_shrunk() {
     const EVENTS: Table<u64, [u8]> = Table::new("events").paged();
     let scratch = tempfile::tempdir().unwrap();

@@ -105,18 +105,20 @@ impl Database {
     }
 
     /// Drops the index called `name`, whether it is declared or not. Returns true if it existed.
-    /// The rows stay. It waits for all transactions that have used the table or the index.
+    /// The rows stay. It waits for all transactions that have used the table or the index. Then its
+    /// memory is freed, or its pages are; after a kill the next opening frees the rest of them.
     ///
     /// # Errors
     /// A conflict if a lock was not granted; a storage error if the log accepts no more.
     pub fn drop_index(&self, name: &str) -> Result<bool> {
         self.engine().check_writable()?;
         let forgotten = self.run_busy(|tx| index_build::forget(tx, name))?;
-        let worker = self.engine().workers.worker();
-        let memory = &self.engine().catalog.resident;
-        Ok(forgotten
-            .map(|forgotten| forgotten.clear(&worker, memory))
-            .is_some())
+        let Some(forgotten) = forgotten else {
+            return Ok(false);
+        };
+        let engine = self.share().engine().clone();
+        forgotten.clear(&engine, &engine.workers.worker())?;
+        Ok(true)
     }
 
     /// Returns all existing indexes, by name.

@@ -35,7 +35,7 @@ use crate::checkpoint::REMOVAL_LOCK;
 use crate::engine::Engine;
 use crate::engine::page_store::OpenPages;
 use crate::error::{Error, Result, Storage};
-use crate::txn::sweep_leaf;
+use crate::txn::{former_rows, sweep_leaf};
 
 /// Pause before a page is tried again that another thread is about to use, or before a backup is
 /// looked for again.
@@ -158,12 +158,18 @@ impl Database {
             });
         };
         pages.check()?;
+        let engine = self.share().engine().clone();
+        let worker = engine.workers.worker();
+        for table in engine.catalog.former_tables() {
+            // What is locked stays, as deleted rows do.
+            former_rows::free_all(&engine, &worker, &table, false)?;
+        }
         // Site: "page waits": one thread at a time shrinks the file.
         let _one = shim::lock(&pages.shrinking);
         let mut work = ShrinkWork {
-            engine,
+            engine: &engine,
             pages,
-            worker: &engine.workers.worker(),
+            worker: &worker,
             progress: &mut progress,
             summary: ShrinkSummary {
                 bytes_before: pages.file_bytes()?,

@@ -1,10 +1,11 @@
-//! Conversion of a table between memory and pages, while the database is used.
+//! Conversion of a table between memory and pages, while the database is used. A
+//! [truncation](super::drop_table) is one without steps 3 and to the same component.
 //!
 //! # Steps
 //!
 //! 1. A transaction locks the row of the table in the table of conversions, so that no other one
 //!    converts it, and the table S. Writers wait from here on, and readers do not.
-//! 2. It empties the table's twin (`catalog::conversions`), or makes it.
+//! 2. It empties a twin of the table (`catalog::conversions`), or makes one.
 //! 3. The rows are copied in key order, in batches. Each batch is a transaction of its own, so
 //!    neither memory nor the log bounds the table.
 //! 4. The indexes that the program has declared are made anew, by the transaction of step 1.
@@ -56,7 +57,7 @@ use crate::types::table::Table;
 /// Bytes of rows that are copied in one transaction.
 const BATCH_BYTES: usize = 256 << 10;
 /// Defeats that a conversion claims, so that it is no victim.
-const DEFEATS: u32 = 63;
+pub(super) const DEFEATS: u32 = 63;
 
 /// Summary of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -164,14 +165,14 @@ impl Database {
             db: self,
             engine: engine.clone(),
             worker,
-            to,
+            to: Some(to),
             progress,
             copied: None,
         };
         let done = self.run_busy(|tx| job.convert(tx, name));
         let copied = job.copied.take();
         let mut done = match (&done, copied) {
-            (Ok(_), Some(copied)) => copied.finish(&engine, &job.worker)?,
+            (Ok(()), Some(copied)) => copied.finish(&engine, &job.worker)?,
             // Rows that were copied go, if there are any.
             (_, copied) => {
                 drop(copied);
@@ -184,23 +185,26 @@ impl Database {
     }
 }
 
-/// A conversion of one table.
-struct TableConversion<'d> {
-    db: &'d Database,
-    engine: Arc<Engine>,
-    worker: Worker,
-    to: TableComponent,
-    progress: Option<&'d ProgressCall>,
+/// A conversion of one table, or its truncation.
+pub(super) struct TableConversion<'d> {
+    pub(super) db: &'d Database,
+    pub(super) engine: Arc<Engine>,
+    pub(super) worker: Worker,
+    /// The component that the table is converted to; `None` truncates it.
+    pub(super) to: Option<TableComponent>,
+    pub(super) progress: Option<&'d ProgressCall>,
     /// The copy, until the transaction has committed.
-    copied: Option<Copied>,
+    pub(super) copied: Option<Copied>,
 }
 
 /// A table whose rows are copied to its twin.
-struct Copied {
+pub(super) struct Copied {
     table: Arc<OpenTable>,
     target: Arc<OpenTable>,
     /// The indexes of `table`.
     old_indexes: Vec<Arc<OpenIndex>>,
+    /// Entries of its paged indexes that are not declared.
+    old_trees: Vec<Arc<OpenTable>>,
     done: Conversion,
     locked_since: Instant,
 }
@@ -215,22 +219,24 @@ impl Drop for Copied {
 
 impl Copied {
     /// Frees what the table had, after the switch.
-    fn finish(mut self, engine: &Arc<Engine>, worker: &Worker) -> Result<Conversion> {
+    pub(super) fn finish(mut self, engine: &Arc<Engine>, worker: &Worker) -> Result<Conversion> {
         self.done.locked = self.locked_since.elapsed();
         self.done.is_converted = true;
-        for index in self.old_indexes.drain(..) {
-            Forgotten(Some(index)).clear(worker, &engine.catalog.resident);
+        let indexes = self
+            .old_indexes
+            .drain(..)
+            .map(|index| index.entries.clone());
+        for entries in indexes.chain(self.old_trees.drain(..)) {
+            Forgotten(Some(entries)).clear(engine, worker)?;
         }
-        if !former_rows::free_all(engine, worker, &self.table, false)? {
-            former_rows::free_in_background(engine, worker);
-        }
+        former_rows::free_or_later(engine, worker, &self.table)?;
         Ok(self.done)
     }
 }
 
 impl TableConversion<'_> {
     /// Steps 1 to 5, without the commit. Nothing is copied if the table is converted already.
-    fn convert(&mut self, tx: &mut Transaction, name: &str) -> Result<()> {
+    pub(super) fn convert(&mut self, tx: &mut Transaction, name: &str) -> Result<()> {
         self.copied = None; // Of an attempt that a deadlock ended.
         tx.attach()?.ctx.owner.set_defeats(DEFEATS);
         tx.get_for_update(&CONVERSIONS, &IndexName(name))?;
@@ -238,33 +244,40 @@ impl TableConversion<'_> {
         let Some(table) = engine.catalog.find(name) else {
             return Ok(());
         };
-        if table.record.component == self.to {
-            return Ok(());
-        }
-        lock_whole(&mut *tx.attach()?, &table, Mode::S)?;
+        let mode = match self.to {
+            Some(to) if table.record.component == to => return Ok(()),
+            Some(_) => Mode::S,
+            None => Mode::X,
+        };
+        lock_whole(&mut *tx.attach()?, &table, mode)?;
         let locked_since = Instant::now();
         let target = self.empty_twin(&table)?;
         target.place.set(RowsPlace::Target);
         let mut copied = Copied {
+            old_trees: Vec::new(),
             old_indexes: table.kept.set(&self.worker).open.clone(),
             table,
             target,
             done: Conversion::default(),
             locked_since,
         };
-        self.copy(tx, &mut copied)?;
+        if self.to.is_some() {
+            self.copy(tx, &mut copied)?;
+        }
         let indexes = self.make_indexes(tx, &copied)?;
         copied.done.indexes = indexes.len();
         lock_whole(&mut *tx.attach()?, &copied.table, Mode::X)?;
-        self.prepare_switch(tx, &copied, indexes)?;
+        self.prepare_switch(tx, &mut copied, indexes)?;
         self.copied = Some(copied);
         Ok(())
     }
 
-    /// Returns the twin of a table, without rows.
+    /// Returns a twin of a table, without rows, in the component that the rows will be in.
     fn empty_twin(&self, table: &OpenTable) -> Result<Arc<OpenTable>> {
         let (engine, worker) = (&self.engine, &self.worker);
-        if let Some(twin) = engine.catalog.twin(table) {
+        let to = self.to.unwrap_or(table.record.component);
+        let mut twins = engine.catalog.twins(table).into_iter();
+        if let Some(twin) = twins.find(|twin| twin.record.component == to) {
             let is_alone = engine.options.locking == Locking::Off;
             return match former_rows::free_all(engine, worker, &twin, is_alone)? {
                 true => Ok(twin),
@@ -273,7 +286,7 @@ impl TableConversion<'_> {
         }
         engine
             .catalog
-            .make_twin(worker, table, |record: &TableRecord| {
+            .make_twin(worker, (table, to), |record: &TableRecord| {
                 let Some(log) = engine.log() else {
                     return Ok(()); // Nothing is kept.
                 };
@@ -332,12 +345,12 @@ impl TableConversion<'_> {
     fn prepare_switch(
         &self,
         tx: &mut Transaction,
-        copied: &Copied,
+        copied: &mut Copied,
         indexes: Vec<Arc<OpenIndex>>,
     ) -> Result<()> {
         let (table, target) = (copied.table.clone(), copied.target.clone());
         let name = table.record.name.clone();
-        let is_twin = target.record.id > table.record.id;
+        let is_twin = self.engine.catalog.origin(&target) != target.record.id;
         match is_twin {
             true => {
                 let number = u64::from(target.record.id);
@@ -353,8 +366,15 @@ impl TableConversion<'_> {
             if known.open.is_none() && (target.is_paged() || known.record.is_unique()) {
                 undeclared.push(known.record.name.clone());
             }
-            if !target.is_paged() {
-                tx.delete(&INDEX_TREES, &IndexName(&known.record.name))?;
+            match &known.open {
+                // Its row has the new tree by now.
+                Some(_) if target.is_paged() => {}
+                Some(_) => _ = tx.delete(&INDEX_TREES, &IndexName(&known.record.name))?,
+                // It is made anew when it is declared.
+                None => {
+                    let tree = paged_index_build::forget(tx, &known.record.name)?;
+                    copied.old_trees.extend(tree);
+                }
             }
         }
         let old = copied.old_indexes.clone();

@@ -25,7 +25,7 @@ use std::thread;
 
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
-use foxton_store::memory::{NewRecord, Next, Record, VALUE};
+use foxton_store::memory::{NewRecord, Next, Record, RecordTable, VALUE};
 use foxton_sync::epoch::Guard;
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::Worker;
@@ -41,6 +41,7 @@ use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
 use crate::txn::bound::BoundTxn;
 use crate::txn::context::WorkerContext;
+use crate::txn::former_rows;
 use crate::txn::index_plan::{extract, too_long};
 use crate::txn::table_locks::TableLocks;
 use crate::types::codec::Undecodable;
@@ -55,12 +56,12 @@ const BATCH: usize = 512;
 const ROWS_PER_THREAD: u64 = 4096;
 
 /// Records which indexes exist, when a database is opened. None of them is declared yet.
-pub(crate) fn recall(engine: &Engine) -> Result<()> {
+pub(crate) fn recall(engine: &Arc<Engine>) -> Result<()> {
+    let worker = engine.workers.worker();
+    paged_index_build::recall(engine, &worker)?;
     let Some(table) = engine.catalog.find(INDEXES.name()) else {
         return Ok(());
     };
-    let worker = engine.workers.worker();
-    paged_index_build::recall(engine, &worker)?;
     let guard = worker.pin();
     let mut rows = table.resident().forward(&guard, Bound::Unbounded);
     while let Some(row) = rows.next_record() {
@@ -190,10 +191,15 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
         lock_whole(&mut *tx.attach()?, &open.entries, Mode::X)?;
     }
     tx.delete(&INDEXES, &IndexName(name))?;
-    if table.as_ref().is_some_and(|table| table.is_paged()) {
-        tx.delete(&INDEX_TREES, &IndexName(name))?;
-    }
-    let (name, dropped) = (name.to_owned(), open.clone());
+    let tree = match table.as_ref().is_some_and(|table| table.is_paged()) {
+        true => paged_index_build::forget(tx, name)?,
+        false => None,
+    };
+    let forgotten = match &open {
+        Some(open) => Some(open.entries.clone()),
+        None => tree,
+    };
+    let (name, dropped) = (name.to_owned(), open);
     tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
         if let Some(open) = dropped {
             open.set_dropped();
@@ -206,40 +212,50 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
         }
         catalog.forget(&name);
     }));
-    Ok(Some(Forgotten(open)))
+    Ok(Some(Forgotten(forgotten)))
 }
 
-/// An index that does not exist any more, and its entries.
-pub(crate) struct Forgotten(pub(super) Option<Arc<OpenIndex>>);
+/// The entries of an index that does not exist any more, if there are some.
+pub(crate) struct Forgotten(pub(super) Option<Arc<OpenTable>>);
 
 impl Forgotten {
-    /// Frees the memory of the entries. No transaction reads them any more; workers that have not
-    /// used their table since still have a reference to it.
-    pub(crate) fn clear(self, worker: &Worker, memory: &ResidentMemory) {
-        let Some(open) = self.0 else { return };
-        let TableStore::Resident(rows) = &open.entries.store else {
-            return; // Nothing frees trees yet.
-        };
-        loop {
-            let guard = worker.pin();
-            let mut cursor = rows.forward(&guard, Bound::Unbounded);
-            let next = std::iter::from_fn(|| cursor.next_record());
-            let batch: Vec<&Record> = next.take(BATCH).collect();
-            if batch.is_empty() {
-                return;
+    /// Frees the memory of the entries, or their pages. No transaction reads them any more; workers
+    /// that have not used their table since still have a reference to it.
+    ///
+    /// # Errors
+    /// If a page cannot be read, or the log takes nothing more. The next opening frees the rest.
+    pub(crate) fn clear(self, engine: &Arc<Engine>, worker: &Worker) -> Result<()> {
+        let Some(entries) = self.0 else { return Ok(()) };
+        match &entries.store {
+            TableStore::Resident(rows) => {
+                clear_resident(rows, worker, &engine.catalog.resident);
+                Ok(())
             }
-            let mut counted = 0;
-            for record in batch {
-                worker.account().passed(&VALUE);
-                if let Some(value) = record.swap(None, &guard) {
-                    counted += counted_bytes(record.key(), Some(&[]));
-                    value.retire(guard.participant());
-                }
-                // The record may have been removed already.
-                let _ = rows.remove(&guard, record, Next::Any);
-            }
-            memory.add(-counted, worker);
+            TableStore::Paged(_) => former_rows::free_or_later(engine, worker, &entries),
         }
+    }
+}
+
+fn clear_resident(rows: &RecordTable, worker: &Worker, memory: &ResidentMemory) {
+    loop {
+        let guard = worker.pin();
+        let mut cursor = rows.forward(&guard, Bound::Unbounded);
+        let next = std::iter::from_fn(|| cursor.next_record());
+        let batch: Vec<&Record> = next.take(BATCH).collect();
+        if batch.is_empty() {
+            return;
+        }
+        let mut counted = 0;
+        for record in batch {
+            worker.account().passed(&VALUE);
+            if let Some(value) = record.swap(None, &guard) {
+                counted += counted_bytes(record.key(), Some(&[]));
+                value.retire(guard.participant());
+            }
+            // The record may have been removed already.
+            let _ = rows.remove(&guard, record, Next::Any);
+        }
+        memory.add(-counted, worker);
     }
 }
 

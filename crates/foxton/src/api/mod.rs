@@ -30,6 +30,9 @@ pub(crate) mod database;
 /// Conversion of tables between the components.
 pub(crate) mod convert;
 
+/// Truncating and dropping tables.
+pub(crate) mod drop_table;
+
 /// Transactions that are retried after a conflict.
 pub(crate) mod retry;
 

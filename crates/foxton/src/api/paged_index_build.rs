@@ -6,13 +6,14 @@
 //! The transaction that holds the table's lock then reads the rows and inserts their entries, as
 //! changes of its own. Its commit record also has the rows that record the index
 //! (`catalog/index_catalog`). If it does not commit, its entries are undone, by a rollback or by
-//! the next restart. An empty tree stays, of a number that no index gets: the directory
-//! still has it.
+//! the next restart. An empty tree stays, which the next opening frees.
 //!
 //! # Dropping one
 //!
-//! The rows that record it are deleted. The tree stays in the page file, until trees can be freed.
+//! The rows that record it are deleted. After that commit its tree is freed
+//! ([`former_rows`](crate::txn::former_rows)), and after a kill the next opening frees it.
 
+use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
 use crate::testing::failpoint;
 use crate::txn::bound::BoundTxn;
+use crate::txn::former_rows;
 use crate::txn::index_plan::{extract, too_long};
 use crate::types::codec::Value;
 use crate::types::index::{DeclaredIndex, Extract};
@@ -45,22 +47,51 @@ fn damaged(what: String) -> Storage {
     Storage::Damaged { place, what }
 }
 
-/// Records which numbers indexes have, when a database is opened.
-pub(super) fn recall(engine: &Engine, worker: &Worker) -> Result<()> {
-    let Some(table) = engine.catalog.find(INDEX_TREES.name()) else {
+/// Records which numbers indexes have, when a database is opened. Trees that no index has are
+/// freed.
+pub(super) fn recall(engine: &Arc<Engine>, worker: &Worker) -> Result<()> {
+    let mut numbers = HashSet::new();
+    if let Some(table) = engine.catalog.find(INDEX_TREES.name()) {
+        let guard = worker.pin();
+        let mut rows = table.resident().forward(&guard, Bound::Unbounded);
+        while let Some(row) = rows.next_record() {
+            let mut hazard = guard.hazard();
+            if let Some(value) = row.value(&mut hazard) {
+                let number = <u64 as Value>::decode(value);
+                let number = number.map_err(|error| damaged(error.to_string()))?;
+                let number = checked_number(number)?;
+                engine.catalog.know_paged_index(number);
+                numbers.insert(number);
+            }
+        }
+    }
+    let Some(pages) = engine.pages().filter(|pages| !pages.is_read_only()) else {
         return Ok(());
     };
-    let guard = worker.pin();
-    let mut rows = table.resident().forward(&guard, Bound::Unbounded);
-    while let Some(row) = rows.next_record() {
-        let mut hazard = guard.hazard();
-        if let Some(value) = row.value(&mut hazard) {
-            let number = <u64 as Value>::decode(value);
-            let number = number.map_err(|error| damaged(error.to_string()))?;
-            engine.catalog.know_paged_index(checked_number(number)?);
+    let of_indexes = u64::from(FIRST_PAGED_INDEX) + 1..=u64::from(u32::MAX);
+    let trees = pages.directory.numbers(worker, of_indexes);
+    for tree in trees.map_err(|error| pages.failed(&error))? {
+        let number = checked_number(tree - 1)?;
+        // So no new index gets it.
+        engine.catalog.know_paged_index(number);
+        if !numbers.contains(&number) {
+            let entries = engine.catalog.dropped_entries(number);
+            former_rows::free_later(engine, worker, entries);
         }
     }
     Ok(())
+}
+
+/// Deletes the row with the tree of an index. Returns the entries, if it had a tree.
+pub(super) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Arc<OpenTable>>> {
+    let Some(number) = tx.get(&INDEX_TREES, &IndexName(name))? else {
+        return Ok(None);
+    };
+    tx.delete(&INDEX_TREES, &IndexName(name))?;
+    let number = checked_number(number)?;
+    Ok(Some(
+        tx.attach()?.ctx.engine.catalog.dropped_entries(number),
+    ))
 }
 
 /// Returns a stored number as that of an index.
@@ -106,7 +137,7 @@ fn make_tree(
         let number = tree_number(&entries);
         let found = directory.open(worker, number);
         if found.map_err(|error| pages.failed(&error))?.is_some() {
-            continue; // Of an index that was dropped, or not finished.
+            continue; // Of an index that was not finished.
         }
         let tree = directory.create(worker, number);
         let tree = tree.map_err(|error| pages.failed(&error))?;

@@ -31,6 +31,9 @@ impl<F: FnMut(EncodedRow<'_>) -> ControlFlow<()>> TakeRow for F {}
 pub(crate) trait RowSource {
     type Row;
 
+    /// True if counting rows takes their keys alone.
+    const COUNTS_KEYS: bool = false;
+
     /// Calls `take` with each row, from where the scan is, until it breaks or the range ends.
     fn attempt(&self, bound: &mut BoundTxn, take: impl TakeRow) -> Result<AttemptResult<()>>;
 
@@ -50,6 +53,7 @@ pub(crate) struct TableSource<K: ?Sized, V: ?Sized> {
 
 impl<K: Key + ?Sized, V: Value + ?Sized> RowSource for TableSource<K, V> {
     type Row = (K::Owned, V::Owned);
+    const COUNTS_KEYS: bool = true;
 
     #[inline]
     fn attempt(&self, bound: &mut BoundTxn, take: impl TakeRow) -> Result<AttemptResult<()>> {
@@ -152,6 +156,12 @@ impl<S: RowSource> RangeScan<'_, S> {
         if let Ok((guard, Ok(_))) = &mut self.0 {
             change(&mut guard.txn.scan);
         }
+    }
+
+    /// Makes the scan count rows.
+    pub(crate) fn counting(mut self) -> Self {
+        self.set(|scan| scan.is_of_keys = S::COUNTS_KEYS);
+        self
     }
 
     /// Calls `take` with the bytes of each row; blocks the thread while it waits for a lock.
@@ -373,7 +383,7 @@ macro_rules! range_methods {
                 Ok(first)
             }
 
-            /// Returns the number of rows, up to the limit.
+            /// Returns the number of rows, up to the limit. In a table, their values are not read.
             ///
             /// # Errors
             /// As for [`for_each`](Self::for_each).
@@ -383,7 +393,8 @@ macro_rules! range_methods {
                     count += 1;
                     ControlFlow::Continue(())
                 };
-                self.0.$read(decoding(RowSource::check, &mut failure, take))$(.$await)??;
+                let counting = self.0.counting();
+                counting.$read(decoding(RowSource::check, &mut failure, take))$(.$await)??;
                 Ok(failure.map(|()| count)?)
             }
         }

@@ -1,15 +1,20 @@
-//! Conversions: which component has the rows of a table that was converted.
+//! Conversions: where the rows of a table are that was converted, truncated or dropped.
 //!
-//! A table that is converted for the first time gets a *twin*: a table of the other component, with
-//! a number of its own. Its record in the log is that of any table, with a name that tells the
-//! number of the table whose twin it is. A conversion copies the rows into the one of both that has
-//! none. One row of a table of the database's own says which of them has the rows:
+//! A table that is converted or truncated for the first time gets a *twin*: a table of the
+//! component that the rows will be in, with a number of its own. Its record in the log is that of
+//! any table, with a name that tells the number of the table whose twin it is. A conversion copies
+//! the rows into a twin that has none, and a truncation copies nothing. So a table has three twins
+//! at most. One row of a table of the database's own says which of them has the rows:
 //!
 //! ```text
 //! table "foxton:conversions", of keys "foxton:index" and values "u64"
 //! key     name of a table
-//! value   number of its twin, which has the rows; without such a row the table has them
+//! value   number of its twin, which has the rows; without such a row the table has them.
+//!         With the highest bit: the table of this number was dropped, with its twins
 //! ```
+//!
+//! A table of the same name that is made later has another number, so the row is not about it. The
+//! numbers of dropped tables are not used again.
 //!
 //! Rows, locks, log records, pages and layers name a table by its number. So those of both
 //! components are never taken for each other, wherever replay or a checkpoint begins.
@@ -18,15 +23,18 @@
 //!
 //! ```text
 //! Current ──the switch, under X──▶ Former ──the rows are freed, and others come──▶ Target
-//!    ▲                               ▲                                               │
-//!    └───────────────────────────────┼────────────────the switch, under X────────────┤
-//!                                    └──────────────────────the conversion failed────┘
+//!    ▲ │                             ▲ │                                             │
+//!    └─┼─────────────────────────────┼─┼──────────────the switch, under X────────────┤
+//!      │                             └─┼────────────────────the conversion failed────┘
+//!      └────────── the drop, under X ──┴──▶ Dropped
 //! ```
+//!
+//! The entries of a paged index that was dropped, too, are in a table that is Dropped.
 //!
 //! # Invariants
 //!
-//! * I1  Of a table and its twin one is current: the one that the row names. It is found by the
-//!   table's name, and no transaction uses the other one.
+//! * I1  Of a table and its twins one is current: the one that the row names; none, if they were
+//!   dropped. It is found by the table's name, and no transaction uses the others.
 //! * I2  The row changes in the transaction that has locked the current table X, after all rows of
 //!   the other one were committed. So after a kill it names a table with all rows.
 //! * I3  The state changes before that transaction releases its locks. So a transaction that has
@@ -50,6 +58,9 @@ use crate::types::table::Table;
 pub(crate) const CONVERSIONS: Table<IndexName<'static>, u64> =
     Table::new("foxton:conversions").resident();
 
+/// Highest bit of a value: the table was dropped.
+pub(crate) const DROPPED: u64 = 1 << 63;
+
 /// First part of the name of a twin; the number of its table follows.
 const TWIN: &str = "foxton:twin-of-";
 
@@ -66,7 +77,7 @@ pub(super) fn twin_of(name: &str) -> Option<u32> {
 }
 
 /// True if no program can have a table of this name.
-pub(super) fn is_twin_name(name: &str) -> bool {
+pub(crate) fn is_twin_name(name: &str) -> bool {
     name.starts_with(TWIN)
 }
 
@@ -80,6 +91,8 @@ pub(crate) enum RowsPlace {
     Former = 1,
     /// Its twin has them, and a conversion copies them.
     Target = 2,
+    /// There is no such table any more, and what it has is garbage.
+    Dropped = 3,
 }
 
 /// See [`RowsPlace`].
@@ -95,6 +108,11 @@ impl PlaceWord {
     pub(crate) fn is(&self, place: RowsPlace) -> bool {
         // Relaxed: ordered by the lock on the table (I3).
         self.0.load(Ordering::Relaxed) == place as u32
+    }
+
+    /// True if the rows are garbage.
+    pub(crate) fn is_garbage(&self) -> bool {
+        self.is(RowsPlace::Former) || self.is(RowsPlace::Dropped)
     }
 
     /// Only for the holder of an exclusive lock on the table, or while no transaction runs.
@@ -122,16 +140,40 @@ impl Catalog {
             };
             let name = IndexName::decode(row.key()).map_err(|error| error.to_string())?;
             let number = <u64 as Value>::decode(value).map_err(|error| error.to_string())?;
-            let table = self.find(&name);
-            let twin = table.as_ref().and_then(|table| self.twin(table));
-            match (table, twin) {
-                (Some(table), Some(twin)) if u64::from(twin.record.id) == number => {
-                    self.switch(&table, &twin);
-                }
-                _ => return Err(format!("{number} is no twin of table \"{name}\"")),
+            let is_right = match number & DROPPED {
+                0 => self.recall_twin(&name, number),
+                _ => self.recall_drop(&name, number & !DROPPED),
+            };
+            if !is_right {
+                return Err(format!("{number:#x} is no twin of table \"{name}\""));
             }
         }
         Ok(())
+    }
+
+    /// Returns false if `number` is no twin of the table called `name`.
+    fn recall_twin(&self, name: &str, number: u64) -> bool {
+        let Some(table) = self.find(name) else {
+            return false;
+        };
+        let twins = self.twins(&table);
+        let twin = twins
+            .iter()
+            .find(|twin| u64::from(twin.record.id) == number);
+        let Some(twin) = twin else { return false };
+        self.switch(&table, twin);
+        true
+    }
+
+    /// Returns false if `number` is no table called `name`.
+    fn recall_drop(&self, name: &str, number: u64) -> bool {
+        let tables = self.tables();
+        let table = usize::try_from(number).ok().and_then(|at| tables.get(at));
+        let Some(table) = table.filter(|table| table.record.name == name) else {
+            return false;
+        };
+        self.drop_table(table);
+        true
     }
 
     /// Makes `to` have the rows, and no longer `from`, its twin.
@@ -141,10 +183,10 @@ impl Catalog {
         to.place.set(RowsPlace::Current);
     }
 
-    /// Returns the tables without the rows that their names stand for.
+    /// Returns the tables whose rows are garbage.
     pub(crate) fn former_tables(&self) -> Vec<Arc<OpenTable>> {
         let mut tables = self.tables();
-        tables.retain(|table| table.place.is(RowsPlace::Former));
+        tables.retain(|table| table.place.is_garbage());
         tables
     }
 }

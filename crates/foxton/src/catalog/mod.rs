@@ -129,6 +129,9 @@ impl OpenIndex {
     pub(crate) fn set_dropped(&self) {
         // Relaxed: see `is_dropped`.
         self.dropped.store(true, Ordering::Relaxed);
+        if self.entries.is_paged() {
+            self.entries.place.set(RowsPlace::Dropped);
+        }
     }
 }
 
@@ -220,8 +223,8 @@ impl TableIndexes {
 struct CatalogEntries {
     tables: Vec<Arc<OpenTable>>,
     by_name: HashMap<String, u32>,
-    /// Numbers of twins, by the numbers of their tables.
-    twins: HashMap<u32, u32>,
+    /// Numbers of tables, by the numbers of their twins.
+    origins: HashMap<u32, u32>,
     /// Every existing index.
     indexes: BTreeMap<String, KnownIndex>,
     /// Names of the indexes that were opened, by their numbers.
@@ -243,6 +246,8 @@ pub(crate) struct KnownIndex {
 pub(crate) struct Catalog {
     list: Mutex<CatalogEntries>,
     domain: Domain,
+    /// Number of tables that were dropped.
+    drops: AtomicU32,
     /// Memory of all resident rows and index entries.
     pub(crate) resident: ResidentMemory,
 }
@@ -254,6 +259,7 @@ impl Catalog {
         Catalog {
             list: Mutex::new(CatalogEntries::default()),
             domain,
+            drops: AtomicU32::new(0),
             resident: ResidentMemory::new(resident_memory),
         }
     }
@@ -340,6 +346,21 @@ impl Catalog {
     pub(crate) fn know_paged_index(&self, number: u32) {
         let mut list = shim::lock(&self.list);
         list.next_paged = list.next_paged.max(number - FIRST_PAGED_INDEX + 1);
+    }
+
+    /// Returns the entries of a paged index that no transaction knows any more.
+    pub(crate) fn dropped_entries(&self, number: u32) -> Arc<OpenTable> {
+        let none = || (String::new(), 0);
+        let record = TableRecord {
+            id: number,
+            name: String::new(),
+            key_type: none(),
+            value_type: none(),
+            component: TableComponent::Paged,
+        };
+        let mut entries = OpenTable::new(record, &self.domain, None);
+        entries.place = PlaceWord::new(RowsPlace::Dropped);
+        Arc::new(entries)
     }
 
     /// Creates the table for the entries of an index on `table`. `number` is that of an index of a
@@ -438,16 +459,18 @@ impl Catalog {
         Ok(list.add(record, &self.domain))
     }
 
-    /// Adds a table read from the log. Returns false if its number or name is taken, or a number is
-    /// missing.
+    /// Adds a table read from the log. Returns false if its number is taken, a number is missing, or
+    /// it is the twin of no table. If its name is taken, the table before was dropped.
     pub(crate) fn restore(&self, record: TableRecord) -> bool {
         let mut list = shim::lock(&self.list);
         if record.id as usize != list.tables.len() {
             return false;
         }
         let fits = match conversions::twin_of(&record.name) {
-            Some(table) => (table as usize) < list.tables.len() && !list.twins.contains_key(&table),
-            None => !list.by_name.contains_key(&record.name),
+            Some(table) => {
+                (table as usize) < list.tables.len() && !list.origins.contains_key(&table)
+            }
+            None => true,
         };
         if fits {
             list.add(record, &self.domain);
@@ -455,20 +478,24 @@ impl Catalog {
         fits
     }
 
-    /// Returns the twin of a table, or the table whose twin it is.
-    pub(crate) fn twin(&self, table: &OpenTable) -> Option<Arc<OpenTable>> {
-        let (list, id) = (shim::lock(&self.list), table.record.id);
-        let mut twins = list.twins.iter();
-        let twin = list.twins.get(&id).copied();
-        let twin = twin.or_else(|| Some(*twins.find(|(_, twin)| **twin == id)?.0));
-        list.tables.get(twin? as usize).cloned()
+    /// Returns the number of the table of which `table` is a twin, or its own.
+    pub(crate) fn origin(&self, table: &OpenTable) -> u32 {
+        shim::lock(&self.list).origin(table.record.id)
     }
 
-    /// Makes the twin of a table that has none, after `log` has appended its record (I1).
+    /// Returns the table and its twins, but not `table` itself.
+    pub(crate) fn twins(&self, table: &OpenTable) -> Vec<Arc<OpenTable>> {
+        let list = shim::lock(&self.list);
+        let mut twins = list.family(list.origin(table.record.id));
+        twins.retain(|twin| twin.record.id != table.record.id);
+        twins
+    }
+
+    /// Makes a twin of a table in `component`, after `log` has appended its record (I1).
     pub(crate) fn make_twin(
         &self,
         worker: &Worker,
-        table: &OpenTable,
+        (table, component): (&OpenTable, TableComponent),
         log: impl FnOnce(&TableRecord) -> Result<()>,
     ) -> Result<Arc<OpenTable>> {
         worker.account().passed(&LIST);
@@ -478,15 +505,29 @@ impl Catalog {
         }
         let record = TableRecord {
             id: u32::try_from(list.tables.len()).expect("MAX_TABLES fits"),
-            name: conversions::twin_name(table.record.id),
-            component: match table.record.component {
-                TableComponent::Resident => TableComponent::Paged,
-                TableComponent::Paged => TableComponent::Resident,
-            },
+            name: conversions::twin_name(list.origin(table.record.id)),
+            component,
             ..table.record.clone()
         };
         log(&record)?;
         Ok(list.add(record, &self.domain))
+    }
+
+    /// Makes a table and its twins absent. Only for the holder of an exclusive lock on the one that
+    /// has the rows, or while no transaction runs.
+    pub(crate) fn drop_table(&self, table: &OpenTable) {
+        let mut list = shim::lock(&self.list);
+        let origin = list.origin(table.record.id);
+        list.drop_family(origin);
+        // Relaxed: a worker that reads it late finds by its lock that the table is dropped.
+        self.drops.fetch_add(1, Ordering::Relaxed); // Site: "catalog", passed by its readers.
+    }
+
+    /// Returns the number of tables that were dropped.
+    #[inline]
+    pub(crate) fn drops(&self) -> u32 {
+        // Relaxed: see `drop_table`.
+        self.drops.load(Ordering::Relaxed)
     }
 
     /// Makes a table the one that its name stands for.
@@ -506,17 +547,43 @@ impl Drop for Catalog {
 }
 
 impl CatalogEntries {
+    fn origin(&self, id: u32) -> u32 {
+        self.origins.get(&id).copied().unwrap_or(id)
+    }
+
+    /// Returns a table and its twins.
+    fn family(&self, origin: u32) -> Vec<Arc<OpenTable>> {
+        let tables = self.tables.iter();
+        let family = tables.filter(|table| self.origin(table.record.id) == origin);
+        family.cloned().collect()
+    }
+
+    /// Makes a table and its twins absent.
+    fn drop_family(&mut self, origin: u32) {
+        for table in self.family(origin) {
+            table.place.set(RowsPlace::Dropped);
+            let name = &table.record.name;
+            if self.by_name.get(name) == Some(&table.record.id) {
+                self.by_name.remove(name);
+            }
+        }
+    }
+
     /// Adds the table of a record. A twin gets the name of its table, for which it may come to
     /// stand.
     fn add(&mut self, mut record: TableRecord, domain: &Domain) -> Arc<OpenTable> {
         let id = record.id;
         let place = match conversions::twin_of(&record.name) {
             Some(table) => {
-                self.twins.insert(table, id);
+                self.origins.insert(id, table);
                 record.name = self.tables[table as usize].record.name.clone();
                 RowsPlace::Former
             }
             None => {
+                if let Some(&before) = self.by_name.get(&record.name) {
+                    // Only a table that was dropped has left its name to another.
+                    self.drop_family(self.origin(before));
+                }
                 self.by_name.insert(record.name.clone(), id);
                 RowsPlace::Current
             }

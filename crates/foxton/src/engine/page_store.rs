@@ -53,7 +53,7 @@ use crate::catalog::table_store::TableStore;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::needed_log::NeededLog;
-use crate::error::{Error, Request, Result, Storage};
+use crate::error::{Conflict, Error, Request, Result, Storage};
 use crate::options::{Options, page_count};
 
 /// Name of the page file.
@@ -730,6 +730,8 @@ impl OpenPages {
                 what: error.to_string(),
             }
             .into(),
+            // Another thread has dropped the table.
+            TreeError::Dropped { .. } => Conflict::TABLE_DROPPED.into(),
             other => {
                 self.fail(other);
                 let why = other.to_string();
@@ -757,6 +759,7 @@ impl OpenPages {
         for table in catalog.tables() {
             if let TableStore::Paged(rows) = &table.store
                 && rows.tree.get().is_none()
+                && !table.is_former()
             {
                 self.make_tree(worker, &table)?;
             }

@@ -74,6 +74,9 @@ pub enum ConflictReason {
     /// [`Options::idle_timeout`](crate::Options::idle_timeout). It was rolled back, so that others
     /// could get its locks. It accepts no more work.
     Idle,
+    /// A table was [dropped](crate::Database::drop_table) while the transaction was about to use
+    /// it. It has been rolled back.
+    TableDropped,
 }
 
 impl Conflict {
@@ -102,6 +105,11 @@ impl Conflict {
 
     pub(crate) const IDLE: Conflict = Conflict {
         reason: ConflictReason::Idle,
+        detail: None,
+    };
+
+    pub(crate) const TABLE_DROPPED: Conflict = Conflict {
+        reason: ConflictReason::TableDropped,
         detail: None,
     };
 
@@ -180,6 +188,7 @@ impl Conflict {
             ConflictReason::Ended => "ended_by_conflict",
             ConflictReason::SessionDeadlock => "session_deadlock",
             ConflictReason::Idle => "ended_idle",
+            ConflictReason::TableDropped => "table_dropped",
         }
     }
 }
@@ -212,6 +221,10 @@ impl fmt::Display for Conflict {
                 "the transaction did nothing for longer than idle_timeout and was rolled back, so that \
                  others could go on; begin another, and do slow \
                  work before it or after it, or open the database with a longer idle_timeout"
+            }
+            ConflictReason::TableDropped => {
+                "a table was dropped while this transaction was about to use it, which rolled it \
+                 back; run it again"
             }
         })?;
         match self.detail.as_deref() {

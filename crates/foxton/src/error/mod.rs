@@ -93,7 +93,11 @@ impl Error {
 
     /// True if a deadlock ended the transaction.
     pub(crate) fn is_defeat(&self) -> bool {
-        let ended = [ConflictReason::Deadlock, ConflictReason::Ended];
+        let ended = [
+            ConflictReason::Deadlock,
+            ConflictReason::Ended,
+            ConflictReason::TableDropped,
+        ];
         matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
     }
 
@@ -199,6 +203,11 @@ pub enum Request {
     },
     /// The database has the maximum number of tables.
     TooManyTables,
+    /// There is no such table.
+    NoSuchTable {
+        /// The name.
+        table: String,
+    },
     /// Stored bytes are no encoding of the requested type. Either the table was written through a
     /// raw table, or the type changed its encoding but not its name.
     Undecodable(Undecodable),
@@ -278,6 +287,7 @@ impl Request {
             Request::ResidentRoom(_) => "resident_room",
             Request::TableName { .. } => "table_name",
             Request::TooManyTables => "too_many_tables",
+            Request::NoSuchTable { .. } => "no_such_table",
             Request::Undecodable(_) => "undecodable",
             Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
@@ -356,9 +366,14 @@ impl fmt::Display for Request {
             ),
             Request::TooManyTables => write!(
                 f,
-                "the database has {} tables and takes no more; \
-                 put the kinds of things that share a table into its key",
+                "the database has had {} tables and takes no more, dropped ones included; put the \
+                 kinds of things that share a table into its key, and truncate tables instead of \
+                 dropping them",
                 MAX_TABLES
+            ),
+            Request::NoSuchTable { table } => write!(
+                f,
+                "there is no table \"{table}\"; `stats` and `foxton inspect` list the tables"
             ),
             Request::Undecodable(undecodable) => write!(
                 f,

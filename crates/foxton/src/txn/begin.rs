@@ -64,6 +64,7 @@ impl BoundTxn {
         if engine.options.locking == Locking::Off {
             bound.ctx.worker.account().passed(&ALONE);
         }
+        bound.ctx.forget_dropped();
         bound.ctx.owner.begin();
         Ok(bound)
     }

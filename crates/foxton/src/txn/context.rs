@@ -96,6 +96,8 @@ pub(crate) struct WorkerContext {
     pub(super) counted: i64,
     /// Work that a task may do before it yields.
     pub(crate) budget: WorkBudget,
+    /// Number of tables that were dropped, when the cached tables were looked up.
+    drops: u32,
 }
 
 /// A ghost of a paged table.
@@ -198,7 +200,9 @@ impl WorkerContext {
     pub(super) fn new(engine: Arc<Engine>) -> WorkerContext {
         let worker = engine.workers.worker();
         let owner = engine.locks.owner();
+        let drops = engine.catalog.drops();
         WorkerContext {
+            drops,
             engine,
             worker,
             owner,
@@ -382,11 +386,27 @@ impl WorkerContext {
         self.page_value.shrink_to(KEPT_BYTES);
         self.page_rows.shrink_to(KEPT_BYTES);
         if self.tables.len() > KEPT_TABLES {
-            self.tables.clear();
-            self.ghosts.clear();
-            self.paged_ghosts.clear();
-            self.index_lookups.clear();
-            self.indexes.clear();
+            self.forget_tables();
+        }
+    }
+
+    fn forget_tables(&mut self) {
+        self.tables.clear();
+        self.ghosts.clear();
+        self.paged_ghosts.clear();
+        self.index_lookups.clear();
+        self.indexes.clear();
+    }
+
+    /// Forgets the cached tables, if one was dropped since they were looked up. Only before a
+    /// transaction begins.
+    #[inline]
+    pub(super) fn forget_dropped(&mut self) {
+        let drops = self.engine.catalog.drops();
+        if self.drops != drops {
+            self.drops = drops;
+            self.forget_tables();
+            self.hint = RecordHint::default();
         }
     }
 }

@@ -6,10 +6,15 @@
 //! ends and the lock is released. The cache gets the twin in the table's place, and the operation
 //! is attempted again. The same holds for an index, whose entries were made anew.
 //!
+//! A table that was dropped meanwhile ends the transaction, which may be run again: an operation is
+//! prepared for an absent table or for one that exists. The next transaction of the worker forgets
+//! the tables that the worker has used, so it never meets one that was dropped before it began.
+//!
 //! A transaction that has locked a table keeps it from being converted. So one that has changes or
 //! undo of a table never finds that the table was converted.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
@@ -17,8 +22,8 @@ use foxton_lock::name::Name;
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::index_read::table_of;
-use crate::catalog::{Catalog, OpenIndex};
-use crate::error::{ComponentMismatch, Request, Result};
+use crate::catalog::{Catalog, OpenIndex, OpenTable};
+use crate::error::{ComponentMismatch, Conflict, Request, Result};
 
 impl BoundTxn {
     /// Replaces cached tables whose twins have the rows by these.
@@ -70,7 +75,14 @@ impl WorkerContext {
         let cached = &self.tables[index];
         let name = &cached.table.record.name;
         let found = Catalog::find(&self.engine.catalog, name);
-        let new = found.expect("a table that was converted is still there");
+        let is_other = |new: &Arc<OpenTable>| {
+            let catalog = &self.engine.catalog;
+            catalog.origin(new) != catalog.origin(&cached.table)
+        };
+        // The next transaction looks for it anew, and so for one that was made since.
+        let Some(new) = found.filter(|new| !is_other(new)) else {
+            return Err(Conflict::TABLE_DROPPED.into());
+        };
         let stored = new.record.component;
         if let Some(used) = cached.component.filter(|used| *used != stored) {
             return Err(Request::TableComponent(Box::new(ComponentMismatch {

@@ -98,6 +98,8 @@ pub(crate) struct ScanState {
     pub(super) covered: Option<bool>,
     /// Of a scan downwards: true if the gap above the position is locked, or need not be.
     pub(super) closed_above: bool,
+    /// True if only keys are read: a large value is passed on as the row has it.
+    pub(crate) is_of_keys: bool,
     /// The entry of an index of a paged table whose row is the next to be read.
     pub(super) entry: LockedEntry,
     /// How far the scan of a paged table reads ahead.
@@ -124,6 +126,7 @@ impl ScanState {
         self.low_end = set(range.start_bound(), &mut self.low)?;
         self.high_end = set(range.end_bound(), &mut self.high)?;
         self.reversed = false;
+        self.is_of_keys = false;
         self.lock = LockOptions::default();
         self.short_lock.clear();
         self.remaining.set(u64::MAX);

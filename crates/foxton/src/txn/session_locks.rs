@@ -50,6 +50,7 @@ impl BoundTxn {
 
     /// Begins a transaction, or a lock request of the session itself.
     pub(crate) fn begin_in_session(&mut self) {
+        self.ctx.forget_dropped();
         let session = self.txn.session_locks();
         let (is_free, kept) = (session.held.is_empty(), session.kept);
         let label = session.label.clone();

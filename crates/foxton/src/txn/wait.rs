@@ -258,6 +258,10 @@ impl BoundTxn {
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error {
             match conflict.reason() {
+                ConflictReason::TableDropped => {
+                    self.end_by(Phase::Ended);
+                    self.txn.ended_by = Some(conflict.ended());
+                }
                 ConflictReason::Deadlock => {
                     self.ctx.count(Counter::Deadlocks);
                     self.end_by(Phase::Ended);

@@ -24,6 +24,7 @@ mod checkpoint_throttle;
 mod closing;
 mod convert;
 mod directory;
+mod drop_table;
 #[cfg(feature = "hooks")]
 mod early;
 mod escalation;

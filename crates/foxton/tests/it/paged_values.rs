@@ -295,3 +295,31 @@ fn large_values_are_found_by_their_indexes() {
     }
     assert_eq!(db.check_indexes().unwrap().len(), 0);
 }
+
+/// Counting rows needs their keys. So the parts of large values are not read, also not those that
+/// no row has any more.
+#[test]
+fn counting_rows_reads_no_large_value() {
+    let device = FaultDevice::new();
+    let open = || Database::open_on(Arc::new(device.clone()), options()).unwrap();
+    let db = open();
+    db.run(|tx| (0..60).try_for_each(|key| tx.put(&PAGED, &key, &vec![key as u8; 20_000])))
+        .unwrap();
+    drop(db);
+    let db = open();
+    let reads = || db.stats().pages.unwrap().reads;
+    let before = reads();
+    for _ in 0..3 {
+        assert_eq!(db.run(|tx| tx.range(&PAGED, ..).count()).unwrap(), 60);
+        assert_eq!(db.run(|tx| tx.range(&PAGED, 7..=9).count()).unwrap(), 3);
+        let reversed = db.run(|tx| tx.range(&PAGED, ..).reversed().limit(5).count());
+        assert_eq!(reversed.unwrap(), 5);
+    }
+    assert!(reads() - before < 30, "{} pages", reads() - before);
+    // The next scan of the same transaction reads values again.
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.range(&PAGED, ..).count().unwrap(), 60);
+    let rows = tx.range(&PAGED, 5..7).collect().unwrap();
+    assert!(rows == [(5, vec![5; 20_000]), (6, vec![6; 20_000])]);
+    assert!(reads() - before > 40, "{} pages", reads() - before);
+}

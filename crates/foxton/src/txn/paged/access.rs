@@ -124,6 +124,11 @@ impl<'a> PageAccess<'a> {
                 self.detach();
                 Ok(AttemptResult::Wait)
             }
+            // The caller looks for the table or the index anew.
+            Err(TreeError::Dropped { .. }) => {
+                self.visit = None;
+                Ok(AttemptResult::Pause)
+            }
             Err(error) => {
                 self.visit = None;
                 Err(self.pages.failed(&error))
@@ -178,6 +183,9 @@ impl BoundTxn {
             ..
         } = &mut self.ctx;
         let table = &tables[index].table;
+        if tables[index].is_former() {
+            return Ok(AttemptResult::Pause);
+        }
         let pages = engine.pages().expect(MADE);
         let TableStore::Paged(rows) = &table.store else {
             return Ok(AttemptResult::Done(()));

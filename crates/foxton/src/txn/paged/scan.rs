@@ -297,7 +297,8 @@ impl<V: PagedVisit> PagedScan<'_, V> {
                     }
                 }
             }
-            let is_large = !is_ghost && flags.has(RowFlags::OVERFLOW);
+            let is_read = !is_ghost && !self.scan.is_of_keys;
+            let is_large = is_read && flags.has(RowFlags::OVERFLOW);
             let read = match self.large.as_deref_mut().filter(|_| is_large) {
                 None => None,
                 Some(large) => {

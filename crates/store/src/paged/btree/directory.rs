@@ -13,6 +13,7 @@
 //! leave a row with the partition page 0, which stands for none ([`free`](super::free)).
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foxton_sync::shim::{self, AtomicU64, Mutex};
@@ -75,6 +76,45 @@ impl TableDirectory {
         visit.run(|visit| self.attempt_open(visit, table))
     }
 
+    /// Returns the numbers of the tables in `range` that have a row: a tree, or what is left of one
+    /// that was [freed](Self::free_last). Waits for pages, but not for those of the trees.
+    ///
+    /// # Errors
+    ///
+    /// If a page cannot be read or is damaged.
+    pub fn numbers(
+        &self,
+        worker: &Worker,
+        range: RangeInclusive<u64>,
+    ) -> Result<Vec<u64>, TreeError> {
+        let (mut numbers, mut rows) = (Vec::new(), LeafRows::default());
+        let (mut from, end) = (*range.start(), range.end().to_be_bytes());
+        let mut is_excluded = false;
+        loop {
+            let key = from.to_be_bytes();
+            let part = ScanRange {
+                direction: ScanDirection::Forward,
+                from: Some(&key),
+                is_excluded,
+                end: Some(&end),
+                most: usize::MAX,
+            };
+            let mut visit = self.tree.visit(worker);
+            visit.run(|visit| visit.scan(part, &mut rows))?;
+            for row in 0..rows.len() {
+                from = table_of(rows.key(row))?;
+                match range.contains(&from) {
+                    true => numbers.push(from),
+                    false => return Ok(numbers),
+                }
+            }
+            if rows.is_empty() {
+                return Ok(numbers);
+            }
+            is_excluded = true;
+        }
+    }
+
     /// Returns all trees but its own. Waits for pages.
     ///
     /// # Errors
@@ -97,9 +137,7 @@ impl TableDirectory {
                 return Ok(trees);
             }
             for row in 0..rows.len() {
-                let number = <[u8; 8]>::try_from(rows.key(row));
-                let table = number.map(u64::from_be_bytes);
-                let table = table.map_err(|_| TreeError::field(DIRECTORY_PAGE, "table", 0))?;
+                let table = table_of(rows.key(row))?;
                 last = Some(table.to_be_bytes());
                 trees.extend(self.open(worker, table)?);
             }
@@ -166,6 +204,13 @@ impl TableDirectory {
             }
         }
     }
+}
+
+/// Returns the table that the key of a row stands for.
+fn table_of(key: &[u8]) -> Result<u64, TreeError> {
+    let number = <[u8; 8]>::try_from(key);
+    let table = number.map(u64::from_be_bytes);
+    table.map_err(|_| TreeError::field(DIRECTORY_PAGE, "table", 0))
 }
 
 impl<'t> TreeVisit<'t> {

@@ -6,10 +6,13 @@
 //!
 //! | step | record | pages that become free |
 //! |------|--------|------------------------|
-//! | [`Leaf`](FreeStep::Leaf) | a leaf takes over the range of its right neighbour, and no row | the neighbour |
+//! | [`Leaf`](FreeStep::Leaf) | a leaf takes over the range of its right neighbour, and keeps one row | the neighbour |
 //! | [`Join`](FreeStep::Join) | two branches with one child each become one | the right one |
 //! | [`Root`](FreeStep::Root) | the root takes over the content of its only child | the child |
 //! | [`Last`](FreeStep::Last) | the directory leads to no tree any more | root, partition page |
+//!
+//! A leaf with all its rows may not fit a page any more when its range grows, because the keys of
+//! the range have less in common. One row always does.
 //!
 //! The row of the directory then has the partition page 0, which stands for none, and is erased. If
 //! it is the only one of its leaf it stays so, because a leaf has a row (I8 of the tree).
@@ -38,8 +41,8 @@ use crate::paged::pool::{PageRequest, PageView};
 /// Next step of freeing a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FreeStep {
-    /// The leaf with this low fence goes, with its rows.
-    Leaf(KeyBytes),
+    /// The right one of two leaves with these low fences goes, and the left one keeps its first row.
+    Leaf(KeyBytes, KeyBytes),
     /// The branches of this level from this key on become one.
     Join(u8, KeyBytes),
     /// The root loses a level.
@@ -99,7 +102,7 @@ impl PagedTree {
     pub fn free_page(&self, worker: &Worker, step: &FreeStep) -> Result<bool, TreeError> {
         let mut visit = self.visit(worker);
         visit.run(|visit| match step {
-            FreeStep::Leaf(low) => visit.attempt(|visit| visit.discard_leaf(low)),
+            FreeStep::Leaf(_, low) => visit.attempt(|visit| visit.discard_leaf(low)),
             FreeStep::Join(level, low) => visit.attempt(|visit| visit.join(*level, low)),
             FreeStep::Root => visit.attempt(TreeVisit::lower_root),
             FreeStep::Last => Ok(TreeAttempt::Done(false)),
@@ -138,7 +141,7 @@ impl<'t> TreeVisit<'t> {
         let shape = self.run(|visit| visit.attempt(|visit| visit.shape(key, level)))?;
         let BranchShape { low, second } = shape;
         if level == 1 {
-            return Ok(second.map(FreeStep::Leaf));
+            return Ok(second.map(|second| FreeStep::Leaf(low, second)));
         }
         for child in [Some(&low), second.as_ref()].into_iter().flatten() {
             if let Some(step) = self.step_below(child, level - 1)? {
@@ -159,7 +162,8 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
-    /// Frees the leaf with the low fence `low`. Its left neighbour takes over the range.
+    /// Frees the leaf with the low fence `low`. Its left neighbour takes over the range, and keeps
+    /// one row.
     fn discard_leaf(&mut self, low: &[u8]) -> Step<bool> {
         let parent = self.descend(TreeTarget::At(low), 1)?;
         let slot = parent.read().search(low);

@@ -48,7 +48,7 @@ pub(super) enum Reason<'k> {
     Emptied(&'k [u8]),
     /// The page has one child, which has no neighbour to be merged with.
     OnlyChild,
-    /// The tree is [freed](super::free): the rows of the right page go with it.
+    /// The tree is [freed](super::free): the rows of both leaves go but for the first.
     Discarded,
 }
 
@@ -197,8 +197,7 @@ fn takeover(
     }
     let stays = |row: &OwnedRow| match reason {
         Reason::Emptied(key) => &row.key[..] != key,
-        Reason::Sparse | Reason::Compaction | Reason::OnlyChild => true,
-        Reason::Discarded => false,
+        _ => true,
     };
     let mut added = right.all_rows();
     added.retain(stays);
@@ -207,7 +206,10 @@ fn takeover(
     }
     let mut rows = left.all_rows();
     rows.retain(stays);
-    rows.append(&mut added);
+    match reason {
+        Reason::Discarded => rows.truncate(1),
+        _ => rows.append(&mut added),
+    }
     Some(PageOperation::Format {
         kind: kind(left),
         level: left.level(),
