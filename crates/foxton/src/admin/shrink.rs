@@ -161,7 +161,7 @@ impl Database {
         let engine = self.share().engine().clone();
         let worker = engine.workers.worker();
         for table in engine.catalog.former_tables() {
-            // What is locked stays, as deleted rows do.
+            // Rows of a table that is locked stay.
             former_rows::free_all(&engine, &worker, &table, false)?;
         }
         // Site: "page waits": one thread at a time shrinks the file.

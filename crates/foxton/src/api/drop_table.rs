@@ -10,8 +10,8 @@
 //! * A table that is *dropped* is absent from then on, and so are its indexes. The first write to a
 //!   table of that name makes another one, of any type and component, with another number.
 //!
-//! What the table had is freed afterwards, in steps (`txn/former_rows`): by the call, and after a
-//! kill in the background of the next opening.
+//! Its rows are freed afterwards, in steps (`txn/former_rows`): by the call, and after a kill in
+//! the background of the next opening.
 
 use std::sync::Arc;
 
@@ -96,8 +96,8 @@ impl Database {
 
     /// Drops the table called `name`, with its rows and its indexes. It waits for all transactions
     /// that have used the table. A kill at any time leaves the table as it was, or none. A
-    /// transaction that waits for the table meanwhile is rolled back, and [`run`](Self::run) runs it
-    /// again.
+    /// transaction that waits for the table meanwhile is rolled back, and [`run`](Self::run) runs
+    /// it again.
     ///
     /// The name is free for another table, of other types or in the other component. A database has
     /// at most [`MAX_TABLES`](crate::MAX_TABLES) tables, dropped ones included: to empty a table
@@ -145,7 +145,7 @@ impl Database {
     }
 }
 
-/// What a dropped table had.
+/// The rows of a dropped table.
 struct DroppedTable {
     /// The table and its twins.
     tables: Vec<Arc<OpenTable>>,

@@ -459,8 +459,8 @@ impl Catalog {
         Ok(list.add(record, &self.domain))
     }
 
-    /// Adds a table read from the log. Returns false if its number is taken, a number is missing, or
-    /// it is the twin of no table. If its name is taken, the table before was dropped.
+    /// Adds a table read from the log. Returns false if its number is taken, a number is missing,
+    /// or it is the twin of no table. If its name is taken, the table before was dropped.
     pub(crate) fn restore(&self, record: TableRecord) -> bool {
         let mut list = shim::lock(&self.list);
         if record.id as usize != list.tables.len() {

@@ -4,12 +4,12 @@
 //! leaf goes with all its rows, in a record like that of a [merge](super::merge). After each record
 //! it is a whole tree, so a kill leaves a smaller one, and each page is in one place.
 //!
-//! | step | record | pages that become free |
-//! |------|--------|------------------------|
-//! | [`Leaf`](FreeStep::Leaf) | a leaf takes over the range of its right neighbour, and keeps one row | the neighbour |
-//! | [`Join`](FreeStep::Join) | two branches with one child each become one | the right one |
-//! | [`Root`](FreeStep::Root) | the root takes over the content of its only child | the child |
-//! | [`Last`](FreeStep::Last) | the directory leads to no tree any more | root, partition page |
+//! | step | record | free then |
+//! |------|--------|-----------|
+//! | `Leaf` | a leaf takes over the range of its right neighbour, and keeps one row | neighbour |
+//! | `Join` | two branches with one child each become one | right one |
+//! | `Root` | the root takes over the content of its only child | child |
+//! | `Last` | the directory leads to no tree any more | root, partition page |
 //!
 //! A leaf with all its rows may not fit a page any more when its range grows, because the keys of
 //! the range have less in common. One row always does.
@@ -41,7 +41,7 @@ use crate::paged::pool::{PageRequest, PageView};
 /// Next step of freeing a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FreeStep {
-    /// The right one of two leaves with these low fences goes, and the left one keeps its first row.
+    /// The right one of two leaves with these low fences goes, the left one keeps its first row.
     Leaf(KeyBytes, KeyBytes),
     /// The branches of this level from this key on become one.
     Join(u8, KeyBytes),
