@@ -464,8 +464,8 @@ fn a_cut_at_any_write_leaves_all_or_nothing() {
             copy.drop_table("rows").unwrap();
             drop(copy);
             let copy = open(&image, options(first));
-            // The tree of large values may have another shape than before. Three trees are gone, each
-            // of two pages at least.
+            // The tree of large values may have another shape. Three trees are gone, each of two
+            // pages at least.
             wait_for_used(&copy, without + 3, &place);
             copy.verify();
             assert!(contents(&copy, &OTHER) == other, "{place}");
