@@ -109,7 +109,7 @@ impl TableDirectory {
                 }
             }
             if rows.is_empty() {
-                return Ok(numbers);
+                return Ok(trees);
             }
             is_excluded = true;
         }

@@ -85,6 +85,8 @@ mod write;
 
 mod store;
 
+mod bulk;
+
 mod undo;
 
 mod directory;
@@ -100,10 +102,12 @@ mod verify;
 mod tests;
 
 mod ahead_tests;
+mod bulk_tests;
 mod free_tests;
 mod relocate_tests;
 
 pub use ahead::ScanAhead;
+pub use bulk::BulkLoad;
 pub use compact::Compaction;
 pub use detached::DetachedVisit;
 pub use directory::TableDirectory;

@@ -241,7 +241,11 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Returns the parent of `leaf`, which has space for another child; splits it otherwise.
-    fn parent_with_space(&mut self, leaf: &PageView<'t>, key: &[u8]) -> Step<PageView<'t>> {
+    pub(super) fn parent_with_space(
+        &mut self,
+        leaf: &PageView<'t>,
+        key: &[u8],
+    ) -> Step<PageView<'t>> {
         let parent = self.descend(TreeTarget::At(key), 1)?;
         let content = parent.read();
         let child = content.child_of(key).1;

@@ -523,31 +523,32 @@ impl<'t> TreeVisit<'t> {
         Ok(())
     }
 
-    /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4).
+    /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4). They are
+    /// used up: what is left of `pages` are the latches.
     pub(super) fn change_structure(
         &self,
         space: LogSpace<'_>,
         pages: &mut [(PageWriter<'_>, PageOperation<'_>)],
     ) -> Result<(), TreeError> {
         let mut entries = SmallVec::<[PageEntry<'_>; MAX_RESERVED]>::new();
-        for (writer, operation) in pages.iter() {
+        for (writer, operation) in pages.iter_mut() {
             let page = writer.page();
             let content: SlottedPage<_> = writer.read();
             if let Err(error) = operation.check(&content, page) {
                 debug_assert!(false, "page {page}: {error}");
                 return Err(TreeError::field(page, "structure", content.lsn().bytes()));
             }
+            let used_up = PageOperation::Remove { slot: 0 };
             entries.push(PageEntry {
                 page,
                 previous: content.lsn(),
-                operation: operation.clone(),
+                operation: std::mem::replace(operation, used_up),
             });
         }
         let log = self.tree.pool.log();
         let logged = log.insert(self.worker, space, PageRecord::Structure(&entries))?;
-        for (writer, operation) in pages {
-            let page = writer.page();
-            writer.change(logged, |content| operation.apply(content, page));
+        for ((writer, _), entry) in pages.iter_mut().zip(&entries) {
+            writer.change(logged, |content| entry.operation.apply(content, entry.page));
         }
         Ok(())
     }

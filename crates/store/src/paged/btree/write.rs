@@ -323,7 +323,7 @@ impl<'t> TreeVisit<'t> {
         Ok(TreeAttempt::Done(reply))
     }
 
-    fn check_row(&self, key: &[u8], value_bytes: usize) -> Result<(), TreeError> {
+    pub(super) fn check_row(&self, key: &[u8], value_bytes: usize) -> Result<(), TreeError> {
         let size = self.tree.size();
         if key.len() > size.max_key_bytes() {
             return Err(TreeError::TooLong(TooLong::Key { bytes: key.len() }));
