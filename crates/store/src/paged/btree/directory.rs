@@ -109,7 +109,7 @@ impl TableDirectory {
                 }
             }
             if rows.is_empty() {
-                return Ok(trees);
+                return Ok(numbers);
             }
             is_excluded = true;
         }
