@@ -3,6 +3,7 @@
 use crate::admin::check::Finding;
 use crate::api::database::Database;
 use crate::api::index_build;
+use crate::catalog::index_catalog::{INDEX_TREES, IndexName};
 use crate::catalog::table_store::TableStore;
 use crate::error::Result;
 use crate::options::progress::ProgressCall;
@@ -27,8 +28,11 @@ pub struct IndexStats {
     /// The version it was declared with.
     pub version: u32,
     /// True if the program has declared it. Otherwise the database does not maintain it. If it is
-    /// unique or its table is paged, the table then accepts no writes.
+    /// unique, the table then accepts no writes.
     pub is_open: bool,
+    /// True if it will be built when it is declared again. An index of a table in memory always is,
+    /// and one of a paged table if a write has come while it was not declared.
+    pub is_stale: bool,
     /// Number of entries, estimated as [`TableStats::keys`](crate::inspect::TableStats::keys) is; 0
     /// if it is not open, or its table is paged.
     pub entries: u64,
@@ -40,8 +44,9 @@ impl Database {
     /// table but not write to it. If the index is open already, this does nothing.
     ///
     /// An index that the database knows from an earlier opening is filled in the same way, unless
-    /// its table is paged: then its entries are in the database. An index of a paged table is
-    /// filled by one thread and in one transaction.
+    /// its table is paged: then its entries are in the database, if it is not
+    /// [stale](IndexStats::is_stale). An index of a paged table is filled by one thread, which
+    /// sorts the entries.
     ///
     /// ```
     /// use foxton::{Database, Index, Options, Table};
@@ -129,8 +134,18 @@ impl Database {
         }
         let worker = engine.workers.background_worker();
         let guard = worker.pin();
+        let trees = engine.catalog.find(INDEX_TREES.name());
+        let has_tree = |name: &str| {
+            let (mut key, mut hazard) = (Vec::new(), guard.hazard());
+            IndexName(name).encode(&mut key);
+            let record = trees
+                .as_ref()
+                .and_then(|trees| trees.resident().get(&guard, &key));
+            record.is_some_and(|record| record.value(&mut hazard).is_some())
+        };
         let stats = |known: crate::catalog::KnownIndex| IndexStats {
             is_unique: known.record.is_unique(),
+            is_stale: known.open.is_none() && !has_tree(&known.record.name),
             name: known.record.name,
             table: known.record.table,
             key_type: known.record.key_type.0,

@@ -7,7 +7,8 @@
 //!    converts it, and the table S. Writers wait from here on, and readers do not.
 //! 2. It empties a twin of the table (`catalog::conversions`), or makes one.
 //! 3. The rows are copied in key order, in batches. Each batch is a transaction of its own, so
-//!    neither memory nor the log bounds the table.
+//!    neither memory nor the log bounds the table. Rows that go to pages are
+//!    [loaded](foxton_store::paged::btree::BulkLoad) as full leaves, which nothing undoes.
 //! 4. The indexes that the program has declared are made anew, by the transaction of step 1.
 //! 5. It locks the table X, which waits for its readers, and writes the row that says which table
 //!    has the rows. The commit of this row is the switch. The catalog follows before the locks are
@@ -32,11 +33,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foxton_lock::mode::Mode;
+use foxton_store::paged::btree::BulkLoad;
 use foxton_sync::worker::Worker;
 
 use crate::api::database::Database;
 use crate::api::index_build::{self, Forgotten, lock_whole};
-use crate::api::paged_index_build::{self, without_locks};
+use crate::api::paged_index_build::{self, UnfinishedIndex, without_locks};
 use crate::api::transaction::Transaction;
 use crate::catalog::conversions::{CONVERSIONS, RowsPlace};
 use crate::catalog::index_catalog::{INDEX_TREES, IndexName, is_index_table};
@@ -323,20 +325,18 @@ impl TableConversion<'_> {
     }
 
     /// Step 4. Indexes that the program has not declared are made when it declares them.
-    fn make_indexes(&self, tx: &mut Transaction, copied: &Copied) -> Result<Vec<Arc<OpenIndex>>> {
+    fn make_indexes(&self, tx: &mut Transaction, copied: &Copied) -> Result<Vec<NewIndex>> {
         let (engine, target) = (&self.engine, &copied.target);
         let make = |old: &Arc<OpenIndex>| {
             let (record, extract) = (old.record.clone(), &old.extract);
-            let new = match target.is_paged() {
-                true => paged_index_build::make(tx, target, extract, record, self.progress)?,
-                false => {
-                    let entries = engine.catalog.entries(&record, target, None);
-                    let new = OpenIndex::new(record, entries, extract.clone());
-                    index_build::fill(engine, target, &new, self.progress)?;
-                    new
-                }
-            };
-            Ok(Arc::new(new))
+            if target.is_paged() {
+                let made = paged_index_build::make(tx, target, extract, record, self.progress);
+                return made.map(|(new, unfinished)| (Arc::new(new), Some(unfinished)));
+            }
+            let entries = engine.catalog.entries(&record, target, None);
+            let new = OpenIndex::new(record, entries, extract.clone());
+            index_build::fill(engine, target, &new, self.progress)?;
+            Ok((Arc::new(new), None))
         };
         copied.old_indexes.iter().map(make).collect()
     }
@@ -346,7 +346,7 @@ impl TableConversion<'_> {
         &self,
         tx: &mut Transaction,
         copied: &mut Copied,
-        indexes: Vec<Arc<OpenIndex>>,
+        new: Vec<NewIndex>,
     ) -> Result<()> {
         let (table, target) = (copied.table.clone(), copied.target.clone());
         let name = table.record.name.clone();
@@ -363,7 +363,8 @@ impl TableConversion<'_> {
             if known.record.table != name {
                 continue;
             }
-            if known.open.is_none() && (target.is_paged() || known.record.is_unique()) {
+            // Others are made anew when they are declared.
+            if known.open.is_none() && known.record.is_unique() {
                 undeclared.push(known.record.name.clone());
             }
             match &known.open {
@@ -379,12 +380,20 @@ impl TableConversion<'_> {
         }
         let old = copied.old_indexes.clone();
         tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
+            let (indexes, unfinished): (Vec<_>, Vec<_>) = new.into_iter().unzip();
             for index in &indexes {
                 catalog.know(index.record.clone(), Some(index.clone()));
             }
             target.kept.change(|set| {
-                (set.open, set.undeclared) = (indexes, undeclared);
+                *set = IndexSet {
+                    open: indexes,
+                    undeclared,
+                    unmaintained: Vec::new(),
+                };
             });
+            for index in unfinished.into_iter().flatten() {
+                index.finish();
+            }
             table.kept.change(|set| *set = IndexSet::default());
             catalog.switch(&table, &target);
             for index in old {
@@ -395,6 +404,9 @@ impl TableConversion<'_> {
     }
 }
 
+/// An index of the target. One that is paged is unfinished until the switch.
+type NewIndex = (Arc<OpenIndex>, Option<UnfinishedIndex>);
+
 /// Rows that are copied together, and what was copied before.
 #[derive(Default)]
 struct RowBatch {
@@ -404,6 +416,8 @@ struct RowBatch {
     position: Option<Vec<u8>>,
     is_last: bool,
     content: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Load of a paged target; `None` if it is not begun, or the tree does not admit one.
+    load: Option<BulkLoad>,
 }
 
 impl RowBatch {
@@ -441,15 +455,36 @@ impl RowBatch {
         self.is_last = bound.txn.scan.is_finished();
         self.bytes += bytes as u64;
         self.rows += content.len() as u64;
+        if self.position.is_none() && copied.target.is_paged() {
+            self.load = bound.block_on(LockWait::Default, |bound| bound.begin_load_step(to))?;
+        }
         for (key, value) in content.drain(..) {
             bound.forget_large();
             bound.ctx.key.clear();
             bound.ctx.key.extend_from_slice(&key);
             bound.ctx.value = value;
-            let write = |bound: &mut BoundTxn| bound.write_step(to, Write::Put);
-            bound.block_on(LockWait::Default, write)?;
-            bound.after_write()?;
+            match &mut self.load {
+                Some(load) => {
+                    let add = |bound: &mut BoundTxn| bound.add_to_load_step(to, load);
+                    bound.block_on(LockWait::Default, add)?;
+                    if load.is_due() {
+                        let store = |bound: &mut BoundTxn| bound.load_step(to, load);
+                        bound.block_on(LockWait::Default, store)?;
+                    }
+                }
+                None => {
+                    let write = |bound: &mut BoundTxn| bound.write_step(to, Write::Put);
+                    bound.block_on(LockWait::Default, write)?;
+                    bound.after_write()?;
+                }
+            }
             self.position = Some(key);
+        }
+        // The marks of large values are examined once the transaction has ended, and by then the
+        // rows have to be there.
+        if let Some(load) = &mut self.load {
+            let store = |bound: &mut BoundTxn| bound.store_load_step(to, load);
+            bound.block_on(LockWait::Default, store)?;
         }
         Ok(())
     }

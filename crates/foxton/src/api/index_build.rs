@@ -12,7 +12,7 @@
 //! is certain to commit, before it releases its locks.
 //!
 //! Entries of a table in memory are not stored. Those of a paged table are in a tree, which is
-//! filled by the same transaction ([`paged_index_build`](super::paged_index_build)). Such an index
+//! filled under the same lock ([`paged_index_build`](super::paged_index_build)). Such an index
 //! is as it was left when the database is opened again.
 //!
 //! Several threads fill an index: each takes the next few rows, extracts their index keys, and
@@ -35,7 +35,7 @@ use crate::api::transaction::Transaction;
 use crate::catalog::index_catalog::{INDEX_TREES, INDEXES, IndexName, IndexRecord};
 use crate::catalog::resident_memory::{ResidentMemory, counted_bytes};
 use crate::catalog::table_store::TableStore;
-use crate::catalog::{NamedTable, OpenIndex, OpenTable};
+use crate::catalog::{NamedTable, OpenIndex, OpenTable, UnmaintainedIndex};
 use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{OpenPhase, ProgressCall, ProgressMeter};
@@ -58,7 +58,7 @@ const ROWS_PER_THREAD: u64 = 4096;
 /// Records which indexes exist, when a database is opened. None of them is declared yet.
 pub(crate) fn recall(engine: &Arc<Engine>) -> Result<()> {
     let worker = engine.workers.worker();
-    paged_index_build::recall(engine, &worker)?;
+    let trees = paged_index_build::recall(engine, &worker)?;
     let Some(table) = engine.catalog.find(INDEXES.name()) else {
         return Ok(());
     };
@@ -73,11 +73,19 @@ pub(crate) fn recall(engine: &Arc<Engine>) -> Result<()> {
             place: format!("table {}", INDEXES.name()),
             what: error.to_string(),
         })?;
-        if let Some(table) = engine.catalog.find(&record.table)
-            && (record.is_unique() || table.is_paged())
-        {
-            let name = record.name.clone();
-            table.kept.change(|set| set.undeclared.push(name));
+        let name = record.name.clone();
+        match engine.catalog.find(&record.table) {
+            Some(table) if record.is_unique() => {
+                table.kept.change(|set| set.undeclared.push(name));
+            }
+            // Without a tree it is stale already.
+            Some(table) if trees.contains_key(&name) => {
+                let number = trees[&name];
+                table
+                    .kept
+                    .change(|set| set.unmaintained.push(UnmaintainedIndex { name, number }));
+            }
+            _ => {}
         }
         engine.catalog.know(record, None);
     }
@@ -134,18 +142,21 @@ pub(crate) fn create(
         return Ok(());
     }
     let engine = tx.attach()?.ctx.engine.clone();
-    let open = match table.is_paged() {
+    let (open, unfinished) = match table.is_paged() {
         false => {
             let entries = engine.catalog.entries(&record, &table, None);
             let open = OpenIndex::new(record, entries, declared.extract.clone());
             fill(&engine, &table, &open, progress)?;
-            open
+            (open, None)
         }
-        // One that has no tree was declared for a table in memory, which was converted since.
+        // One that has no tree is stale, or was declared for a table in memory, which was converted
+        // since.
         true if is_new || tx.get(&INDEX_TREES, &IndexName(name))?.is_none() => {
-            paged_index_build::make(tx, &table, &declared.extract, record, progress)?
+            let extract = &declared.extract;
+            let (open, new) = paged_index_build::make(tx, &table, extract, record, progress)?;
+            (open, Some(new))
         }
-        true => paged_index_build::open(tx, &table, declared, record)?,
+        true => (paged_index_build::open(tx, &table, declared, record)?, None),
     };
     // One that was opened to be read has the index as long as it is open.
     if is_new && engine.check_writable().is_ok() {
@@ -155,10 +166,12 @@ pub(crate) fn create(
     tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
         catalog.know(open.record.clone(), Some(open.clone()));
         table.kept.change(|set| {
-            set.undeclared
-                .retain(|undeclared| *undeclared != open.record.name);
+            set.forget(&open.record.name);
             set.open.push(open);
         });
+        if let Some(unfinished) = unfinished {
+            unfinished.finish();
+        }
     }));
     Ok(())
 }
@@ -206,7 +219,7 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
         }
         if let Some(table) = table {
             table.kept.change(|set| {
-                set.undeclared.retain(|undeclared| *undeclared != name);
+                set.forget(&name);
                 set.open.retain(|open| open.record.name != name);
             });
         }

@@ -18,6 +18,9 @@ pub(crate) mod async_transaction;
 /// Methods of both kinds of transactions.
 mod methods;
 
+/// Entries of an index, sorted in bounded memory.
+mod sorted_entries;
+
 /// Indexes of paged tables: their trees, filled and compared.
 pub(crate) mod paged_index_build;
 

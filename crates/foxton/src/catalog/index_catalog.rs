@@ -14,8 +14,9 @@
 //! These are ordinary rows: transactions write them, the log and checkpoints contain them, and
 //! backups copy them. The entries of an index of a table in memory are not stored. Those of a paged
 //! table are in a paged tree. While a database is open no number is used for two trees. A tree of
-//! the directory that has an index's number, and is in no row, is that of an index that was dropped
-//! or never finished. It is [freed](crate::txn::former_rows), at the next opening at the latest.
+//! the directory that has an index's number, and is in no row, is that of an index that was
+//! dropped, became stale or was never finished. It is [freed](crate::txn::former_rows), at the next
+//! opening at the latest.
 
 use crate::error::IndexError;
 use crate::types::codec::{Encoded, Key, TypeName, Undecodable, Value};

@@ -13,7 +13,9 @@
 //!   while it holds the list's mutex.
 //! * I2  Numbers are dense and never change.
 //! * I3  The set of indexes of a table changes only under a lock on the whole table that conflicts
-//!   with every writer's lock. A writer reads the set after it has locked the table.
+//!   with every writer's lock. A writer reads the set after it has locked the table. Only an index
+//!   that is not declared becomes stale under a writer's lock: no transaction uses it, and each
+//!   writer makes sure of it before its first change.
 //! * I4  A table refers to its indexes, and the entries of an index refer to their table. This
 //!   cycle is cut when the index is dropped, or else when the catalog is. So no memory outlives the
 //!   database.
@@ -87,9 +89,28 @@ pub(crate) struct TableIndexes {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IndexSet {
     pub(crate) open: Vec<Arc<OpenIndex>>,
-    /// Indexes that exist and are not declared, so the database cannot maintain them. Of a table in
-    /// memory only the unique ones: the others are filled anew when they are declared.
+    /// Unique indexes that exist and are not declared, so the database cannot maintain them.
     pub(crate) undeclared: Vec<String>,
+    /// Other indexes of a paged table that are not declared, and that have the entries of all rows.
+    /// The first write makes them stale.
+    pub(crate) unmaintained: Vec<UnmaintainedIndex>,
+}
+
+/// An index of a paged table that the program has not declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnmaintainedIndex {
+    pub(crate) name: String,
+    /// Its number, which is also that of its tree.
+    pub(crate) number: u32,
+}
+
+impl IndexSet {
+    /// Removes an index from those that are not declared.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.undeclared.retain(|undeclared| undeclared != name);
+        self.unmaintained
+            .retain(|unmaintained| unmaintained.name != name);
+    }
 }
 
 /// A declared index, with its entries.
@@ -206,6 +227,27 @@ impl TableIndexes {
     pub(crate) fn set(&self, worker: &Worker) -> Arc<IndexSet> {
         worker.account().passed(&KEPT);
         shim::lock(&self.set).clone()
+    }
+
+    /// Makes indexes stale that the program has not declared, after `log` has appended that. For a
+    /// writer, before its first change (I3). Returns them.
+    pub(crate) fn make_stale(
+        &self,
+        worker: &Worker,
+        log: impl FnOnce(&[UnmaintainedIndex]) -> Result<()>,
+    ) -> Result<Vec<UnmaintainedIndex>> {
+        worker.account().passed(&KEPT);
+        let mut set = shim::lock(&self.set);
+        if set.unmaintained.is_empty() {
+            return Ok(Vec::new());
+        }
+        log(&set.unmaintained)?;
+        let mut new = IndexSet::clone(&set);
+        let stale = std::mem::take(&mut new.unmaintained);
+        *set = Arc::new(new);
+        // Relaxed: see `changes`.
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(stale)
     }
 
     /// Changes the set. Only for the holder of the lock on the table (I3).

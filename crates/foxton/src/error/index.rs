@@ -33,8 +33,8 @@ pub enum IndexError {
         /// A description of the new declaration.
         declared: String,
     },
-    /// The table has an index that this program has not declared, so the database cannot maintain
-    /// it. The table is paged, or the index is unique.
+    /// The table has a unique index that this program has not declared, so the database cannot
+    /// maintain it.
     Undeclared {
         /// The index.
         index: String,

@@ -1,10 +1,12 @@
-//! Rows that are garbage: those of a table that was converted, truncated or dropped, those that a
-//! killed or failed conversion has copied, and the entries of a paged index that was dropped.
+//! Rows that are garbage: those of a table that was converted, truncated or dropped, and those that
+//! a killed or failed conversion has copied. So are the entries of a paged index that was dropped,
+//! became stale or was not finished.
 //!
 //! No transaction uses such a table (`catalog::conversions`, I4). So its rows go without undo, some
 //! at a time, each time under a lock on the whole table in an owner of its own, which is requested
-//! without waiting. The call that made them garbage frees them when it is done, and the background
-//! thread after an opening that finds some. A kill in between leaves fewer.
+//! without waiting. The call that made them garbage frees them when it is done. The background
+//! thread frees those of indexes that became stale or were not finished, and those that an opening
+//! finds. A kill in between leaves fewer.
 //!
 //! * Rows *in memory* are logged as deleted, in a record of their own, so that no checkpoint has
 //!   them any more. Then they are removed.
@@ -13,9 +15,9 @@
 //!   and freed because no row has it ([`free_values`](super::paged)). Between the two no thread
 //!   looks whether a row has it.
 //!
-//! An index of a paged table that was dropped has no row that records it. So an opening takes each
-//! tree of such a number that no row has for garbage: its number is not used again before it is
-//! gone from the directory, and the file was opened anew.
+//! No row records the tree of such an index. So an opening takes each tree of an index that no row
+//! has for garbage. Its number is not used again before it is gone from the directory, and the file
+//! was opened anew.
 
 use std::ops::Bound;
 use std::sync::Arc;

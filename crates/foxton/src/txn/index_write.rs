@@ -388,10 +388,20 @@ impl BoundTxn {
 impl WorkerContext {
     /// Reads from the catalog which indexes a locked table has. Returns their place in `indexes`.
     pub(super) fn load_indexes(&mut self, at: usize) -> Result<usize> {
+        let place = self.cached_indexes(at);
+        self.check_declared(at, place)?;
+        if self.indexes[place].set.unmaintained.is_empty() {
+            return Ok(place);
+        }
+        self.make_indexes_stale(at)?;
+        Ok(self.cached_indexes(at))
+    }
+
+    fn cached_indexes(&mut self, at: usize) -> usize {
         let kept = &self.tables[at].table.kept;
         let changes = kept.changes();
         let known = self.tables[at].indexes;
-        let place = match known {
+        match known {
             Some(place) if self.indexes[place].changes == changes => place,
             _ => {
                 let set = kept.set(&self.worker);
@@ -412,9 +422,13 @@ impl WorkerContext {
                 }
                 place
             }
-        };
+        }
+    }
+
+    /// Refuses a write that would break a unique index.
+    fn check_declared(&self, at: usize, place: usize) -> Result<()> {
         match self.indexes[place].set.undeclared.first() {
-            None => Ok(place),
+            None => Ok(()),
             Some(index) => Err(IndexError::Undeclared {
                 index: index.clone(),
                 table: self.tables[at].table.record.name.clone(),

@@ -90,8 +90,11 @@ pub(crate) use paged::sweep_leaf;
 /// Begin of a transaction: a context from the pool, and an admission slot.
 pub(crate) mod begin;
 
-/// Rows that a conversion has left, and their removal.
+/// Rows and entries that no transaction uses any more, and their removal.
 pub(crate) mod former_rows;
+
+/// Indexes that a write makes stale.
+mod stale_indexes;
 
 /// End of a transaction: its locks are released, and its context returns to the pool.
 pub(crate) mod end;

@@ -63,12 +63,13 @@ use crate::types::table::Table;
 /// when it opens the database, or with [`Database::create_index`](crate::Database::create_index).
 /// The database stores the fact that the index exists, and refuses a different declaration under
 /// the same name. An index that was declared once and is not declared now is not maintained:
-/// reading by it is an error. If it is unique or its table is paged, writing to the table is an
-/// error too. [`Database::drop_index`](crate::Database::drop_index) removes it.
+/// reading by it is an error. If it is unique, writing to the table is an error too.
+/// [`Database::drop_index`](crate::Database::drop_index) removes it.
 ///
 /// Of a table in memory the entries are not stored. They are extracted from the rows each time the
 /// index is declared, so the function may change from one opening to the next. Of a paged table
-/// they are stored. A function that gives other keys then needs an index of another name, or the
+/// they are stored, and extracted again only if the table was written to while the index was not
+/// declared. A function that gives other keys then needs an index of another name, or the
 /// old one is dropped. [`Database::check_indexes`](crate::Database::check_indexes) finds the
 /// difference.
 ///

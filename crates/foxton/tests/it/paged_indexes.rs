@@ -216,3 +216,155 @@ fn an_index_of_the_same_name_begins_anew() {
         drop(open);
     }
 }
+
+/// An index that is not declared has its entries until the first write, and is built anew when it
+/// is declared again. Meanwhile nobody reads by it. The power fails at each step.
+#[test]
+fn a_write_makes_an_undeclared_index_stale_until_it_is_declared() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    const COUNTED: Index<u64, u64, u64> = Index::new("counted", &ROWS, |_, value, keys| {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        keys.add(value);
+    });
+    let with_index = || {
+        let mut with = options();
+        with.indexes.add(&COUNTED);
+        with
+    };
+    let entries = |db: &Database| {
+        let found = db.run(|tx| tx.range_by(&COUNTED, ..).collect()).unwrap();
+        assert_eq!(db.check_indexes().unwrap(), []);
+        let mut found: Vec<_> = found
+            .into_iter()
+            .map(|(value, key, _)| (key, value))
+            .collect();
+        found.sort_unstable();
+        found
+    };
+    let device = FaultDevice::new();
+    let db = Database::open_on(Arc::new(device.clone()), with_index()).unwrap();
+    let mut rows: Vec<_> = (0..400).map(|key| (key, 1000 - key)).collect();
+    db.run(|tx| {
+        rows.iter()
+            .try_for_each(|(key, value)| tx.put(&ROWS, key, value))
+    })
+    .unwrap();
+    drop(db);
+    let is_stale = |db: &Database| db.indexes()[0].is_stale;
+    // Reads leave it as it is, and so does a write that is refused for another reason.
+    let db = Database::open_on(Arc::new(device.clone()), options()).unwrap();
+    assert_eq!(db.run(|tx| tx.range(&ROWS, ..).count()).unwrap(), 400);
+    assert!(!is_stale(&db));
+    drop(db);
+    CALLS.store(0, Ordering::Relaxed);
+    let db = Database::open_on(Arc::new(device.clone()), with_index()).unwrap();
+    assert_eq!(db.run(|tx| tx.range_by(&COUNTED, ..).count()).unwrap(), 400);
+    assert_eq!(CALLS.load(Ordering::Relaxed), 0, "it has its entries");
+    drop(db);
+    // The first write makes it stale, whether it commits or not; eight threads are the first.
+    let db = Database::open_on(Arc::new(device.clone()), options()).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&ROWS, &7, &1).unwrap();
+    assert!(is_stale(&db));
+    tx.rollback();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let db = &db;
+            scope.spawn(move || {
+                for key in (thread..400).step_by(8) {
+                    db.run(|tx| tx.put(&ROWS, &key, &(2000 + key))).unwrap();
+                }
+            });
+        }
+    });
+    rows = (0..400).map(|key| (key, 2000 + key)).collect();
+    let read = db.run(|tx| tx.range_by(&COUNTED, ..).count());
+    assert_eq!(read.unwrap_err().code(), "index_not_open");
+    db.sync().unwrap();
+    let images: Vec<_> = damages()
+        .into_iter()
+        .map(|damage| device.crash(damage, 5))
+        .collect();
+    for image in images {
+        // Not declared after the kill either.
+        let between = FaultDevice::holding(&image);
+        let db = Database::open_on(Arc::new(between.clone()), options()).unwrap();
+        assert!(is_stale(&db));
+        db.run(|tx| tx.put(&ROWS, &0, &2000)).unwrap();
+        drop(db);
+        let db = Database::open_on(Arc::new(between), with_index()).unwrap();
+        assert_eq!(entries(&db), rows);
+        db.verify();
+    }
+    // Declared without another opening, by the database that has made it stale.
+    db.create_index(&COUNTED).unwrap();
+    assert_eq!(entries(&db), rows);
+    db.run(|tx| tx.put(&ROWS, &3, &1)).unwrap();
+    rows[3].1 = 1;
+    assert_eq!(entries(&db), rows);
+    db.verify();
+}
+
+/// All pages of a tree are free again after its index was dropped, became stale, or was not
+/// finished.
+#[test]
+fn trees_of_no_index_are_gone() {
+    let used = |db: &Database| {
+        let pages = db.stats().pages.unwrap();
+        pages.file_pages - pages.free_pages
+    };
+    let until_used = |db: &Database, expected: u64| {
+        let begun = std::time::Instant::now();
+        while used(db) > expected {
+            let waited = begun.elapsed();
+            assert!(waited.as_secs() < 20, "{} pages, not {expected}", used(db));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(used(db), expected);
+        db.verify();
+    };
+    let mut large = options();
+    large.page_memory = 1 << 20;
+    let device = FaultDevice::new();
+    let db = Database::open_on(Arc::new(device.clone()), large.clone()).unwrap();
+    db.run(|tx| (0..3_000).try_for_each(|key| tx.put(&ROWS, &key, &(key % 1_500))))
+        .unwrap();
+    let without = used(&db);
+    db.create_index(&BY_VALUE).unwrap();
+    assert!(used(&db) > without + 20);
+    assert!(db.drop_index("by_value").unwrap());
+    assert_eq!(used(&db), without, "the call has freed them");
+    db.verify();
+    let refused = db.create_index(&BY_OWN_VALUE).unwrap_err();
+    assert_eq!(refused.code(), "index_key_exists");
+    assert!(refused.to_string().contains("by_own_value"), "{refused}");
+    until_used(&db, without);
+    drop(db);
+    // A kill while an index is made in several lots, and the next opening.
+    large.page_memory = 128 << 10;
+    let db = Database::open_on(Arc::new(device.clone()), large.clone()).unwrap();
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let call = {
+        let (images, device, db) = (images.clone(), device.clone(), db.clone());
+        ProgressCall::new(move |progress| {
+            if progress.done == 3_000 && images.lock().unwrap().is_empty() {
+                db.checkpoint().unwrap();
+                images.lock().unwrap().push(device.crash(Damage::ALL[0], 3));
+            }
+        })
+    };
+    db.create_index_with(&BY_VALUE, &call).unwrap();
+    drop((db, call));
+    let image = images.lock().unwrap().pop().unwrap();
+    let db = Database::open_on(Arc::new(image), large.clone()).unwrap();
+    assert!(db.indexes().is_empty());
+    until_used(&db, without);
+    drop(db);
+    // One becomes stale.
+    let db = Database::open_on(Arc::new(device.clone()), large).unwrap();
+    assert!(used(&db) > without + 20);
+    db.run(|tx| tx.put(&ROWS, &0, &0)).unwrap();
+    until_used(&db, without);
+    db.create_index(&BY_VALUE).unwrap();
+    assert_eq!(db.check_indexes().unwrap(), []);
+}

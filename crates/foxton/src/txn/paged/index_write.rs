@@ -311,43 +311,4 @@ impl BoundTxn {
         }
         Ok(AttemptResult::Done(()))
     }
-
-    /// Inserts an entry into an index that no other transaction can find yet, without locks.
-    /// Returns the value of the entry that is in its place already, if there is one.
-    pub(crate) fn build_entry_step(
-        &mut self,
-        place: usize,
-        (key, value): (&[u8], &[u8]),
-    ) -> Result<AttemptResult<Option<Vec<u8>>>> {
-        done!(self.open_tree(place));
-        let BoundTxn {
-            ctx:
-                WorkerContext {
-                    engine,
-                    worker,
-                    tables,
-                    page_wait,
-                    page_value,
-                    ..
-                },
-            txn:
-                Txn {
-                    changes,
-                    page_transaction,
-                    ..
-                },
-            ..
-        } = self;
-        let access = PageAccess::of_table(engine.pages(), &tables[place], worker, page_wait);
-        let mut access = access.log_to(page_transaction);
-        let any = NextKey::Any;
-        let reply = access.attempt(|visit| visit.insert(key, value, value.len(), any));
-        if done!(reply) == InsertReply::Inserted {
-            let undo = undo_of(&tables[place].table, key, RowBefore::Absent);
-            changes.paged.record(place, &undo, access.last_change());
-            return Ok(AttemptResult::Done(None));
-        }
-        done!(access.attempt(|visit| visit.get(key, page_value)));
-        Ok(AttemptResult::Done(Some(page_value.clone())))
-    }
 }

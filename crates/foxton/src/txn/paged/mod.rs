@@ -32,6 +32,9 @@ mod access;
 /// Large values, read and stored.
 mod large;
 
+/// Bulk load.
+mod bulk;
+
 /// Reads of one key.
 mod read;
 

@@ -10,7 +10,7 @@
 //! all of them and its upper fence, and a new last leaf begins with the next row: one record, as
 //! that of a split. So each row is logged once, in the image of its leaf, and the prefix that both
 //! fences share is not stored. Parents that are full are split at their right end, which leaves
-//! the left part full. Leaves are filled to fifteen sixteenths, so that a few rows find space later.
+//! the left part full. Leaves are filled to fifteen sixteenths, so a few rows find space later.
 //!
 //! # Who may load
 //!

@@ -523,8 +523,8 @@ impl<'t> TreeVisit<'t> {
         Ok(())
     }
 
-    /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4). They are
-    /// used up: what is left of `pages` are the latches.
+    /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4). They
+    /// are used up: what is left of `pages` are the latches.
     pub(super) fn change_structure(
         &self,
         space: LogSpace<'_>,
