@@ -153,10 +153,11 @@ fn step(engine: &Arc<Engine>, worker: &Worker, table: &Arc<OpenTable>) -> Result
             false => free(engine, worker, table),
         };
     }
+    let _rest = rest(engine, worker);
     let mut owner = engine.locks.owner();
     let request = (Name::table(table.record.id), None, Mode::X);
     let freed = match request_now(engine, worker, &mut owner, request) {
-        true => free(engine, worker, table),
+        true => free_at_rest(engine, worker, table),
         false => Ok(RowsLeft::Locked),
     };
     engine.locks.release_all(worker, &mut owner);
@@ -164,8 +165,21 @@ fn step(engine: &Arc<Engine>, worker: &Worker, table: &Arc<OpenTable>) -> Result
     freed
 }
 
+/// Returns what a check of all locks, rows and pages holds, so that it finds none of them changing.
+fn rest<'e>(engine: &'e Engine, worker: &Worker) -> Option<shim::MutexGuard<'e, ()>> {
+    let pages = engine.pages()?;
+    // Site: "large values": such a check holds it.
+    worker.account().passed(&LARGE_VALUES);
+    Some(shim::lock(&pages.values.freeing))
+}
+
 /// As [`step`], under the lock.
 fn free(engine: &Arc<Engine>, worker: &Worker, table: &Arc<OpenTable>) -> Result<RowsLeft> {
+    let _rest = rest(engine, worker);
+    free_at_rest(engine, worker, table)
+}
+
+fn free_at_rest(engine: &Arc<Engine>, worker: &Worker, table: &Arc<OpenTable>) -> Result<RowsLeft> {
     match &table.store {
         _ if !table.place.is_garbage() => Ok(RowsLeft::Used),
         TableStore::Resident(rows) => free_resident(engine, worker, (table, rows)),
@@ -250,11 +264,7 @@ fn free_paged(
         tree,
     };
     let mut marked = Vec::new();
-    // Site: "large values": a check of all pages finds them at rest.
-    worker.account().passed(&LARGE_VALUES);
-    let rest = shim::lock(&pages.values.freeing);
     let freed = job.free_some(table.place.is(RowsPlace::Dropped), &mut marked);
-    drop(rest);
     if !marked.is_empty() {
         examine_marked(engine, worker, marked);
     }
