@@ -22,6 +22,9 @@ pub mod model;
 /// Group commit.
 pub(crate) mod group_commit;
 
+/// Inserting records, and waiting for space.
+mod insert;
+
 /// Space that threads take before they insert.
 mod taken_space;
 
