@@ -41,7 +41,7 @@ pub use buffer::BufferKind;
 pub use format::error::{Corruption, CorruptionKind, Failure, LogError, OpenError};
 pub use format::lsn::Lsn;
 pub use format::record::{MAX_PAYLOAD, RecordView};
-pub use log::{Log, LogStats, LogWait, OpenReport};
+pub use log::{Insertion, Log, LogStats, LogWait, OpenReport};
 pub use options::LogOptions;
 pub use read::reader::{LogEnd, LogSummary, Start};
 #[cfg(loom)]

@@ -1,5 +1,6 @@
 //! The public interface of an open log.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -44,6 +45,17 @@ impl fmt::Display for OpenReport {
             self.summary, self.rewritten_bytes
         )
     }
+}
+
+/// Result of [`Log::insert_with`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nothing is inserted if there is no space"]
+pub enum Insertion {
+    /// The record is in the log and ends here.
+    Done(Lsn),
+    /// There was no space in the buffer at that moment. Nothing was reserved or inserted. After
+    /// [`Log::ensure_space`] the call can be made again.
+    NoSpace,
 }
 
 /// Counts since the log was opened.
@@ -188,30 +200,127 @@ impl Log {
     /// record that takes more than a quarter of the buffer is written at once, without being
     /// copied.
     pub fn insert(&self, worker: &Worker, kind: u8, parts: &[&[u8]]) -> Result<Lsn, LogError> {
-        let record = self.pending(kind, parts)?;
+        let length = self.check_record(kind, parts)?;
+        let record = self.pending(kind, parts, length, None);
         self.core.insert(worker, &record)
     }
 
-    /// Returns the record that is about to be inserted.
+    /// As [`insert`](Self::insert), but never waits for space in the buffer: it returns
+    /// [`Insertion::NoSpace`] at once if there is none. Calls `on_reserved` with the end of the
+    /// record as soon as that is known, which is before any of it is copied or written.
+    ///
+    /// A thread that has to announce its record before the record is reserved does so before this
+    /// call. Then a thread that finds the [front](Self::front) behind the begin of the record finds
+    /// the announcement, too. When the log is [written](Self::written) up to an LSN, `on_reserved`
+    /// has returned for every record before.
+    ///
+    /// `on_reserved` may run under the latch of the buffer, and other threads may wait for it. So it
+    /// only stores what it is told and calls nothing of the log. If it panics, the log fails.
+    ///
+    /// There may be space for the record and still `NoSpace`, because a group of threads asked for
+    /// more together. A record that takes more than a quarter of the buffer needs no space in it,
+    /// and waits for the device: before `on_reserved`, if another thread is writing, and after it.
+    ///
+    /// ```
+    /// # use std::convert::Infallible;
+    /// # use foxton_log::{Insertion, Log, LogOptions, device::memory::MemoryDevice};
+    /// # let worker = foxton_sync::worker::Workers::new().worker();
+    /// # let device = std::sync::Arc::new(MemoryDevice::new());
+    /// # let nothing = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
+    /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], nothing)?;
+    /// let mut announced = None;
+    /// let end = loop {
+    ///     log.ensure_space(&worker, 5)?;
+    ///     let on_reserved = |end| announced = Some(end);
+    ///     if let Insertion::Done(end) = log.insert_with(&worker, 1, &[b"hello"], on_reserved)? {
+    ///         break end;
+    ///     }
+    /// };
+    /// assert_eq!(announced, Some(end));
+    /// assert_eq!(log.front(), end);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert). If `on_reserved` was not called, nothing was inserted. If it was
+    /// called, a record that was written directly has failed the log.
+    pub fn insert_with(
+        &self,
+        worker: &Worker,
+        kind: u8,
+        parts: &[&[u8]],
+        on_reserved: impl FnOnce(Lsn),
+    ) -> Result<Insertion, LogError> {
+        let length = self.check_record(kind, parts)?;
+        let on_reserved = Cell::new(Some(on_reserved));
+        let once = |end| {
+            let on_reserved = on_reserved.take();
+            on_reserved.expect("a record is reserved once")(end);
+        };
+        let record = self.pending(kind, parts, length, Some(&once));
+        let inserted = self.core.insert_with(worker, &record)?;
+        Ok(inserted.map_or(Insertion::NoSpace, Insertion::Done))
+    }
+
+    /// Waits until there is space in the buffer for a record of so many `bytes` of payload, beside
+    /// the space that threads have [taken](Self::try_take_space). Takes none, so other threads may
+    /// use it up.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert) with that payload. A record that takes more than a quarter of the
+    /// buffer needs no space in it, so whether the device has space shows at the insert.
+    pub fn ensure_space(&self, worker: &Worker, bytes: usize) -> Result<(), LogError> {
+        if bytes > MAX_PAYLOAD {
+            return Err(LogError::TooLarge { bytes });
+        }
+        self.wait_for_space(worker, framed_bytes(bytes))
+    }
+
+    /// Returns where the next record begins, by one load that takes no latch. It is at or behind the
+    /// end of every record whose insert has returned before, and may be behind records that are not
+    /// complete yet.
+    ///
+    /// A thread that finds the front behind the begin of a record sees what the inserting thread
+    /// did before its insert.
+    #[inline]
+    pub fn front(&self) -> Lsn {
+        self.core.buffer.front()
+    }
+
+    /// Checks a record, and returns the number of bytes in its parts.
     #[inline(always)]
-    fn pending<'a>(&self, kind: u8, parts: &'a [&'a [u8]]) -> Result<PendingRecord<'a>, LogError> {
+    fn check_record(&self, kind: u8, parts: &[&[u8]]) -> Result<usize, LogError> {
         self.check_process()?;
         if kind == 0 || kind >= FIRST_OWN_KIND {
             return Err(LogError::Kind(kind));
         }
         let length = parts.iter().map(|part| part.len()).sum();
-        if length > MAX_PAYLOAD {
-            return Err(LogError::TooLarge { bytes: length });
+        match length > MAX_PAYLOAD {
+            true => Err(LogError::TooLarge { bytes: length }),
+            false => Ok(length),
         }
-        let (payload, framed) = (payload_check(parts), framed_bytes(length));
-        Ok(PendingRecord {
+    }
+
+    /// Computes what can be computed before a record has a position.
+    #[inline(always)]
+    fn pending<'a>(
+        &self,
+        kind: u8,
+        parts: &'a [&'a [u8]],
+        length: usize,
+        on_reserved: Option<&'a dyn Fn(Lsn)>,
+    ) -> PendingRecord<'a> {
+        PendingRecord {
             kind,
             parts,
             length,
-            payload,
-            framed,
+            payload: payload_check(parts),
+            framed: framed_bytes(length),
             durable: self.core.durable(),
-        })
+            on_reserved,
+        }
     }
 
     /// Takes `bytes` of space in the buffer, or nothing. Never waits.
@@ -242,9 +351,9 @@ impl Log {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use = "space that was taken is to be given back"]
-    pub fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool {
+    pub fn try_take_space(&self, _: &Worker, bytes: u64) -> bool {
         // A forked child fails at its insert.
-        self.process.is_inherited() || self.core.try_take_space(worker, bytes)
+        self.process.is_inherited() || self.core.try_take_space(bytes)
     }
 
     /// Gives back `bytes` of space that were taken. In a forked child it does nothing.

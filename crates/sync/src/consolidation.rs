@@ -37,6 +37,9 @@
 //! * O2  leaving (Release) to the last to leave (Acquire), and its freeing of the slot (Release) to
 //!   the next to join (Acquire). The outcome of one group is not seen by the next, and not
 //!   overwritten while it is read.
+//! * O3  joining (Release) to closing (Acquire): the thread that closes the group comes after
+//!   everything that the members did before they joined. So its reservation stands for theirs, and
+//!   the front of the ring leads to what each member did before (O4 of the ring).
 //!
 //! # Differences from the document
 //!
@@ -157,7 +160,7 @@ impl Groups {
             match slot.word.compare_exchange_weak(
                 word,
                 word + SHARE + length,
-                Ordering::Acquire, // O2
+                Ordering::AcqRel, // O2, O3
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
@@ -200,8 +203,7 @@ impl<'g> GroupShare<'g> {
 
     /// Closes the group; `None` if another member was first.
     pub fn close(&self) -> Option<ClosedGroup<'g>> {
-        // Relaxed: one thread sets the bit, and publishing makes visible what it stands for.
-        let word = self.slot.word.fetch_or(CLOSED, Ordering::Relaxed);
+        let word = self.slot.word.fetch_or(CLOSED, Ordering::Acquire); // O3
         (word & CLOSED == 0).then_some(ClosedGroup {
             groups: self.groups,
             slot: self.slot,

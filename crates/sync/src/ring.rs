@@ -14,9 +14,10 @@
 //!           | being drained|  complete, some not       |                 |
 //! ```
 //!
-//! `next` belongs to the allocator: a [`RingAllocator`](crate::ring::RingAllocator), which one
-//! thread at a time uses, or a [`SharedAllocator`](crate::ring::SharedAllocator), which is one
-//! word. `limit` is written by the drainer and read by the allocator. It is `released + capacity`,
+//! `next`, the *front*, is written by the allocator: a
+//! [`RingAllocator`](crate::ring::RingAllocator), which one thread at a time uses, or a
+//! [`SharedAllocator`](crate::ring::SharedAllocator), which exchanges it. Any thread may load it.
+//! `limit` is written by the drainer and read by the allocator. It is `released + capacity`,
 //! or the drainer's *bound* if that is less: a stream that is drained into something of limited
 //! size takes no more than fits there. Completion is signalled in one of two ways,
 //! [`Completion`](crate::ring::Completion):
@@ -61,6 +62,10 @@
 //!   reservation complete sees its bytes, and the rest of its length.
 //! * O3  the store to `completed` (Release) to the load of the next in order or the drainer
 //!   (Acquire): as O2, for all reservations before.
+//! * O4  the store or exchange of the front (Release), in `allocator`, to its load (Acquire). A
+//!   thread that finds the front behind the start of a reservation sees what its maker did before it
+//!   made it. Every exchange reads the word before, and one thread at a time stores it. So the front
+//!   stands for all earlier reservations, too.
 
 use std::fmt;
 
@@ -75,6 +80,7 @@ mod bytes;
 mod allocator;
 
 pub use allocator::{AllocationRefused, Bypass, RingAllocator, SharedAllocator};
+use allocator::{CLOSED, Front};
 use bytes::RingBytes;
 
 /// Reservations begin at multiples of this many bytes.
@@ -125,6 +131,7 @@ pub struct Ring {
     /// Empty where completion is in order.
     marks: Box<[AtomicU8]>,
     fence: Asymmetric,
+    front: CachePadded<Front>,
     limit: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     /// Position at which the drainer sleeps, or [`NOWHERE`]. Beside fields that all threads read
@@ -170,6 +177,7 @@ impl Ring {
             bytes: RingBytes::new(capacity),
             marks: (0..marks).map(|_| AtomicU8::new(0)).collect(),
             fence: Asymmetric::new(),
+            front: CachePadded::new(Front::new(start)),
             limit: CachePadded::new(AtomicU64::new(start + capacity as u64)),
             completed: CachePadded::new(AtomicU64::new(start)),
             awaited_at: AtomicU64::new(NOWHERE),
@@ -177,7 +185,7 @@ impl Ring {
             parker: Parker::new(),
             sleeper: Mutex::new(None),
         });
-        let allocator = RingAllocator::new(ring.clone(), start);
+        let allocator = RingAllocator::new(ring.clone());
         let drainer = Drainer {
             ring: ring.clone(),
             released: start,
@@ -198,6 +206,22 @@ impl Ring {
     #[inline]
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Acquire) // O1
+    }
+
+    /// Returns where the next reservation begins, and makes visible what the makers of all earlier
+    /// ones did before they made them.
+    ///
+    /// ```
+    /// # use foxton_sync::ring::{Completion, Ring};
+    /// let (ring, mut allocator, _) = Ring::new(1024, 0, Completion::Delegated);
+    /// let mut reservation = allocator.reserve(&ring, 24).expect("the ring is empty");
+    /// assert_eq!(ring.front(), reservation.end());
+    /// # reservation.write(&[1; 24]);
+    /// # reservation.complete();
+    /// ```
+    #[inline]
+    pub fn front(&self) -> u64 {
+        self.front.next.load(Ordering::Acquire) & !CLOSED // O4
     }
 
     /// True if a reservation was dropped unfinished, so that nothing behind it will ever be
@@ -237,8 +261,7 @@ impl Ring {
                 self.leave_long_length(at, units);
             }
             self.mark(at).store(mark, Ordering::Release); // O2
-        } else {
-            self.wait_for_turn(at);
+        } else if self.wait_for_turn(at) {
             self.completed.store(end, Ordering::Release); // O3
         }
         self.fence.light(); // I5
@@ -273,13 +296,19 @@ impl Ring {
         (1..=LONG_LENGTH_BYTES).map(move |step| self.mark(at + step * MARKED))
     }
 
+    /// Waits until everything before `at` is complete. Returns false if the ring broke first;
+    /// then nothing behind the break becomes complete, because its bytes were not written.
     #[inline]
-    fn wait_for_turn(&self, at: u64) {
+    fn wait_for_turn(&self, at: u64) -> bool {
         let mut backoff = Backoff::new();
-        while self.completed.load(Ordering::Acquire) != at && !self.is_broken() {
+        while self.completed.load(Ordering::Acquire) != at {
             // O3
+            if self.is_broken() {
+                return false;
+            }
             backoff.snooze();
         }
+        true
     }
 
     #[cold]

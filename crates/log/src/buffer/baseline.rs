@@ -15,7 +15,8 @@
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders inserters, the ring (O1, O3) orders inserters and drainer.
+//! None of its own. The latch orders inserters, the ring orders inserters and drainer (O1, O3), and
+//! inserters and threads that load the front (O4): it is stored under the latch.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::{Bypass, RingAllocator};

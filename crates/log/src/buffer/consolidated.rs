@@ -18,7 +18,8 @@
 //! # Orderings
 //!
 //! None of its own. The latch orders allocations, the group (O1) orders members behind the first
-//! one, the ring (O1, O2) orders inserters and drainer.
+//! one, the ring (O1, O2) orders inserters and drainer. The first member stores the front under the
+//! latch (O4 of the ring), after what the others did before they joined (O3 of the group).
 
 use foxton_sync::consolidation::{GroupShare, Groups, RefusalReason};
 use foxton_sync::latch::Kind;
@@ -83,9 +84,26 @@ impl Consolidated {
                 return outcome;
             }
         }
-        let outcome = copy(worker, share, writer, record);
+        let outcome = self.copy(worker, share, writer, record);
         share.wait_for_others();
         outcome
+    }
+
+    /// Waits for this member's part of the group's allocation and fills it. A member whose group
+    /// was deserted finds no space, and tries again.
+    fn copy(
+        &self,
+        worker: &Worker,
+        share: &mut GroupShare<'_>,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
+        match share.take_part() {
+            Ok(reservation) => writer.fill(worker, reservation, record),
+            // The first member has the latch for a moment only: it waits for no refused member.
+            Err(REFUSED) => InsertOutcome::Refused(self.allocator.refusal(worker)),
+            Err(_) => InsertOutcome::Full,
+        }
     }
 }
 
@@ -94,20 +112,6 @@ fn reason(outcome: &InsertOutcome) -> RefusalReason {
     match outcome {
         InsertOutcome::Refused(_) => REFUSED,
         _ => FULL,
-    }
-}
-
-/// Waits for this member's part of the group's allocation and fills it. A member that gets no part
-/// tries again alone and then gets the error; so does one whose group was deserted.
-fn copy(
-    worker: &Worker,
-    share: &mut GroupShare<'_>,
-    writer: &RecordWriter,
-    record: &PendingRecord<'_>,
-) -> InsertOutcome {
-    match share.take_part() {
-        Ok(reservation) => writer.fill(worker, reservation, record),
-        Err(_) => InsertOutcome::Full,
     }
 }
 
@@ -136,7 +140,7 @@ impl InsertStrategy for Consolidated {
                 self.lead(worker, state, &mut share, writer, record)
             })
         } else {
-            copy(worker, &mut share, writer, record)
+            self.copy(worker, &mut share, writer, record)
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! # Orderings
 //!
-//! None of its own: the latch orders allocations, the ring (O1 to O3) orders inserters and drainer.
+//! None of its own. The latch orders allocations, the ring orders inserters and drainer (O1 to O3),
+//! and inserters and threads that load the front (O4): it is stored under the latch.
 //!
 //! # Differences from the document
 //!

@@ -7,7 +7,7 @@
 //!
 //! # State
 //!
-//! * the [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring;
+//! * the [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring, whose front is the word;
 //! * the groups;
 //! * `turn_taking`: what inserters have measured about each other (`contention`);
 //! * `group_allocating`, a hint: whether some group is allocating. As long as it is set, the first
@@ -25,6 +25,8 @@
 //!
 //! None of its own. The word gives out numbers, the group (O1) orders members behind the member
 //! that allocated, the ring (O1 to O3) orders inserters and drainer, a mutex orders the refusal.
+//! Exchanging the word (O4 of the ring) orders inserters and threads that load the front. In a
+//! group, joining and closing (O3 of the group) lie before the exchange.
 //!
 //! # Differences from the document
 //!

@@ -5,6 +5,12 @@
 //!
 //! * I1  Only the holder of the latch allocates, so records follow each other and none is counted
 //!   twice.
+//!
+//! # Orderings
+//!
+//! None of its own. The front of the ring is stored under the latch (O4 of the ring). A thread that
+//! finds it behind a record sees what the holder of the latch saw when it allocated: what the
+//! inserter did before and, by the latch, what all earlier inserters did.
 
 use foxton_sync::latch::{Kind, Latched};
 use foxton_sync::ring::{Bypass, Reservation, Ring, RingAllocator};
@@ -90,6 +96,13 @@ impl LatchedAllocator {
         self.0.with(worker, |state| {
             keep_first_failure(&mut state.refusal, error)
         });
+    }
+
+    /// Returns the error with which a group was refused.
+    #[cold]
+    pub(super) fn refusal(&self, worker: &Worker) -> LogError {
+        let refusal = self.0.with(worker, |state| state.refusal.clone());
+        refusal.expect("a refusal stays")
     }
 
     pub(super) fn end(&self, worker: &Worker) -> (Lsn, u64) {

@@ -24,9 +24,14 @@
 //! * B4  Once `refuse` has returned, every insert that begins is refused. Inserts that allocated
 //!   before complete.
 //! * B5  A bypass delays no insert for longer than the records before it take to complete.
+//! * B6  `on_reserved` gets the end of a record once it is reserved and before it is complete. An
+//!   insert without space, or one that is refused, does not call it.
+//! * B7  The front is where the next reservation begins, and one load reads it. A thread that finds
+//!   the front behind the begin of a record sees what its inserter did before the insert. After an
+//!   insert has returned, the front is at the end of its record or behind it.
 //!
 //! `tests/it/buffers.rs` has a test for each clause and runs it on every buffer;
-//! `tests/models/buffers.rs` explores B1 to B4 in every order of two threads.
+//! `tests/models/buffers.rs` explores B1 to B4 and B7 in every order of two or three threads.
 //!
 //! # What a descheduled thread delays
 //!
@@ -38,13 +43,18 @@
 //! * in `baseline` and `consolidated` every insert;
 //! * in `decoupled` every insert, if the thread holds the latch;
 //! * in `hybrid` the inserts in one group with it.
+//!
+//! # A caller that panics
+//!
+//! If `on_reserved` panics, its reservation is never filled. That breaks the ring: nothing behind
+//! the place is ever complete, and the thread that inserted ends the log.
 
 use std::fmt;
 
 use foxton_sync::latch;
 use foxton_sync::park::WAKING;
 use foxton_sync::ring::{Bypass, Completion, Drainer, Reservation, Ring};
-use foxton_sync::shim::Arc;
+use foxton_sync::shim::{Arc, AtomicBool, Ordering::Relaxed};
 use foxton_sync::worker::Worker;
 
 use crate::format::error::LogError;
@@ -129,7 +139,7 @@ impl BufferKind {
 }
 
 /// A record before it is allocated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct PendingRecord<'a> {
     pub(crate) kind: u8,
     pub(crate) parts: &'a [&'a [u8]],
@@ -141,6 +151,8 @@ pub(crate) struct PendingRecord<'a> {
     pub(crate) framed: u64,
     /// How far the log was known to be durable.
     pub(crate) durable: Lsn,
+    /// Called with the end of the record (B6).
+    pub(crate) on_reserved: Option<&'a dyn Fn(Lsn)>,
 }
 
 impl PendingRecord<'_> {
@@ -193,7 +205,7 @@ struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Writes the record into its allocation and completes it.
+    /// Announces the end of the record, writes it into its allocation and completes it.
     #[inline]
     fn fill(
         &self,
@@ -202,6 +214,9 @@ impl RecordWriter {
         record: &PendingRecord<'_>,
     ) -> InsertOutcome {
         let (begin, end) = (Lsn::new(reservation.at()), Lsn::new(reservation.end()));
+        if let Some(on_reserved) = record.on_reserved {
+            on_reserved(end); // B6
+        }
         reservation.write(&self.codec.encode(begin, record.header()));
         for part in record.parts {
             reservation.write(part);
@@ -222,6 +237,8 @@ impl RecordWriter {
 pub(crate) struct Buffer {
     writer: RecordWriter,
     strategy: Box<dyn InsertStrategy>,
+    /// A hint that inserts are refused.
+    is_refusing: AtomicBool,
 }
 
 impl Buffer {
@@ -249,7 +266,12 @@ impl Buffer {
             }
         };
         let writer = RecordWriter { ring, codec };
-        (Buffer { writer, strategy }, drainer)
+        let buffer = Buffer {
+            writer,
+            strategy,
+            is_refusing: AtomicBool::new(false),
+        };
+        (buffer, drainer)
     }
 
     /// True if a record that takes `framed` bytes goes through the buffer. A larger one would fill
@@ -274,11 +296,21 @@ impl Buffer {
         self.writer.ring.capacity() / 4
     }
 
-    /// True if there is space for a record that takes `framed` bytes.
-    pub(crate) fn has_space(&self, worker: &Worker, framed: u64) -> bool {
-        let ring = &self.writer.ring;
-        let end = self.strategy.end(worker).0.plus(framed);
-        end.bytes() <= ring.limit()
+    /// True if there is space for a record that takes `framed` bytes. Other threads may insert
+    /// meanwhile, so there may be none on return.
+    pub(crate) fn has_space(&self, framed: u64) -> bool {
+        self.front().plus(framed).bytes() <= self.writer.ring.limit()
+    }
+
+    /// Returns where the next reservation begins (B7).
+    #[inline]
+    pub(crate) fn front(&self) -> Lsn {
+        Lsn::new(self.writer.ring.front())
+    }
+
+    /// True if inserts are refused. A thread that has learned of it from the log reads true.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.is_refusing.load(Relaxed) // Relaxed: a hint; see `refuse`.
     }
 
     /// See [`InsertStrategy`].
@@ -295,6 +327,8 @@ impl Buffer {
     /// See [`InsertStrategy`].
     pub(crate) fn refuse(&self, worker: &Worker, error: LogError) {
         self.strategy.refuse(worker, error);
+        // Relaxed: the strategy refuses by itself, and other threads learn of it later.
+        self.is_refusing.store(true, Relaxed);
     }
 
     /// See [`InsertStrategy`].

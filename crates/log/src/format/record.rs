@@ -99,6 +99,7 @@ pub(crate) const fn padding(payload: usize) -> usize {
 }
 
 /// Returns the CRC-32C of a payload given in parts.
+#[inline(always)]
 pub(crate) fn payload_check(parts: &[&[u8]]) -> u32 {
     parts.iter().fold(0, |check, part| crc32c(check, part))
 }

@@ -56,7 +56,8 @@ impl Log {
         parts: &[&[u8]],
         kept: u64,
     ) -> Result<(Lsn, u64), LogError> {
-        let record = self.pending(kind, parts)?;
+        let length = self.check_record(kind, parts)?;
+        let record = self.pending(kind, parts, length, None);
         match self.core.insert(worker, &record) {
             Err(LogError::NotInserted(_)) if record.framed <= kept => {
                 let inserted = self.core.insert_kept(worker, &record);

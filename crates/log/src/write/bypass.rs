@@ -6,9 +6,12 @@
 //! * I1  Such a record goes behind the bound of the buffer, and the bound is raised behind it. So
 //!   the threads that insert meanwhile neither wait for it nor take its space.
 
+use std::mem;
+
 use foxton_sync::worker::Worker;
 
 use super::group_commit::{LogCore, WriteState, panicked};
+use super::insert::PanicGuard;
 use crate::buffer::PendingRecord;
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
@@ -44,6 +47,12 @@ impl LogCore {
         let bypass = self.buffer.bypass(worker, record.framed)?;
         state.drainer.set_bound(state.segments.accepted().bytes()); // I6
         let (begin, end) = (Lsn::new(bypass.at()), Lsn::new(bypass.end()));
+        // The log ends before another thread can get the writer lock and wait for the bypass.
+        let panic_guard = PanicGuard { core: self, worker };
+        if let Some(on_reserved) = record.on_reserved {
+            on_reserved(end);
+        }
+        mem::forget(panic_guard);
         let header = self.codec.encode(begin, record.header());
         if !state.drainer.wait_for(bypass) {
             return Err(self.fail(worker, panicked()));

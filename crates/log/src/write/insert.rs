@@ -17,13 +17,21 @@
 //! wakes one more. A thread that lacks memory of the buffer requests a write, too, which wakes it
 //! as well.
 //!
+//! # A caller that panics
+//!
+//! The function that is called with the end of a record belongs to the caller, and may panic. The
+//! record is reserved then and will never be complete, so the log fails as after a write that
+//! failed. Its error says that a thread panicked.
+//!
 //! # Orderings
 //!
 //! None: mutexes and the buffer order everything here.
 
+use std::mem;
+
 use foxton_sync::worker::Worker;
 
-use super::group_commit::{LogCore, WriteState};
+use super::group_commit::{LogCore, WriteState, panicked};
 use crate::buffer::{InsertOutcome, PendingRecord};
 use crate::device::FailureKind;
 use crate::failpoint;
@@ -31,6 +39,19 @@ use crate::format::error::{Failure, LogError};
 use crate::format::lsn::Lsn;
 use crate::write::segment_writer::SegmentWriter;
 use crate::write::waiters::Milestone;
+
+/// Ends the log if the caller's code panics before its record is complete.
+pub(super) struct PanicGuard<'a> {
+    pub(super) core: &'a LogCore,
+    pub(super) worker: &'a Worker,
+}
+
+impl Drop for PanicGuard<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.core.fail(self.worker, panicked());
+    }
+}
 
 impl LogCore {
     /// Inserts the record; waits for space in the buffer if there is none.
@@ -50,7 +71,37 @@ impl LogCore {
         }
     }
 
-    #[inline]
+    /// Inserts the record, unless there is no space in the buffer.
+    pub(crate) fn insert_with(
+        &self,
+        worker: &Worker,
+        record: &PendingRecord<'_>,
+    ) -> Result<Option<Lsn>, LogError> {
+        self.pass_failpoint(worker, &failpoint::INSERT)?;
+        let guard = PanicGuard { core: self, worker };
+        let inserted = self.insert_at_once(worker, record);
+        mem::forget(guard);
+        inserted
+    }
+
+    /// Inserts the record; `None` if there is no space in the buffer.
+    #[inline(always)]
+    fn insert_at_once(
+        &self,
+        worker: &Worker,
+        record: &PendingRecord<'_>,
+    ) -> Result<Option<Lsn>, LogError> {
+        if !self.buffer.fits(record.framed) {
+            return self.insert_large(worker, record).map(Some);
+        }
+        match self.buffer.insert(worker, record) {
+            InsertOutcome::Done { begin, end } => Ok(Some(self.inserted(worker, begin, end))),
+            InsertOutcome::Full => Ok(None),
+            InsertOutcome::Refused(error) => Err(error),
+        }
+    }
+
+    #[inline(always)]
     fn inserted(&self, worker: &Worker, begin: Lsn, end: Lsn) -> Lsn {
         if self.buffer.is_due(begin, end) {
             self.request(worker, Milestone::Written, end);
@@ -70,10 +121,10 @@ impl LogCore {
                 Ok(woken) => was_woken |= woken,
                 Err(error) => break Err(error),
             }
-            match self.buffer.insert(worker, record) {
-                InsertOutcome::Done { begin, end } => break Ok(self.inserted(worker, begin, end)),
-                InsertOutcome::Full => {}
-                InsertOutcome::Refused(error) => break Err(error),
+            match self.insert_at_once(worker, record) {
+                Ok(None) => {}
+                Ok(Some(end)) => break Ok(end),
+                Err(error) => break Err(error),
             }
         };
         if was_woken {
@@ -94,7 +145,7 @@ impl LogCore {
             return Ok(false);
         }
         let waiters = &self.writer.waiters;
-        let is_over = || self.buffer.has_space(worker, framed) || waiters.is_over(worker);
+        let is_over = || self.buffer.has_space(framed) || waiters.is_over(worker);
         let Some(waiting) = self.space.enqueue(worker, was_woken, is_over) else {
             return Ok(false);
         };
@@ -121,13 +172,13 @@ impl LogCore {
         let Some(mut state) = self.writer.try_acquire(worker) else {
             return Ok(false);
         };
-        if self.buffer.has_space(worker, framed) {
+        if self.buffer.has_space(framed) {
             return Ok(true);
         }
         // The bytes that fill the buffer begin here.
         let upto = state.segments.at().plus(1);
         self.write_up_to(worker, &mut state, upto)?;
-        if !self.buffer.has_space(worker, framed) {
+        if !self.buffer.has_space(framed) {
             let upto = self.end(worker).plus(framed);
             self.reserve(worker, &mut state, upto)?;
         }

@@ -109,7 +109,7 @@ impl WriterModel {
 }
 
 /// Number of payload bytes of each record in a [`BufferModel`].
-const PAYLOAD_BYTES: usize = 8;
+pub const PAYLOAD_BYTES: usize = 8;
 
 /// A log buffer with nothing behind it but a [`BufferDrain`].
 #[derive(Debug)]
@@ -134,6 +134,11 @@ impl BufferModel {
     /// Inserts a record of this mark and returns its position; `None` if there is no space, or the
     /// buffer refuses it.
     pub fn insert(&self, worker: &Worker, mark: u8) -> Option<u64> {
+        self.insert_with(worker, mark, &|_| {})
+    }
+
+    /// As [`insert`](Self::insert), and calls `on_reserved` with the end of the record.
+    pub fn insert_with(&self, worker: &Worker, mark: u8, on_reserved: &dyn Fn(u64)) -> Option<u64> {
         assert!((1..FIRST_OWN_KIND).contains(&mark));
         let parts: &[&[u8]] = &[&[mark; PAYLOAD_BYTES]];
         let record = PendingRecord {
@@ -143,6 +148,7 @@ impl BufferModel {
             payload: payload_check(parts),
             framed: framed_bytes(PAYLOAD_BYTES),
             durable: Lsn::ZERO,
+            on_reserved: Some(&|end: Lsn| on_reserved(end.bytes())),
         };
         match self.0.insert(worker, &record) {
             InsertOutcome::Done { begin, end } => {
@@ -151,6 +157,17 @@ impl BufferModel {
             }
             InsertOutcome::Full | InsertOutcome::Refused(_) => None,
         }
+    }
+
+    /// Passes a record around the buffer and returns its position; `None` if the buffer refuses it.
+    pub fn bypass(&self, worker: &Worker) -> Option<u64> {
+        let bypass = self.0.bypass(worker, framed_bytes(PAYLOAD_BYTES)).ok()?;
+        Some(bypass.at())
+    }
+
+    /// Returns where the next reservation begins.
+    pub fn front(&self) -> u64 {
+        self.0.front().bytes()
     }
 
     /// Refuses further records.

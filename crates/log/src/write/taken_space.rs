@@ -27,10 +27,10 @@ use crate::format::error::LogError;
 
 impl LogCore {
     /// See [`Log::try_take_space`](crate::Log::try_take_space).
-    pub(crate) fn try_take_space(&self, worker: &Worker, bytes: u64) -> bool {
+    pub(crate) fn try_take_space(&self, bytes: u64) -> bool {
         // Site: "log buffer", passed by the insert that follows.
         let before = self.taken.fetch_add(bytes, Relaxed);
-        let fits = !self.buffer.fits(bytes) || self.buffer.has_space(worker, before + bytes);
+        let fits = !self.buffer.fits(bytes) || self.buffer.has_space(before + bytes);
         if !fits {
             self.give_back_space(bytes);
         }
@@ -46,7 +46,10 @@ impl LogCore {
 
     /// See [`Log::wait_for_space`](crate::Log::wait_for_space).
     pub(crate) fn wait_for_space(&self, worker: &Worker, bytes: u64) -> Result<(), LogError> {
-        self.writer.waiters.check(worker)?;
+        // A committer comes by here for each record, so that the usual case is three loads.
+        if self.buffer.is_refusing() {
+            return self.refusal(worker);
+        }
         if !self.buffer.fits(bytes) {
             return Ok(());
         }
@@ -55,21 +58,27 @@ impl LogCore {
         let wanted = (self.taken.load(Relaxed) + bytes).min(most);
         let mut was_woken = false;
         let result = loop {
-            if self.buffer.has_space(worker, wanted) {
+            if self.buffer.has_space(wanted) {
                 break Ok(());
             }
             match self.make_space(worker, wanted, was_woken) {
                 Ok(woken) => was_woken |= woken,
                 Err(error) => break Err(error),
             }
-            if self.writer.waiters.is_over(worker) {
-                let failure = self.writer.waiters.check(worker);
-                break failure.and(Err(LogError::Closed));
+            if self.buffer.is_refusing() {
+                break self.refusal(worker);
             }
         };
         if was_woken {
             self.space.wake_one(worker);
         }
         result
+    }
+
+    /// Returns the error of a log that refuses inserts.
+    #[cold]
+    fn refusal(&self, worker: &Worker) -> Result<(), LogError> {
+        let failure = self.writer.waiters.check(worker);
+        failure.and(Err(LogError::Closed))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::failpoint;
 use foxton_log::format::record::framed_bytes;
-use foxton_log::{BufferKind, Log, LogError, LogWait, Lsn};
+use foxton_log::{BufferKind, Insertion, Log, LogError, LogWait, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
 use crate::support::{self, IDENTITY, open_as};
@@ -171,5 +171,37 @@ fn an_insert_whose_space_was_taken_does_not_wait_for_the_device() {
             log.insert(&worker, 1, &[&payload]),
             Err(LogError::Closed)
         ));
+    }
+}
+
+/// The writer stops before it writes anything. An insert that waits for space would not return.
+#[test]
+fn an_insert_that_never_waits_returns_while_the_writer_is_stopped() {
+    for kind in BufferKind::ALL {
+        let workers = Workers::new();
+        let mut options = support::options();
+        (options.buffer, options.workers) = (kind, Some(workers.clone()));
+        let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
+        let worker = workers.worker();
+        let stop = worker.failpoints().stop(&failpoint::WRITE);
+        let insert = || log.insert_with(&worker, 1, &[&[7; 1000]], |_| {}).unwrap();
+        let mut inserted = 0;
+        while insert() != Insertion::NoSpace {
+            inserted += 1;
+            assert!(inserted < 1000, "{kind}: the buffer has a size");
+        }
+        assert!(inserted > 2, "{kind}: {inserted} records fit");
+        let front = log.front();
+        assert_eq!(insert(), Insertion::NoSpace, "{kind}");
+        assert_eq!(log.front(), front, "{kind}");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| log.ensure_space(&workers.worker(), 1000));
+            stop.reached();
+            thread::sleep(Duration::from_millis(5));
+            assert!(!waiting.is_finished(), "{kind}: there is no space yet");
+            stop.release();
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(matches!(insert(), Insertion::Done(_)), "{kind}");
     }
 }

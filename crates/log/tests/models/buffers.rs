@@ -1,18 +1,27 @@
 //! Models of each whole buffer: B1 to B4 of the contract (`buffer/mod.rs`), with two threads that
-//! insert, one of which also takes out.
+//! insert, one of which also takes out; B6 and B7, with a thread that looks at two that insert.
+//!
+//! B7 needs O4 of the ring. Weakened, the load of the front turns all `b7_front_..` red; the store
+//! those of the buffers with a latch, the exchange that of `hybrid`, and passing bytes the one with a
+//! bypass. A group needs O3 of the groups, whose model lies beside them.
 //!
 //! The parts below the buffers have models of their own, of each ordering by itself: the ring, the
 //! groups, the latches.
 
 use foxton_log::BufferKind;
-use foxton_log::model::{BufferDrain, BufferModel};
-use foxton_sync::shim::{Arc, thread};
-use foxton_sync::worker::Workers;
+use foxton_log::format::record::framed_bytes;
+use foxton_log::model::{BufferDrain, BufferModel, PAYLOAD_BYTES};
+use foxton_sync::shim::{Arc, AtomicBool, AtomicU64, Ordering::Relaxed, thread};
+use foxton_sync::worker::{Worker, Workers};
 
 /// Each history has at most three preemptions, because workers take part in much else.
 fn check(model: impl Fn() + Send + Sync + 'static) {
+    check_within(3, model);
+}
+
+fn check_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
@@ -132,6 +141,97 @@ fn b4_a_refused_insert_leaves_no_trace_and_none_succeeds_after_it() {
             let other = other.join().unwrap();
             let expected: Vec<u8> = other.map(|_| 1).into_iter().collect();
             assert_eq!(out.take(), expected);
+        });
+    }
+}
+
+/// Two threads each store a word and then insert. A third loads the front and then the words. It
+/// is a thread of its own, so that this one waits and each history begins with any of three.
+fn front(
+    kind: BufferKind,
+    insert: impl Fn(&BufferModel, &Worker) -> Option<u64> + Copy + Send + Sync + 'static,
+) {
+    check_within(2, move || {
+        let workers = Workers::new();
+        let (stream, _out) = BufferModel::new(kind, 4);
+        let stream = Arc::new(stream);
+        let words = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let inserters = words.clone().map(|word| {
+            let (stream, worker) = (stream.clone(), workers.worker());
+            thread::spawn(move || {
+                word.store(true, Relaxed); // Relaxed: the front is what orders it (B7).
+                insert(&stream, &worker)
+            })
+        });
+        let reader = thread::spawn(move || {
+            let front = stream.front();
+            (front, words.map(|word| word.load(Relaxed))) // Relaxed: as above.
+        });
+        let (front, seen) = reader.join().unwrap();
+        for (inserter, seen) in inserters.into_iter().zip(seen) {
+            let at = inserter.join().unwrap();
+            let is_behind = at.is_some_and(|at| front > at);
+            assert!(seen || !is_behind, "front {front}, record {at:?}");
+        }
+    });
+}
+
+fn insert_one(stream: &BufferModel, worker: &Worker) -> Option<u64> {
+    stream.insert(worker, 1)
+}
+
+#[test]
+fn b7_front_baseline() {
+    front(BufferKind::Baseline, insert_one);
+}
+
+#[test]
+fn b7_front_consolidated() {
+    front(BufferKind::Consolidated, insert_one);
+}
+
+#[test]
+fn b7_front_decoupled() {
+    front(BufferKind::Decoupled, insert_one);
+}
+
+#[test]
+fn b7_front_hybrid() {
+    front(BufferKind::Hybrid, insert_one);
+}
+
+#[test]
+fn b7_front_behind_a_bypass() {
+    // The others have the latched allocator, too.
+    for kind in [BufferKind::Baseline, BufferKind::Hybrid] {
+        front(kind, BufferModel::bypass);
+    }
+}
+
+/// The end of a record is announced before the thread that takes out can find the record complete.
+#[test]
+fn b6_a_record_is_announced_before_it_is_complete() {
+    for kind in BufferKind::DELEGATED {
+        check(move || {
+            let workers = Workers::new();
+            let (stream, mut out) = BufferModel::new(kind, 4);
+            let announced = Arc::new(AtomicU64::new(0));
+            let inserting = {
+                let (announced, worker) = (announced.clone(), workers.worker());
+                thread::spawn(move || {
+                    // Relaxed: completing the record orders it.
+                    let on_reserved = |end| announced.store(end, Relaxed);
+                    stream.insert_with(&worker, 1, &on_reserved)
+                })
+            };
+            let marks = out.take();
+            let seen = announced.load(Relaxed); // Relaxed: as above.
+            let end = inserting
+                .join()
+                .unwrap()
+                .map(|at| at + framed_bytes(PAYLOAD_BYTES));
+            assert_eq!(Some(announced.load(Relaxed)), end);
+            assert!(marks.is_empty() || Some(seen) == end);
         });
     }
 }

@@ -8,15 +8,34 @@
 //!
 //! # Orderings
 //!
-//! None of its own. [`Ring::limit`] orders the overwriting of a reserved part; completing a
+//! Those of the ring. [`Ring::limit`] orders the overwriting of a reserved part; completing a
 //! reservation orders what is read of it.
+//!
+//! * O4  storing or exchanging the front (Release): see the page of the ring.
 
 use super::{ALIGNMENT, MIN_RESERVATION, Reservation, Ring};
-use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU32, AtomicU64, Ordering};
 
-/// Set in the word of a shared allocator that reserves nothing more.
-const CLOSED: u64 = 1 << 63;
+/// Set in the front of a shared allocator that reserves nothing more.
+pub(super) const CLOSED: u64 = 1 << 63;
+
+/// Where the next reservation begins, on a cache line of its own.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// Start of the next reservation, and [`CLOSED`].
+    pub(super) next: AtomicU64,
+    /// A number of the callers' own.
+    turn: AtomicU32,
+}
+
+impl Front {
+    pub(super) fn new(start: u64) -> Self {
+        Front {
+            next: AtomicU64::new(start),
+            turn: AtomicU32::new(0),
+        }
+    }
+}
 
 /// A part of the stream that does not go through the ring.
 #[derive(Debug)]
@@ -49,24 +68,27 @@ fn check_length(length: u64, capacity: u64) {
 #[derive(Debug)]
 pub struct RingAllocator {
     ring: Arc<Ring>,
-    next: u64,
     /// The limit of the ring, as far as it is known.
     limit: u64,
 }
 
 impl RingAllocator {
-    /// Returns the allocator of a new ring whose stream begins at `start`.
-    pub(super) fn new(ring: Arc<Ring>, start: u64) -> Self {
-        RingAllocator {
-            ring,
-            next: start,
-            limit: start,
-        }
+    /// Returns the allocator of a new ring.
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        let limit = ring.front();
+        RingAllocator { ring, limit }
     }
 
     /// Start of the next reservation.
+    #[inline]
     pub fn next(&self) -> u64 {
-        self.next
+        // Relaxed: one thread at a time uses the allocator, and alone writes the front.
+        self.ring.front.next.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set_next(&mut self, next: u64) {
+        self.ring.front.next.store(next, Ordering::Release); // O4
     }
 
     /// Reserves the next `length` bytes; `None` if they end behind the limit of the ring.
@@ -79,22 +101,22 @@ impl RingAllocator {
     pub fn reserve<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Reservation<'r>> {
         assert!(std::ptr::eq(&*self.ring, ring), "the front of another ring");
         check_length(length, ring.capacity());
-        let end = self.next + length;
+        let at = self.next();
+        let end = at + length;
         if end > self.limit {
             self.limit = ring.limit();
             if end > self.limit {
                 return None;
             }
         }
-        let reservation = ring.reservation(self.next, length);
-        self.next = end;
-        Some(reservation)
+        self.set_next(end);
+        Some(ring.reservation(at, length))
     }
 
     /// Passes `length` bytes of the stream around the ring.
     pub fn skip(&mut self, length: u64) -> Bypass {
-        let at = self.next;
-        self.next += length;
+        let at = self.next();
+        self.set_next(at + length);
         Bypass { at, length }
     }
 }
@@ -118,34 +140,20 @@ pub enum AllocationRefused {
 #[derive(Debug)]
 pub struct SharedAllocator {
     ring: Arc<Ring>,
-    shared: CachePadded<SharedWord>,
-}
-
-#[derive(Debug)]
-struct SharedWord {
-    /// Start of the next reservation, and [`CLOSED`].
-    next: AtomicU64,
-    /// A number of the callers' own.
-    turn: AtomicU32,
 }
 
 impl From<RingAllocator> for SharedAllocator {
     fn from(allocator: RingAllocator) -> Self {
-        let shared = SharedWord {
-            next: AtomicU64::new(allocator.next),
-            turn: AtomicU32::new(0),
-        };
         SharedAllocator {
-            shared: CachePadded::new(shared),
             ring: allocator.ring,
         }
     }
 }
 
 impl SharedAllocator {
-    /// Start of the next reservation.
+    /// Start of the next reservation. A number only: see [`Ring::front`].
     pub fn next(&self) -> u64 {
-        self.shared.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
+        self.ring.front.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
     }
 
     /// Reserves the next `length` bytes. Makes so many `attempts` to be the first.
@@ -162,7 +170,7 @@ impl SharedAllocator {
         let ring = &*self.ring;
         check_length(length, ring.capacity());
         // Relaxed: only a number, checked below.
-        let mut next = self.shared.next.load(Ordering::Relaxed);
+        let mut next = ring.front.next.load(Ordering::Relaxed);
         for _ in 0..attempts {
             if next & CLOSED != 0 {
                 return Err(AllocationRefused::Closed);
@@ -170,12 +178,12 @@ impl SharedAllocator {
             if next + length > ring.limit() {
                 return Err(AllocationRefused::Full);
             }
-            // Relaxed: the word gives out numbers. O1 orders what was released, and O2 and O3 what
-            // is complete.
-            match self.shared.next.compare_exchange(
+            // The rest is Relaxed, because the word gives out numbers: O1 orders what was released,
+            // and O2 and O3 what is complete.
+            match ring.front.next.compare_exchange(
                 next,
                 next + length,
-                Ordering::Relaxed,
+                Ordering::Release, // O4
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return Ok(ring.reservation(next, length)),
@@ -187,13 +195,11 @@ impl SharedAllocator {
 
     /// Passes `length` bytes of the stream around the ring; `None` if it was closed.
     pub fn skip(&self, length: u64) -> Option<Bypass> {
-        // Relaxed: as in `allocate`.
-        let moved = self
-            .shared
-            .next
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-                (next & CLOSED == 0).then_some(next + length)
-            });
+        let (success, failure) = (Ordering::Release, Ordering::Relaxed); // O4
+        let next = &self.ring.front.next;
+        let moved = next.fetch_update(success, failure, |next| {
+            (next & CLOSED == 0).then_some(next + length)
+        });
         moved.ok().map(|at| Bypass { at, length })
     }
 
@@ -201,18 +207,18 @@ impl SharedAllocator {
     /// hint, which binds no thread.
     #[inline]
     pub fn turn(&self) -> u32 {
-        self.shared.turn.load(Ordering::Relaxed) // Relaxed: a hint.
+        self.ring.front.turn.load(Ordering::Relaxed) // Relaxed: a hint.
     }
 
     /// Makes it the turn of `who`.
     #[inline]
     pub fn take_turn(&self, who: u32) {
-        self.shared.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
+        self.ring.front.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
     }
 
     /// Closes it: it reserves nothing more.
     pub fn close(&self) {
         // Relaxed: the closing thread makes visible what has to be.
-        self.shared.next.fetch_or(CLOSED, Ordering::Relaxed);
+        self.ring.front.next.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }

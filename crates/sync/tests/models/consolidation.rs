@@ -3,7 +3,7 @@
 
 use foxton_sync::consolidation::{GroupShare, Groups};
 use foxton_sync::ring::{Completion, Ring, SharedAllocator};
-use foxton_sync::shim::Arc;
+use foxton_sync::shim::{Arc, AtomicBool, Ordering::Relaxed};
 
 /// State of several threads that reserve together, in an array of one slot.
 struct Shared {
@@ -95,5 +95,38 @@ fn o2_the_last_to_leave_comes_after_all_readers() {
         std::mem::forget(first);
         // SAFETY: as above; made by `Box::into_raw` and used by no thread any more.
         drop(unsafe { Box::from_raw(shared) });
+    });
+}
+
+/// Two threads each store a word and then join; one of them reserves for both. A third loads the
+/// front and then the words.
+#[test]
+fn o3_a_front_behind_a_group_shows_what_precedes_each_member() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let (ring, allocator, _drainer) = Ring::new(256, 0, Completion::Delegated);
+        let shared = Arc::new(Shared {
+            allocator: allocator.into(),
+            groups: Groups::new(ring.clone(), 1),
+        });
+        let words = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let members = words.clone().map(|word| {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                word.store(true, Relaxed); // Relaxed: O3 is what orders it.
+                shared.insert()
+            })
+        });
+        // A thread of its own, so that this one waits and each history begins with any of three.
+        let reader = loom::thread::spawn(move || {
+            let front = ring.front();
+            (front, words.map(|word| word.load(Relaxed))) // Relaxed: as above.
+        });
+        let (front, seen) = reader.join().unwrap();
+        for (member, seen) in members.into_iter().zip(seen) {
+            let at = member.join().unwrap();
+            assert!(seen || at.is_none_or(|at| front <= at), "front {front}");
+        }
     });
 }
