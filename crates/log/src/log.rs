@@ -214,8 +214,8 @@ impl Log {
     /// the announcement, too. When the log is [written](Self::written) up to an LSN, `on_reserved`
     /// has returned for every record before.
     ///
-    /// `on_reserved` may run under the latch of the buffer, and other threads may wait for it. So it
-    /// only stores what it is told and calls nothing of the log. If it panics, the log fails.
+    /// `on_reserved` may run under the latch of the buffer, and other threads may wait for it. So
+    /// it only stores what it is told and calls nothing of the log. If it panics, the log fails.
     ///
     /// There may be space for the record and still `NoSpace`, because a group of threads asked for
     /// more together. A record that takes more than a quarter of the buffer needs no space in it,
@@ -243,8 +243,8 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert). If `on_reserved` was not called, nothing was inserted. If it was
-    /// called, a record that was written directly has failed the log.
+    /// As [`insert`](Self::insert). If `on_reserved` was not called, nothing was inserted. If it
+    /// was called, a record that was written directly has failed the log.
     pub fn insert_with(
         &self,
         worker: &Worker,
@@ -269,8 +269,8 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert) with that payload. A record that takes more than a quarter of the
-    /// buffer needs no space in it, so whether the device has space shows at the insert.
+    /// As [`insert`](Self::insert) with that payload. A record that takes more than a quarter of
+    /// the buffer needs no space in it, so whether the device has space shows at the insert.
     pub fn ensure_space(&self, worker: &Worker, bytes: usize) -> Result<(), LogError> {
         if bytes > MAX_PAYLOAD {
             return Err(LogError::TooLarge { bytes });
@@ -278,9 +278,9 @@ impl Log {
         self.wait_for_space(worker, framed_bytes(bytes))
     }
 
-    /// Returns where the next record begins, by one load that takes no latch. It is at or behind the
-    /// end of every record whose insert has returned before, and may be behind records that are not
-    /// complete yet.
+    /// Returns where the next record begins, by one load that takes no latch. It is at or behind
+    /// the end of every record whose insert has returned before, and may be behind records that are
+    /// not complete yet.
     ///
     /// A thread that finds the front behind the begin of a record sees what the inserting thread
     /// did before its insert.

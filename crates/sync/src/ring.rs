@@ -63,9 +63,9 @@
 //! * O3  the store to `completed` (Release) to the load of the next in order or the drainer
 //!   (Acquire): as O2, for all reservations before.
 //! * O4  the store or exchange of the front (Release), in `allocator`, to its load (Acquire). A
-//!   thread that finds the front behind the start of a reservation sees what its maker did before it
-//!   made it. Every exchange reads the word before, and one thread at a time stores it. So the front
-//!   stands for all earlier reservations, too.
+//!   thread that finds the front behind the start of a reservation sees what its maker did before
+//!   it made it. Every exchange reads the word before, and one thread at a time stores it. So the
+//!   front stands for all earlier reservations, too.
 
 use std::fmt;
 

@@ -7,7 +7,8 @@
 //!
 //! # State
 //!
-//! * the [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring, whose front is the word;
+//! * the [`SharedAllocator`](foxton_sync::ring::SharedAllocator) of a ring, whose front is the
+//!   word;
 //! * the groups;
 //! * `turn_taking`: what inserters have measured about each other (`contention`);
 //! * `group_allocating`, a hint: whether some group is allocating. As long as it is set, the first

@@ -2,8 +2,8 @@
 //! insert, one of which also takes out; B6 and B7, with a thread that looks at two that insert.
 //!
 //! B7 needs O4 of the ring. Weakened, the load of the front turns all `b7_front_..` red; the store
-//! those of the buffers with a latch, the exchange that of `hybrid`, and passing bytes the one with a
-//! bypass. A group needs O3 of the groups, whose model lies beside them.
+//! those of the buffers with a latch, the exchange that of `hybrid`, and passing bytes the one with
+//! a bypass. A group needs O3 of the groups, whose model lies beside them.
 //!
 //! The parts below the buffers have models of their own, of each ordering by itself: the ring, the
 //! groups, the latches.
