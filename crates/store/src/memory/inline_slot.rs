@@ -9,18 +9,20 @@
 //!
 //! # State
 //!
-//! One word: 0 while the slot is in use. Otherwise it is twice the epoch at which its value was
-//! taken out, plus one, cut to 32 bits.
+//! One word: 0 while the slot is in use. Otherwise it has the epoch at which its value was taken
+//! out, cut to 30 bits, and whether the slot is *vacant* or *kept*. A kept value may still be read
+//! at a snapshot, by a version that leads to it (`version.rs`); it is not overwritten.
 //!
 //! # Invariants
 //!
 //! * I6  While the word is 0 the slot has an owner. That is the record whose pointer leads there,
 //!   or a thread that is about to make it lead there, or that has just taken its value out. While
-//!   the word is not 0 no pointer leads there.
-//! * I7  The thread that took the value out stores the word that is not 0. The word becomes 0 again
-//!   by an exchange, in which one of all that try succeeds.
-//! * I8  Only a claimer writes the slot, and a claim requires that two epochs have passed since its
-//!   value was taken out. Until a claim, that value stays as it was and can be restored.
+//!   the word is not 0 the record's pointer does not lead there; while it is vacant, no version
+//!   does that a reader may follow.
+//! * I7  The thread that took the value out stores the word that is not 0. The word becomes 0, or
+//!   vacant after kept, by an exchange, in which one of all that try succeeds.
+//! * I8  Only a claimer writes the slot, and a claim requires that two epochs have passed since it
+//!   became vacant. Until a claim, that value stays as it was and can be restored.
 //!
 //! # Why no thread reads what is written
 //!
@@ -30,10 +32,16 @@
 //! to freeing it (I3 and I4 of `foxton_sync::epoch`). By the argument there all that found it are
 //! gone.
 //!
-//! *The epoch is cut.* The word has 31 bits of the epoch. The age of a value taken out at e, seen
-//! at epoch n, is n - e, never less than 0 (O3). Cut to 31 bits it is that or less, so a value that
+//! *A kept value* is found by the pointer of a version, not of the record. A reader follows it
+//! only if the generation of that version's writer is still running, after it has pinned. The
+//! thread that makes the slot vacant has seen the end of that generation. So the same argument
+//! holds, with the generation in the place of the pointer. Versions that are stamped are unlinked
+//! by a collector before it makes the slot vacant.
+//!
+//! *The epoch is cut.* The word has 30 bits of the epoch. The age of a value taken out at e, seen
+//! at epoch n, is n - e, never less than 0 (O3). Cut to 30 bits it is that or less, so a value that
 //! looks two epochs old is two epochs old or more. A slot whose age is a little more than a
-//! multiple of two thousand million looks too young for a moment, and is left alone.
+//! multiple of a thousand million looks too young for a moment, and is left alone.
 //!
 //! *Two claims of the same word.* Between reading the word and the exchange, the value may have
 //! been restored and taken out anew, at an epoch that looks the same. The thread that took it out
@@ -46,10 +54,9 @@
 //! until it has ended; it may itself, and by then the epochs have passed. So a claimer gives the
 //! epoch since when it keeps what it replaces, an epoch before its first change: a value taken out
 //! then or later is not claimed. Its own values were taken out later, and their age is not more
-//! than what has passed since that first epoch. If that is more than 31 bits hold, no age is above
+//! than what has passed since that first epoch. If that is more than 30 bits hold, no age is above
 //! it, and nothing is claimed. Without locks a value can be lost so, and restoring it fails; memory
 //! is safe all the same (I8).
-//! safe all the same (I8).
 //!
 //! # Orderings
 //!
@@ -65,9 +72,12 @@ use foxton_sync::shim::{AtomicU32, Ordering};
 
 const IN_USE: u32 = 0;
 const VACATED: u32 = 1;
+/// Beside `VACATED`: the value may still be read.
+const KEPT: u32 = 2;
+const EPOCH_SHIFT: u32 = 2;
 
 /// Bits of an epoch that the word has.
-const EPOCH_MASK: u32 = u32::MAX >> 1;
+const EPOCH_MASK: u32 = u32::MAX >> EPOCH_SHIFT;
 
 /// Number of epochs after which no thread can be reading.
 const SAFE_AGE: u32 = 2;
@@ -87,10 +97,39 @@ impl InlineSlot {
     /// Records that the value was taken out. For the thread that did so, and still owns the slot.
     #[inline]
     pub(super) fn vacate(&self, participant: &Participant) -> VacateStamp {
-        let epoch = participant.stamp().epoch() as u32; // Cut on purpose.
-        let vacated = epoch << 1 | VACATED;
+        let vacated = vacated_now(participant);
         self.0.store(vacated, Ordering::Release); // O3, O4, I7
         VacateStamp(vacated)
+    }
+
+    /// As [`vacate`](Self::vacate), for a value that may be read at a snapshot.
+    #[inline]
+    pub(super) fn keep(&self, participant: &Participant) -> VacateStamp {
+        let epoch = participant.recent_stamp().epoch() as u32; // Cut on purpose.
+        let kept = epoch << EPOCH_SHIFT | KEPT | VACATED;
+        self.0.store(kept, Ordering::Release); // O4, I7
+        VacateStamp(kept)
+    }
+
+    /// Returns the word, if the slot has a kept value.
+    #[inline]
+    pub(super) fn kept(&self) -> Option<VacateStamp> {
+        let word = self.0.load(Ordering::Acquire); // O4
+        (word & KEPT != 0).then_some(VacateStamp(word))
+    }
+
+    /// Makes a slot vacant whose kept value no reader finds any more. It does nothing if that value
+    /// was restored meanwhile.
+    #[cold]
+    pub(super) fn give_up(&self, kept: VacateStamp, participant: &Participant) {
+        let vacated = vacated_now(participant);
+        // Site: "record value".
+        let _ = self.0.compare_exchange(
+            kept.0,
+            vacated,
+            Ordering::AcqRel, // O3, O4, I7
+            Ordering::Relaxed,
+        );
     }
 
     /// True if it is as it was vacated: no thread has used it since.
@@ -116,10 +155,14 @@ impl InlineSlot {
     #[inline]
     pub(super) fn claim(&self, participant: &Participant, kept_since: Stamp) -> bool {
         let vacated = self.0.load(Ordering::Acquire); // O3
-        if vacated == IN_USE {
+        if vacated == IN_USE || vacated & KEPT != 0 {
             return false;
         }
-        if !may_claim(vacated >> 1, participant.recent_stamp(), kept_since) {
+        if !may_claim(
+            vacated >> EPOCH_SHIFT,
+            participant.recent_stamp(),
+            kept_since,
+        ) {
             return false;
         }
         // Site: "record value".
@@ -139,6 +182,13 @@ impl InlineSlot {
     }
 }
 
+/// Returns the word of a slot that becomes vacant now.
+#[inline]
+fn vacated_now(participant: &Participant) -> u32 {
+    let epoch = participant.stamp().epoch() as u32; // Cut on purpose.
+    epoch << EPOCH_SHIFT | VACATED
+}
+
 /// True if a value taken out at an epoch with the last bits `left` may be overwritten at `now` by a
 /// thread that keeps the values since `kept_since`.
 #[inline]
@@ -155,13 +205,13 @@ mod tests {
     /// True if a value taken out at `left` may be overwritten at `now` by a thread that keeps the
     /// values since `kept_since`.
     fn may(vacated: u64, now: u64, kept_since: u64) -> bool {
-        let cut = (vacated as u32) << 1 >> 1;
+        let cut = vacated as u32 & EPOCH_MASK;
         may_claim(cut, Stamp::from_epoch(now), Stamp::from_epoch(kept_since))
     }
 
     /// Epochs around every place where bits are carried.
     fn epochs() -> impl Iterator<Item = u64> {
-        let edges = [0, 1_u64 << 30, 1 << 31, 1 << 32, 3 << 31, 1 << 33, 1 << 40];
+        let edges = [0, 1_u64 << 29, 1 << 30, 1 << 32, 3 << 30, 1 << 33, 1 << 40];
         edges.into_iter().flat_map(|edge| {
             let least = edge.saturating_sub(4);
             least..=edge + 4

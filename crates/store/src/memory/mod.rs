@@ -11,6 +11,8 @@
 //! | --- | --- |
 //! | `value`, `record` | no value is freed while a thread reads it, whatever callers do |
 //! | `inline_slot` | nor overwritten, and no value is lost that may be restored |
+//! | `version` | a reader at a snapshot gives one answer |
+//! | `record/chain` | nor is a version freed while it is read, whatever the snapshot |
 //! | `node` | every pointer found may be followed |
 //! | `record_hint` | nor is the pointer of an earlier search of the same epoch wrong |
 //! | `index/descend` | the leaf found is the right one |
@@ -20,6 +22,7 @@
 
 mod search_key;
 mod inline_slot;
+mod version;
 mod value;
 mod record;
 mod record_hint;
@@ -34,7 +37,8 @@ pub use cursor::RecordCursor;
 pub use index::insert::{InsertRefused, Next};
 pub use index::remove::RemoveRefused;
 pub use index::walk::{Token, WalkPosition};
-pub use record::{NewRecord, Record, VALUE};
+pub use record::{NewRecord, PruneResult, Record, SnapshotRead, VALUE, VersionReader};
 pub use record_hint::RecordHint;
 pub use table::{Located, NODE_SLOTS, RecordTable};
 pub use value::ValueBlock;
+pub use version::{Begin, COMMIT_SLOT, CommitSlots, OwnSlot, Promise, VersionWriter, Visibility};

@@ -5,16 +5,20 @@
 //! One allocation, aligned to 16 so that the index has four bits of each pointer for a tag:
 //!
 //! ```text
-//!   0              8       16       20            24           28          30       31         32
-//!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
-//!   | commit stamp | value | domain | inline slot | tail bytes | key bytes | linked | has slot |
-//!   +--------------+-------+--------+-------------+------------+-----------+--------+----------+
-//!                      |
-//!   32       36     40 |
-//!   +--------+------+-----+------+-------+
-//!   | anchor | free | key | pad4 | block | <-- first here, if the record was made with a value
-//!   +--------+------+-----+------+-------+     null: a ghost; lowest bit set: a block elsewhere
+//!   0       8       16             24      32       36            40           44          46
+//!   +-------+-------+--------------+-------+--------+-------------+------------+-----------+----
+//!   | begin | older | commit stamp | value | domain | inline slot | tail bytes | key bytes | ..
+//!   +-------+-------+--------------+-------+--------+-------------+------------+-----------+----
+//!                                      |
+//!   46       47         48       52    |  53     56
+//!   +--------+----------+--------+---------+------+-----+------+-------+
+//!   | linked | has slot | anchor | pruning | free | key | pad4 | block | <-- first here, if it
+//!   +--------+----------+--------+---------+------+-----+------+-------+     was made with a value
 //! ```
+//!
+//! The pointer `value` is null for a ghost that never had a value. Its lowest bit is set if it
+//! leads to a block elsewhere, and the next one if that is a tombstone: the record is a ghost, too.
+//! The words `begin` and `older` are those of the version in the inline slot.
 //!
 //! The first value is behind the key, so that reading a loaded row touches adjacent cache lines and
 //! costs one allocation. The next one is elsewhere, because readers may still be there; then the
@@ -59,6 +63,7 @@
 //!
 //! # Orderings
 //!
+//! * O3  taking the word `older` of a version that was rolled back: O5 of `record/chain.rs`.
 //! * O1  exchange in `swap` (Release) to the second load of `Hazard::protect` (Acquire): a thread
 //!   that finds a block sees its bytes.
 //! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): a thread that
@@ -67,7 +72,9 @@
 //!   other's release.)
 
 use super::inline_slot::InlineSlot;
-use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, mark_outside};
+use super::value::VersionWords;
+use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, is_tombstone};
+use super::version::{Begin, VersionWriter};
 use crate::TooLong;
 use foxton_sync::anchor::LockAnchor;
 use foxton_sync::cache_line;
@@ -80,8 +87,10 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::slice;
 
+mod chain;
 mod new;
 
+pub use chain::{PruneResult, SnapshotRead, VersionReader};
 pub use new::NewRecord;
 
 /// Site: exchange of a value. A writer of a row meets the previous writer there. A record knows no
@@ -98,6 +107,8 @@ pub static VALUE: Site = Site::new(Component::Latch, Pattern::Unbounded, "record
 /// The header of a record, before its key.
 #[repr(C)]
 struct MemoryRecordHeader {
+    /// Of the version in the inline slot.
+    inline_words: VersionWords,
     commit_stamp: AtomicU64,
     value: AtomicPtr<value::BlockHeader>,
     domain: u32,
@@ -107,11 +118,13 @@ struct MemoryRecordHeader {
     linked: AtomicBool,
     has_inline_slot: bool,
     anchor: LockAnchor,
+    /// True while a thread unlinks versions (I7 of `chain.rs`).
+    pruning: AtomicBool,
 }
 
-// The value of a row with an eight-byte key begins in the first cache line.
+// Reads touch the end of it, right before the key.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<MemoryRecordHeader>() == 40);
+const _: () = assert!(size_of::<MemoryRecordHeader>() == 56);
 
 /// Alignment of a record: the low four bits of its address are zero.
 pub(super) const ALIGN: usize = 16;
@@ -177,6 +190,9 @@ impl Record {
             "a value is read by a hazard of its table's domain"
         );
         let found = NonNull::new(hazard.protect(&self.header.value))?; // O1
+        if is_tombstone(found) {
+            return None;
+        }
         // SAFETY: the record is borrowed, and the hazard protects its former block under it, so
         // that is whole and stays (see "Why nothing is freed too early").
         Some(unsafe { value::bytes(block_of(found)) })
@@ -186,7 +202,8 @@ impl Record {
     #[inline]
     pub fn is_ghost(&self) -> bool {
         // Relaxed: nothing is read through it.
-        self.header.value.load(Ordering::Relaxed).is_null()
+        let found = NonNull::new(self.header.value.load(Ordering::Relaxed));
+        found.is_none_or(is_tombstone)
     }
 
     /// Replaces the value by `new`, and returns the previous one. `None` is a ghost.
@@ -259,11 +276,144 @@ impl Record {
                 // SAFETY: the slot is ours (I6 of `inline_slot.rs`) and no thread looks (I8); there
                 // is a block, and it has space.
                 unsafe { value::overwrite(block, bytes) };
+                self.header.inline_words.set_begin(Begin::ALWAYS);
+                // Relaxed: the exchange publishes it.
+                let older = &self.header.inline_words.older;
+                older.store(ptr::null_mut(), Ordering::Relaxed);
                 block.as_ptr()
             }
             None => self.adopt(ValueBlock::new(bytes)?),
         };
         Ok(self.exchange(new, guard))
+    }
+
+    /// Replaces the value by a copy of `bytes`, or by a tombstone, as a version of `writer`, and
+    /// returns the previous one. The new version leads to the newest one of another transaction.
+    ///
+    /// Without a writer, as [`Record::put`], and as [`Record::swap`] for a deletion. Then no
+    /// snapshot reader finds the previous value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Record::put`].
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another epoch domain than the table, or its participant has more than
+    /// three hazards.
+    #[inline]
+    pub fn replace(
+        &self,
+        bytes: Option<&[u8]>,
+        guard: &Guard<'_>,
+        kept_since: Stamp,
+        writer: Option<VersionWriter<'_>>,
+    ) -> Result<Option<ValueBlock>, TooLong> {
+        let Some(writer) = writer else {
+            return match bytes {
+                Some(bytes) => self.put(bytes, guard, kept_since),
+                None => Ok(self.swap(None, guard)),
+            };
+        };
+        self.assert_pinned(guard);
+        guard.participant().tick();
+        let mut hazard = guard.hazard();
+        let mut found = hazard.protect(&self.header.value); // O1
+        if let Some(current) = NonNull::new(found).filter(|&found| is_outside(found)) {
+            self.give_up_slot(current, guard, writer);
+        }
+        let inline_slot = self
+            .inline_block()
+            .zip(bytes)
+            .filter(|(_, bytes)| bytes.len() <= self.inline_bytes())
+            .filter(|_| {
+                let slot = &self.header.inline_slot;
+                slot.claim(guard.participant(), kept_since)
+            });
+        let new = match (inline_slot, bytes) {
+            (Some((block, bytes)), _) => {
+                // SAFETY: as in `put`.
+                unsafe { value::overwrite(block, bytes) };
+                block
+            }
+            (None, Some(bytes)) => self.adopt_fresh(ValueBlock::new(bytes)?),
+            (None, None) => self.adopt_fresh(ValueBlock::tombstone()),
+        };
+        // SAFETY: the new block is ours, and no other thread has it.
+        let words = unsafe { self.words(new) };
+        words.set_begin(writer.begin);
+        loop {
+            let older = match NonNull::new(found) {
+                None => found,
+                Some(current) => {
+                    // SAFETY: the hazard protects it, or it is in the record.
+                    let current = unsafe { self.words(current) };
+                    match current.begin() == writer.begin {
+                        // Relaxed: it was published with the version that has it.
+                        true => current.older.load(Ordering::Relaxed),
+                        false => found,
+                    }
+                }
+            };
+            // Relaxed: the exchange publishes it.
+            words.older.store(older, Ordering::Relaxed);
+            // Site: "record value".
+            let exchanged = self.header.value.compare_exchange(
+                found,
+                new.as_ptr(),
+                Ordering::AcqRel, // O1, O2
+                Ordering::Relaxed,
+            );
+            if exchanged.is_ok() {
+                break;
+            }
+            // Only without locks.
+            found = hazard.protect(&self.header.value);
+        }
+        let Some(old) = NonNull::new(found) else {
+            return Ok(None);
+        };
+        let home = self.address();
+        let origin = match is_outside(old) {
+            false => Origin::Inline {
+                home,
+                vacated: self.header.inline_slot.keep(guard.participant()),
+            },
+            true => Origin::Taken {
+                home,
+                domain: self.header.domain,
+            },
+        };
+        // SAFETY: it was the record's and is now ours (I3).
+        Ok(Some(unsafe { ValueBlock::from_parts(old, origin) }))
+    }
+
+    /// Makes the inline slot vacant, if only the version before `current` has kept it, and no
+    /// reader follows `current` to it any more.
+    #[inline]
+    fn give_up_slot(&self, current: Block, guard: &Guard<'_>, writer: VersionWriter<'_>) {
+        let Some(kept) = self.header.inline_slot.kept() else {
+            return;
+        };
+        // SAFETY: the caller's hazard protects it.
+        let begin = unsafe { self.words(current) }.begin();
+        if begin.is_reference() && writer.slots.has_ended(begin) {
+            self.header.inline_slot.give_up(kept, guard.participant());
+        }
+    }
+
+    /// Returns the words of the version to which a record's pointer leads.
+    ///
+    /// # Safety
+    ///
+    /// The version is in this record, or is protected by a hazard, or is the caller's.
+    #[inline]
+    unsafe fn words(&self, found: Block) -> &VersionWords {
+        match is_outside(found) {
+            // SAFETY: as the caller says, it stays.
+            true => unsafe { value::words(block_of(found)) },
+            false => &self.header.inline_words,
+        }
     }
 
     fn assert_pinned(&self, guard: &Guard<'_>) {
@@ -292,7 +442,13 @@ impl Record {
             },
         };
         // SAFETY: it was the record's and is now ours (I3).
-        Some(unsafe { ValueBlock::from_parts(block_of(old), origin) })
+        let old = unsafe { ValueBlock::from_parts(old, origin) };
+        let words = old.words().unwrap_or(&self.header.inline_words);
+        if words.begin().is_reference() {
+            // A reader that is there has the value before it from now on from the record alone.
+            words.older.store(ptr::null_mut(), Ordering::Release); // O3
+        }
+        Some(old)
     }
 
     /// True if the record is in its table. Once it is not, it never is again; its key may be in the
@@ -347,10 +503,10 @@ impl Record {
 
     /// Returns the pointer that becomes the value, if the block may go into this record.
     fn adopt(&self, block: ValueBlock) -> *mut value::BlockHeader {
-        let (block, origin) = block.into_parts();
+        let (found, origin) = block.into_parts();
         let own = match origin {
-            Origin::Fresh => Some(mark_outside(block)),
-            Origin::Taken { home, .. } => (home == self.address()).then(|| mark_outside(block)),
+            Origin::Fresh => Some(found),
+            Origin::Taken { home, .. } => (home == self.address()).then_some(found),
             // Not the handle's pointer: the record's own (see the first page).
             Origin::Inline { home, vacated } => self
                 .inline_block()
@@ -359,6 +515,12 @@ impl Record {
         // A foreign block is leaked by the panic, which is safe (I3 of `value.rs`).
         own.expect("a block goes back into the record it came from, as it was")
             .as_ptr()
+    }
+
+    /// Returns the pointer of a block that no record had.
+    #[inline]
+    fn adopt_fresh(&self, block: ValueBlock) -> Block {
+        block.into_parts().0
     }
 
     /// Returns the block behind the key, if the record was made with a value.
@@ -424,13 +586,10 @@ pub(super) unsafe fn free(address: *mut ()) {
     }
     // Relaxed: freeing comes after all uses.
     let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
-    let outside = value.filter(|&found| is_outside(found)).map(block_of);
     let has_inline_slot = record.inline_block();
     let layout = layout(record.header.tail_bytes as usize);
-    if let Some(block) = outside {
-        // SAFETY: the record owns it (I3), and a thread that could read it borrowed the record.
-        unsafe { value::free(block) };
-    }
+    // SAFETY: the record owns its chain (I3), and a thread that could read it borrowed the record.
+    unsafe { record.free_chain(value) };
     if let Some(block) = has_inline_slot {
         // SAFETY: made in `NewRecord::new`; its memory is the record's.
         unsafe { block.drop_in_place() };

@@ -3,13 +3,17 @@
 //! # State
 //!
 //! ```text
-//!   block -> +-------------+----------------------+
-//!            | length: u32 | bytes, never changed |
-//!            +-------------+----------------------+
+//!                              block -> +-------------+----------------------+
+//!                                       | length: u32 | bytes, never changed |
+//!                                       +-------------+----------------------+
+//!   +------------+------------+
+//!   | begin: u64 | older: u64 |  the words of the version: see `version.rs`
+//!   +------------+------------+
 //! ```
 //!
-//! A block is an allocation of its own, or inside its record (see `record.rs`), where it may be
-//! rewritten once no thread looks (`inline_slot.rs`).
+//! A block is an allocation of its own, right behind its words. Or it is inside its record, whose
+//! header has the words (see `record.rs`); there it may be rewritten once no thread looks
+//! (`inline_slot.rs`). A *tombstone* is a block of its own without bytes, for a deletion.
 //!
 //! # Invariants
 //!
@@ -21,6 +25,14 @@
 //!   together with a record that is freed by the epoch. One that they could not reach is freed at
 //!   once.
 //!
+//! # Orderings
+//!
+//! * O1  a begin timestamp (Release) to its load (Acquire): O3 of `version.rs`.
+//! * O2  taking the word `older` (Release) to the load of a hazard (Acquire): O5 of
+//!   `record/chain.rs`.
+//!
+//! # Handles
+//!
 //! I3 is why a [`ValueBlock`] remembers its origin. One that its holder made and never put into a
 //! record may be dropped. One that came out of a record may still be read, so it must be put back
 //! or [retired](ValueBlock::retire); dropped, it is leaked, which is safe, if wasteful. The block
@@ -28,9 +40,10 @@
 //! for as long as the record allows it, and may be dropped.
 
 use super::inline_slot::VacateStamp;
+use super::version::Begin;
 use crate::{MAX_VALUE_BYTES, TooLong};
 use foxton_sync::epoch::Participant;
-use foxton_sync::shim::{AtomicU32, Ordering};
+use foxton_sync::shim::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::num::NonZero;
@@ -46,6 +59,35 @@ pub(super) struct BlockHeader {
     length: AtomicU32,
 }
 
+/// The words of a version, before its bytes.
+#[repr(C)]
+pub(super) struct VersionWords {
+    /// A [`Begin`].
+    begin: AtomicU64,
+    /// The version before this one, as a record points to it; its second lowest bit is set once
+    /// this version is unlinked, and leads nowhere any more.
+    pub(super) older: AtomicPtr<BlockHeader>,
+}
+
+impl VersionWords {
+    pub(super) fn new() -> VersionWords {
+        VersionWords {
+            begin: AtomicU64::new(Begin::ALWAYS.word()),
+            older: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn begin(&self) -> Begin {
+        Begin::from_word(self.begin.load(Ordering::Acquire)) // O1
+    }
+
+    #[inline]
+    pub(super) fn set_begin(&self, begin: Begin) {
+        self.begin.store(begin.word(), Ordering::Release); // O1
+    }
+}
+
 pub(super) type Block = NonNull<BlockHeader>;
 
 /// Bytes of the header.
@@ -53,13 +95,23 @@ pub(super) const HEADER_BYTES: usize = size_of::<BlockHeader>();
 
 /// Set in a record's pointer to a block that is an allocation of its own.
 const OUTSIDE: usize = 1;
-const _: () = assert!(align_of::<BlockHeader>() > OUTSIDE);
+/// Set in a record's pointer to a tombstone, beside `OUTSIDE`.
+const TOMBSTONE: usize = 2;
+const TAGS: usize = OUTSIDE | TOMBSTONE;
+const _: () = assert!(align_of::<BlockHeader>() > TAGS);
 
 /// Returns a record's pointer to a block that is not behind its key. The lowest bit of the address
 /// is set, so that readers of loaded rows see by that bit that they need no hazard.
 #[inline]
-pub(super) fn mark_outside(block: Block) -> Block {
-    block.map_addr(|address| address | OUTSIDE)
+pub(super) fn mark_outside(block: Block, is_tombstone: bool) -> Block {
+    let tags = if is_tombstone { TAGS } else { OUTSIDE };
+    block.map_addr(|address| address | tags)
+}
+
+/// True if a record's pointer leads to a tombstone.
+#[inline]
+pub(super) fn is_tombstone(found: Block) -> bool {
+    found.addr().get() & TOMBSTONE != 0
 }
 
 /// True if a record's pointer leads to a block that is not behind its key.
@@ -71,14 +123,36 @@ pub(super) fn is_outside(found: Block) -> bool {
 /// Returns the block that a record's pointer leads to.
 #[inline]
 pub(super) fn block_of(found: Block) -> Block {
-    let address = found.addr().get() & !OUTSIDE;
+    let address = found.addr().get() & !TAGS;
     found.with_addr(NonZero::new(address).expect("blocks are aligned"))
 }
 
-/// Returns the layout of a block of `length` bytes in an allocation of its own.
+/// Returns the layout of a block of `length` bytes, without the words of its version.
 pub(super) fn layout(length: usize) -> Layout {
     let size = size_of::<BlockHeader>() + length;
     Layout::from_size_align(size, align_of::<BlockHeader>()).expect("values have a maximum")
+}
+
+const WORDS_BYTES: usize = size_of::<VersionWords>();
+const _: () = assert!(align_of::<BlockHeader>() <= align_of::<VersionWords>());
+
+/// Returns the layout of a block of `length` bytes in an allocation of its own.
+fn outside_layout(length: usize) -> Layout {
+    let size = WORDS_BYTES + size_of::<BlockHeader>() + length;
+    Layout::from_size_align(size, align_of::<VersionWords>()).expect("values have a maximum")
+}
+
+/// Returns the words of a block in an allocation of its own.
+///
+/// # Safety
+///
+/// The block is whole, in an allocation of its own, and stays for as long as `'a`.
+#[inline]
+pub(super) unsafe fn words<'a>(block: Block) -> &'a VersionWords {
+    // SAFETY: the words are right before it in the same allocation.
+    let words = unsafe { block.cast::<u8>().sub(WORDS_BYTES) };
+    // SAFETY: they were made with the block; the caller says that it stays.
+    unsafe { words.cast::<VersionWords>().as_ref() }
 }
 
 /// Makes a block at `place`, whose `length` bytes the caller writes next.
@@ -164,8 +238,72 @@ pub(super) unsafe fn free(block: Block) {
     }
     // SAFETY: owned, and used once.
     unsafe { block.drop_in_place() };
-    // SAFETY: allocated with this layout in `ValueBlock::new`.
-    unsafe { dealloc(block.cast::<u8>().as_ptr(), layout(length)) };
+    // SAFETY: the words before it are of the same allocation.
+    let start = unsafe { block.cast::<u8>().sub(WORDS_BYTES) };
+    // SAFETY: they were made with the block, and are used once.
+    unsafe { start.cast::<VersionWords>().drop_in_place() };
+    // SAFETY: allocated with this layout in `allocate`.
+    unsafe { dealloc(start.as_ptr(), outside_layout(length)) };
+}
+
+/// Returns a new block of `length` bytes, which the caller writes next, in an allocation of its
+/// own.
+fn allocate(length: usize) -> Block {
+    let layout = outside_layout(length);
+    // SAFETY: the layout has a header and so is not empty.
+    let start = unsafe { alloc(layout) };
+    let Some(start) = NonNull::new(start) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: the layout begins with the words, aligned.
+    unsafe { start.cast::<VersionWords>().write(VersionWords::new()) };
+    // SAFETY: the block follows in the same allocation.
+    let place = unsafe { start.add(WORDS_BYTES) };
+    // SAFETY: just allocated with this very layout.
+    unsafe { make_block(place, length) }
+}
+
+/// Retires the chain of versions that begins with `found`, a record's pointer that was taken out of
+/// the word `older` of a stamped version.
+///
+/// # Safety
+///
+/// The chain is the caller's (I4 of `version.rs`). Inline blocks are left to their record.
+pub(super) unsafe fn retire_chain(found: *mut BlockHeader, participant: &Participant) {
+    let mut next = found;
+    while let Some(found) = NonNull::new(next).filter(|&found| found != UNLINKED) {
+        if !is_outside(found) {
+            return;
+        }
+        let block = block_of(found);
+        // SAFETY: the caller owns it.
+        let words = unsafe { words(block) };
+        next = take_older(words);
+        // SAFETY: whole until it is freed.
+        let length = unsafe { bytes(block) }.len();
+        let address = found.as_ptr().cast();
+        // SAFETY: the caller owns it, and no version leads to it any more.
+        unsafe { participant.retire_hazard_protected(address, length, free_retired) };
+    }
+}
+
+/// In the word `older` of a version that is unlinked. No block has this address.
+pub(super) const UNLINKED: Block = NonNull::without_provenance(NonZero::new(4).unwrap());
+
+/// Takes the chain behind a version that leaves its own chain. Null if it has none that is its own.
+#[inline]
+pub(super) fn take_older(words: &VersionWords) -> *mut BlockHeader {
+    // Relaxed: the exchange decides, and only the owner of the version gives it a chain.
+    let has_chain = !words.older.load(Ordering::Relaxed).is_null();
+    if !has_chain || words.begin().committed().is_none() {
+        return std::ptr::null_mut();
+    }
+    // Site: "record value".
+    match words.older.swap(UNLINKED.as_ptr(), Ordering::AcqRel) {
+        // O2
+        unlinked if unlinked == UNLINKED.as_ptr() => std::ptr::null_mut(),
+        older => older,
+    }
 }
 
 /// As [`free`], for the epoch domain.
@@ -203,6 +341,7 @@ pub(super) enum Origin {
 #[must_use = "a block that came out of a record is put back or retired"]
 pub struct ValueBlock {
     block: Block,
+    is_tombstone: bool,
     origin: Origin,
 }
 
@@ -231,28 +370,31 @@ impl ValueBlock {
         if length > MAX_VALUE_BYTES {
             return Err(TooLong::Value { bytes: length });
         }
-        let layout = layout(length);
-        // SAFETY: the layout has a header and so is not empty.
-        let place = unsafe { alloc(layout) };
-        let Some(place) = NonNull::new(place) else {
-            handle_alloc_error(layout)
-        };
-        // SAFETY: just allocated with this very layout.
-        let block = unsafe { make_block(place, length) };
+        let block = allocate(length);
         // SAFETY: just made.
         let content = unsafe { content(block) };
         // SAFETY: the block has space for them, and was just allocated: the two do not overlap.
         unsafe { content.copy_from_nonoverlapping(NonNull::from(bytes).cast(), length) };
         Ok(Self {
             block,
+            is_tombstone: false,
             origin: Origin::Fresh,
         })
     }
 
-    /// Returns the bytes. `None` for a value that was behind its record's key, whose memory belongs
-    /// to the record: read it from the record, before exchanging it.
+    /// Returns a new tombstone.
+    pub(super) fn tombstone() -> Self {
+        Self {
+            block: allocate(0),
+            is_tombstone: true,
+            origin: Origin::Fresh,
+        }
+    }
+
+    /// Returns the bytes. `None` for a deletion, and for a value that was behind its record's key,
+    /// whose memory belongs to the record: read it from the record, before exchanging it.
     pub fn bytes(&self) -> Option<&[u8]> {
-        let own = !matches!(self.origin, Origin::Inline { .. });
+        let own = !matches!(self.origin, Origin::Inline { .. }) && !self.is_tombstone;
         // SAFETY: whole, and ours (I2) for as long as we are borrowed.
         own.then(|| unsafe { bytes(self.block) })
     }
@@ -275,28 +417,54 @@ impl ValueBlock {
                 participant.domain().id(),
                 "a block is retired where it was read"
             );
-            let (block, _) = self.into_parts();
+            let (found, _) = self.into_parts();
+            let block = block_of(found);
+            // SAFETY: it is ours, in an allocation of its own.
+            let older = take_older(unsafe { words(block) });
+            // SAFETY: it was taken from a version that leads nowhere any more.
+            unsafe { retire_chain(older, participant) };
             // SAFETY: whole until it is freed.
             let length = unsafe { bytes(block) }.len();
             // As a hazard names it: as it was in the record.
-            let address = mark_outside(block).as_ptr().cast();
+            let address = found.as_ptr().cast();
             // SAFETY: we own it (I2) and no record points to it, so no later reader finds it; an
             // earlier one protects it by a hazard of this very domain (I3).
             unsafe { participant.retire_hazard_protected(address, length, free_retired) };
         }
     }
 
-    /// Returns the parts of the handle, without dropping it.
+    /// Returns the parts of the handle, without dropping it: the pointer as it is in a record, and
+    /// the origin.
     pub(super) fn into_parts(self) -> (Block, Origin) {
         let this = std::mem::ManuallyDrop::new(self);
-        (this.block, this.origin)
+        (this.found(), this.origin)
+    }
+
+    /// Returns the pointer as it is in a record.
+    fn found(&self) -> Block {
+        match self.origin {
+            Origin::Inline { .. } => self.block,
+            Origin::Fresh | Origin::Taken { .. } => mark_outside(self.block, self.is_tombstone),
+        }
+    }
+
+    /// Returns the words of the version. `None` if its record has them.
+    pub(super) fn words(&self) -> Option<&VersionWords> {
+        let own = !matches!(self.origin, Origin::Inline { .. });
+        // SAFETY: whole, in an allocation of its own, and ours (I2) while we are borrowed.
+        own.then(|| unsafe { words(self.block) })
     }
 
     /// # Safety
     ///
-    /// The caller owns the block (I2), and `origin` is true.
-    pub(super) unsafe fn from_parts(block: Block, origin: Origin) -> Self {
-        Self { block, origin }
+    /// The caller owns the block (I2) to which a record's pointer `found` leads, and `origin` is
+    /// true.
+    pub(super) unsafe fn from_parts(found: Block, origin: Origin) -> Self {
+        Self {
+            block: block_of(found),
+            is_tombstone: is_tombstone(found),
+            origin,
+        }
     }
 }
 

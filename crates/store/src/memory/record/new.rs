@@ -3,6 +3,8 @@
 use super::{MemoryRecordHeader, Record, as_record, free, inline_offset, layout};
 use crate::memory::inline_slot::InlineSlot;
 use crate::memory::value;
+use crate::memory::value::VersionWords;
+use crate::memory::version::Begin;
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
 use foxton_sync::anchor::LockAnchor;
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -49,6 +51,19 @@ impl NewRecord {
         if let Some(value) = value.filter(|value| value.len() > MAX_VALUE_BYTES) {
             return Err(TooLong::Value { bytes: value.len() });
         }
+        Ok(Self::make(key, value))
+    }
+
+    /// As [`new`](Self::new), for keys and values that are made of those of a table.
+    ///
+    /// # Panics
+    ///
+    /// If the key has more than 65,535 bytes, or the value more than `u32::MAX`.
+    pub fn of_any_length(key: &[u8], value: &[u8]) -> Self {
+        Self::make(key, Some(value))
+    }
+
+    fn make(key: &[u8], value: Option<&[u8]>) -> Self {
         let tail_bytes = match value {
             Some(value) => {
                 let end = inline_offset(key.len()) + value::layout(value.len()).size();
@@ -86,6 +101,8 @@ impl NewRecord {
             None => ptr::null_mut(),
         };
         let header = MemoryRecordHeader {
+            inline_words: VersionWords::new(),
+            pruning: AtomicBool::new(false),
             commit_stamp: AtomicU64::new(0),
             value: AtomicPtr::new(block),
             domain: 0,
@@ -100,7 +117,7 @@ impl NewRecord {
         };
         // SAFETY: the layout begins with a header.
         unsafe { raw.cast::<MemoryRecordHeader>().write(header) };
-        Ok(Self { raw })
+        Self { raw }
     }
 
     /// The key.
@@ -112,6 +129,12 @@ impl NewRecord {
     /// [`Record::commit_stamp`].
     pub fn commit_stamp(&self) -> &AtomicU64 {
         self.record().commit_stamp()
+    }
+
+    /// Returns the record with the begin timestamp of its value.
+    pub fn with_begin(self, begin: Begin) -> Self {
+        self.record().header.inline_words.set_begin(begin);
+        self
     }
 
     /// Returns the record with a free anchor, for a table that no other thread uses yet: its keys
