@@ -99,6 +99,7 @@ pub use api::convert::Conversion;
 pub use api::database::Database;
 pub use api::range::{AsyncIndexRange, AsyncRange, IndexRange, IndexRow, IndexRows, Range, Rows};
 pub use api::session::Session;
+pub use api::snapshot::{ActiveSnapshot, Snapshot, SnapshotAt, VersionStats};
 pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use engine::cancel_signal::CancelSignal;

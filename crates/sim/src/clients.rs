@@ -200,8 +200,8 @@ impl Client<'_> {
     fn transaction(&mut self) -> Result<End> {
         let mut tx = self.db.begin()?;
         if self.plan.mixed {
-            let drawn = self.random.below(Isolation::ALL.len() as u64);
-            self.level = Isolation::ALL[drawn as usize];
+            let drawn = self.random.below(Isolation::LOCKING.len() as u64);
+            self.level = Isolation::LOCKING[drawn as usize];
             tx.set_isolation(self.level);
         }
         self.saved.clear();

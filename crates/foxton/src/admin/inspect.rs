@@ -290,7 +290,7 @@ impl Database {
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn locks(&self) -> Vec<HeldLock> {
-        let snapshot = self.snapshot();
+        let snapshot = self.lock_snapshot();
         let held = |queue: &NameQueue| {
             let describe = |entry: &QueueRequest| self.describe(queue.name, entry);
             queue.holders.iter().map(describe).collect::<Vec<_>>()
@@ -316,7 +316,7 @@ impl Database {
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn transactions(&self) -> Vec<OpenTransaction> {
-        let snapshot = self.snapshot();
+        let snapshot = self.lock_snapshot();
         let engine = self.engine();
         let mut open: HashMap<OwnerId, OpenTransaction> = HashMap::new();
         if engine.is_inherited() {
@@ -375,7 +375,7 @@ impl Database {
     /// Returns all waiting transactions and the owners they wait for, longest wait first. Time and
     /// memory are of the order of the number of holders and waiters.
     pub fn waits(&self) -> Vec<WaitingLock> {
-        let snapshot = self.snapshot();
+        let snapshot = self.lock_snapshot();
         let waits = snapshot.queues.iter().flat_map(|queue| {
             let blocked = queue.blocked(MAX_BLOCKERS);
             blocked.map(|blocked| WaitingLock {
@@ -507,7 +507,7 @@ impl Database {
         }
     }
 
-    fn snapshot(&self) -> LockSnapshot {
+    fn lock_snapshot(&self) -> LockSnapshot {
         let engine = self.engine();
         if engine.is_inherited() {
             return LockSnapshot::default();

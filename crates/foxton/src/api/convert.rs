@@ -334,6 +334,7 @@ impl TableConversion<'_> {
                 return made.map(|(new, unfinished)| (Arc::new(new), Some(unfinished)));
             }
             let entries = engine.catalog.entries(&record, target, None);
+            entries.hide_from_snapshots();
             let new = OpenIndex::new(record, entries, extract.clone());
             index_build::fill(engine, target, &new, self.progress)?;
             Ok((Arc::new(new), None))
@@ -379,9 +380,14 @@ impl TableConversion<'_> {
             }
         }
         let old = copied.old_indexes.clone();
+        copied.target.hide_from_snapshots();
+        let engine = self.engine.clone();
         tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
             let (indexes, unfinished): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+            let front = engine.persistence.front();
+            target.show_to_snapshots(front);
             for index in &indexes {
+                index.entries.show_to_snapshots(front);
                 catalog.know(index.record.clone(), Some(index.clone()));
             }
             target.kept.change(|set| {

@@ -42,6 +42,7 @@ use crate::engine::open_handle::OpenHandle;
 use crate::engine::own_thread;
 use crate::engine::page_store::{self, PageStore};
 use crate::engine::persistence::{CommitPositions, DatabaseFiles, Logged, Persistence, ReadOnly};
+use crate::engine::snapshots::Snapshots;
 use crate::error::{Error, Request, Result, Storage};
 use crate::observe::server::{self, Server};
 use crate::observe::wait_dump::Dumper;
@@ -309,6 +310,7 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
+            snapshots: Snapshots::default(),
             admission: options.admission.open(),
             freed: FreedBytes::default(),
             idle: IdleRegistry::default(),

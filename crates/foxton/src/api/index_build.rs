@@ -145,6 +145,7 @@ pub(crate) fn create(
     let (open, unfinished) = match table.is_paged() {
         false => {
             let entries = engine.catalog.entries(&record, &table, None);
+            entries.hide_from_snapshots();
             let open = OpenIndex::new(record, entries, declared.extract.clone());
             fill(&engine, &table, &open, progress)?;
             (open, None)
@@ -164,6 +165,7 @@ pub(crate) fn create(
     }
     let open = Arc::new(open);
     tx.attach()?.txn.on_commit = Some(Box::new(move |catalog| {
+        open.entries.show_to_snapshots(engine.persistence.front());
         catalog.know(open.record.clone(), Some(open.clone()));
         table.kept.change(|set| {
             set.forget(&open.record.name);

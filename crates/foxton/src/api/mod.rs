@@ -30,6 +30,9 @@ pub(crate) mod index_build;
 /// Databases.
 pub(crate) mod database;
 
+/// Snapshots.
+pub(crate) mod snapshot;
+
 /// Conversion of tables between the components.
 pub(crate) mod convert;
 

@@ -20,6 +20,9 @@
 //!   cycle is cut when the index is dropped, or else when the catalog is. So no memory outlives the
 //!   database.
 
+/// Deleted rows that a snapshot may need.
+pub(crate) mod deleted_rows;
+
 /// Rows of a table, in memory or in pages.
 pub(crate) mod table_store;
 
@@ -34,11 +37,12 @@ pub(crate) mod conversions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use foxton_log::Lsn;
 use foxton_store::memory;
 use foxton_sync::epoch::Domain;
-use foxton_sync::shim::{self, AtomicBool, AtomicU32, Mutex, Ordering};
+use foxton_sync::shim::{self, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -52,6 +56,7 @@ use crate::types::limits::{
     FIRST_INDEX, FIRST_PAGED_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES, TABLE_NAMES,
 };
 use conversions::{PlaceWord, RowsPlace};
+use deleted_rows::DeletedRows;
 use index_catalog::IndexRecord;
 use resident_memory::ResidentMemory;
 use table_store::TableStore;
@@ -75,6 +80,11 @@ pub(crate) struct OpenTable {
     pub(crate) place: PlaceWord,
     /// If these are the entries of an index: the table whose rows it finds.
     pub(crate) of: Option<Arc<OpenTable>>,
+    /// Deleted rows that a snapshot may need.
+    pub(crate) deleted: OnceLock<DeletedRows>,
+    /// Position of the log from which on snapshots find its rows: of an index, or of a table that
+    /// was converted, the end of its making.
+    since: AtomicU64,
 }
 
 /// The indexes of a table (I3).
@@ -172,6 +182,8 @@ impl OpenTable {
             kept: TableIndexes::default(),
             place: PlaceWord::default(),
             of,
+            deleted: OnceLock::new(),
+            since: AtomicU64::new(0),
         }
     }
 
@@ -179,6 +191,23 @@ impl OpenTable {
     #[inline(always)]
     pub(crate) fn is_former(&self) -> bool {
         !self.place.is(RowsPlace::Current)
+    }
+
+    /// True if snapshots at `snapshot` find its rows.
+    #[inline]
+    pub(crate) fn is_since(&self, snapshot: Lsn) -> bool {
+        // Relaxed: the log orders it. A later snapshot has loaded the front later.
+        self.since.load(Ordering::Relaxed) <= snapshot.bytes()
+    }
+
+    /// Makes snapshots not find its rows, which are being copied or indexed.
+    pub(crate) fn hide_from_snapshots(&self) {
+        self.since.store(u64::MAX, Ordering::Relaxed); // As `is_since`.
+    }
+
+    /// Makes snapshots from `front` on find its rows, after the commit that ends its making.
+    pub(crate) fn show_to_snapshots(&self, front: Lsn) {
+        self.since.store(front.bytes(), Ordering::Relaxed); // As `is_since`.
     }
 
     /// Returns the rows of a table or of an index that is in memory.

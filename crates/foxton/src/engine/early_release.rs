@@ -75,7 +75,7 @@ use std::cell::Cell;
 
 use foxton_lock::name::Name;
 use foxton_log::Lsn;
-use foxton_store::memory::Record;
+use foxton_store::memory::{Begin, Promise, Record};
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -224,6 +224,18 @@ impl ReadDependencies {
         self.record_stamp(record.commit_stamp().load(Relaxed));
     }
 
+    /// Records that a version of `record` was read that began at `begin`.
+    pub(crate) fn record_version(&self, record: &Record, begin: Begin) {
+        match begin.committed() {
+            None => self.record(record),
+            Some((_, Promise::Nothing)) => {}
+            Some((end, promise)) => {
+                let is_sync = u64::from(promise == Promise::Durable);
+                self.record_stamp(end.bytes() << SYNC | is_sync);
+            }
+        }
+    }
+
     #[inline]
     fn record_stamp(&self, stamp: u64) {
         self.any.set(stamp.max(self.any.get()));
@@ -237,6 +249,17 @@ impl ReadDependencies {
     pub(crate) fn record_paged(&self, stamps: &StampTable, name: &Name) {
         // Relaxed: ordered by the lock.
         self.record_stamp(stamps.word(name).load(Relaxed));
+    }
+
+    /// Returns the newest stamps: of all commits, and of those that wait to be durable.
+    pub(crate) fn stamps(&self) -> [u64; 2] {
+        [self.any.get(), self.sync.get()]
+    }
+
+    /// Sets what [`stamps`](Self::stamps) returns.
+    pub(crate) fn set_stamps(&self, [any, sync]: [u64; 2]) {
+        self.any.set(any);
+        self.sync.set(sync);
     }
 
     /// Forgets all reads, for the next transaction.

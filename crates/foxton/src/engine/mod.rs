@@ -29,6 +29,9 @@ pub(crate) mod cancel_signal;
 /// Early lock release: reads of rows that are not durable yet.
 pub(crate) mod early_release;
 
+/// Snapshots, and the versions that are kept for them.
+pub(crate) mod snapshots;
+
 /// Share in an open database; the last one closes it.
 pub(crate) mod open_handle;
 
@@ -79,6 +82,7 @@ use crate::engine::free_memory::FreedBytes;
 use crate::engine::idle_timeout::IdleRegistry;
 use crate::engine::page_store::{OpenPages, PageStore};
 use crate::engine::persistence::{Logged, Persistence};
+use crate::engine::snapshots::Snapshots;
 use crate::error::{Error, Request, Result, Storage, check_process};
 use crate::options::Options;
 use crate::redo::record::RedoForm;
@@ -106,6 +110,7 @@ pub(crate) struct Engine {
     /// True once the log has failed. Written once, so reading it costs nothing.
     pub(crate) failed: AtomicBool,
     pub(crate) early: EarlyRelease,
+    pub(crate) snapshots: Snapshots,
     /// Admission slots, if their number is limited.
     pub(crate) admission: Option<AdmissionControl>,
     /// Bytes that rows have shrunk by.

@@ -14,8 +14,11 @@
 //!
 //! # Orderings
 //!
-//! None of its own. A commit in memory takes its position while it holds all its locks. The locks
-//! order it after every commit that it has seen, and before every one that sees it.
+//! A commit in memory takes its position while it holds all its locks. The locks order it after
+//! every commit that it has seen, and before every one that sees it.
+//!
+//! * O1  taking a position in memory (Release) to the load of the front (Acquire): a reader at a
+//!   snapshot finds what a commit has recorded before it asked for its position.
 
 use std::sync::Arc;
 
@@ -253,9 +256,21 @@ impl Persistence {
         match self {
             Persistence::InMemory(CommitPositions(last)) if is_changed => {
                 worker.account().passed(&POSITIONS);
-                Lsn::new(last.fetch_add(1, Ordering::Relaxed) + 1) // Relaxed: the locks order it.
+                Lsn::new(last.fetch_add(1, Ordering::AcqRel) + 1) // O1
             }
             _ => self.end(worker),
+        }
+    }
+
+    /// Returns the position of a snapshot that begins now: behind all commits that have ended.
+    #[inline]
+    pub(crate) fn front(&self) -> Lsn {
+        match self {
+            Persistence::Logged(logged) => logged.log.front(),
+            Persistence::ReadOnly(read_only) => read_only.end,
+            Persistence::InMemory(CommitPositions(last)) => {
+                Lsn::new(last.load(Ordering::Acquire)) // O1
+            }
         }
     }
 

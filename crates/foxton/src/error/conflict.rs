@@ -77,6 +77,14 @@ pub enum ConflictReason {
     /// A table was [dropped](crate::Database::drop_table) while the transaction was about to use
     /// it. It has been rolled back.
     TableDropped,
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the transaction wrote, or read to
+    /// write, a row that another has changed since its snapshot. It has been rolled back, and can
+    /// be run again.
+    Overwritten,
+    /// The snapshot was ended, because of all snapshots it kept the most versions, and together
+    /// they kept more than [`Options::version_bytes`](crate::Options::version_bytes). Run again at
+    /// once, it would be ended again.
+    SnapshotEnded,
 }
 
 impl Conflict {
@@ -110,6 +118,16 @@ impl Conflict {
 
     pub(crate) const TABLE_DROPPED: Conflict = Conflict {
         reason: ConflictReason::TableDropped,
+        detail: None,
+    };
+
+    pub(crate) const OVERWRITTEN: Conflict = Conflict {
+        reason: ConflictReason::Overwritten,
+        detail: None,
+    };
+
+    pub(crate) const SNAPSHOT_ENDED: Conflict = Conflict {
+        reason: ConflictReason::SnapshotEnded,
         detail: None,
     };
 
@@ -189,6 +207,8 @@ impl Conflict {
             ConflictReason::SessionDeadlock => "session_deadlock",
             ConflictReason::Idle => "ended_idle",
             ConflictReason::TableDropped => "table_dropped",
+            ConflictReason::Overwritten => "overwritten",
+            ConflictReason::SnapshotEnded => "snapshot_ended",
         }
     }
 }
@@ -225,6 +245,14 @@ impl fmt::Display for Conflict {
             ConflictReason::TableDropped => {
                 "a table was dropped while this transaction was about to use it, which rolled it \
                  back; run it again"
+            }
+            ConflictReason::Overwritten => {
+                "another transaction has changed the row since the snapshot of this one, which was \
+                 rolled back; run it again"
+            }
+            ConflictReason::SnapshotEnded => {
+                "the snapshot was ended, because it kept the most of too many old versions; read in \
+                 shorter pieces, or open the database with more version_bytes"
             }
         })?;
         match self.detail.as_deref() {

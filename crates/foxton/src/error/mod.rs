@@ -87,16 +87,21 @@ impl Error {
     /// long is not retryable, because it would be idle again unless its program changes. A
     /// cancelled one is not retryable, because it is not wanted.
     pub fn is_retryable(&self) -> bool {
-        let for_good = [ConflictReason::Idle, ConflictReason::Cancelled];
+        let for_good = [
+            ConflictReason::Idle,
+            ConflictReason::Cancelled,
+            ConflictReason::SnapshotEnded,
+        ];
         matches!(self, Error::Conflict(conflict) if !for_good.contains(&conflict.reason()))
     }
 
-    /// True if a deadlock ended the transaction.
+    /// True if a deadlock, or a change since its snapshot, ended the transaction.
     pub(crate) fn is_defeat(&self) -> bool {
         let ended = [
             ConflictReason::Deadlock,
             ConflictReason::Ended,
             ConflictReason::TableDropped,
+            ConflictReason::Overwritten,
         ];
         matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
     }
@@ -224,6 +229,12 @@ pub enum Request {
     StillOpen,
     /// Locking is off, so a session cannot hold locks.
     SessionWithoutLocks,
+    /// Locking is off, so there are no versions to read at a snapshot.
+    SnapshotWithoutLocks,
+    /// A snapshot does not read paged tables yet.
+    SnapshotOfPages,
+    /// The table or index was made, or moved to another component, after the snapshot.
+    YoungerThanSnapshot,
     /// An index refuses a row, or differs from its declaration.
     Index(Box<IndexError>),
     /// An option is out of range.
@@ -295,6 +306,9 @@ impl Request {
             Request::ForkedChild => "forked_child",
             Request::StillOpen => "still_open",
             Request::SessionWithoutLocks => "session_without_locks",
+            Request::SnapshotWithoutLocks => "snapshot_without_locks",
+            Request::SnapshotOfPages => "snapshot_of_pages",
+            Request::YoungerThanSnapshot => "younger_than_snapshot",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
             Request::InMemory => "in_memory",
@@ -398,6 +412,16 @@ impl fmt::Display for Request {
             ),
             Request::SessionWithoutLocks => f.write_str(
                 "locking is off, so a session cannot hold locks; open the database with locking on",
+            ),
+            Request::SnapshotWithoutLocks => f.write_str(
+                "locking is off, so no versions are kept; open the database with locking on",
+            ),
+            Request::SnapshotOfPages => f.write_str(
+                "a snapshot does not read paged tables yet; read it in a serializable transaction, \
+                 or move the table to memory with `convert`",
+            ),
+            Request::YoungerThanSnapshot => f.write_str(
+                "the table or index was made or converted after the snapshot; begin another snapshot",
             ),
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),

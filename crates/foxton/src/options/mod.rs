@@ -174,6 +174,9 @@ pub struct Options {
     /// nothing. Default `u64::MAX`: no limit.
     /// [`Stats::resident`](crate::inspect::Stats::resident) says how much is used.
     pub resident_memory: u64,
+    /// Bytes that replaced versions may take which snapshots keep. Beyond that the snapshot that
+    /// keeps the most is ended: its reads get `snapshot_ended`. Default 1 GiB.
+    pub version_bytes: u64,
     /// Bytes of memory for the pages of paged tables: frames, what belongs to each in memory, and
     /// the buffers of reads and writes. Default 64 MiB; at least 16 pages and buffers for them,
     /// which take about 360,000 bytes if pages have the usual 8 KiB. A database without paged
@@ -249,6 +252,7 @@ impl Default for Options {
             checkpoint_rate: None,
             component: TableComponent::default(),
             resident_memory: u64::MAX,
+            version_bytes: 1 << 30,
             page_memory: 64 << 20,
             max_page_memory: None,
             page_bytes: PageSize::default().bytes(),

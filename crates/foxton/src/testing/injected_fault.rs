@@ -76,6 +76,14 @@ pub const PURGE_GAP_UNLOCKED: Failpoint = Failpoint::fault("txn/purge gap unlock
 /// crashes show it, so it is not in [`ALL`].
 pub const STAMP_FORGOTTEN: Failpoint = Failpoint::fault("txn/stamp forgotten");
 
+/// A reader at a snapshot takes a version for invisible whose commit LSN is not known yet.
+pub const UNRESOLVED_TAKEN_FOR_INVISIBLE: Failpoint =
+    Failpoint::fault("txn/unresolved taken for invisible");
+/// A reader at a snapshot does not look among the deleted rows.
+pub const DELETED_ROWS_MISSED: Failpoint = Failpoint::fault("txn/deleted rows missed");
+/// A transaction that reads at a snapshot does not see what it has written.
+pub const OWN_VERSION_MISSED: Failpoint = Failpoint::fault("txn/own version missed");
+
 /// All faults that show while a database runs.
 pub const ALL: [Failpoint; 31] = [
     GAPS_UNLOCKED,

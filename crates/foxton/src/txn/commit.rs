@@ -87,10 +87,27 @@ impl BoundTxn {
     /// changes, their record replaces this position.
     pub(crate) fn fix_commit_lsn(&mut self) {
         // Every lock is held. A commit that we read from has its record before this position, and
-        // one that changes what we read will have it behind.
+        // one that changes what we read will have it behind. At a snapshot, the position is that of
+        // the snapshot.
         let WorkerContext { engine, worker, .. } = &self.ctx;
-        let is_changed = !self.txn.changes.is_empty();
-        self.txn.commit_lsn = engine.persistence.commit_position(worker, is_changed);
+        self.txn.commit_lsn = match self.txn.view {
+            Some(view) if self.txn.changes.is_empty() => view.lsn,
+            _ => engine.persistence.end(worker),
+        };
+    }
+
+    /// Takes the position of a commit that has no record, because the database is in memory.
+    fn take_position(&mut self) {
+        let WorkerContext {
+            engine,
+            worker,
+            commit_slot,
+            ..
+        } = &self.ctx;
+        commit_slot.start_commit();
+        let end = engine.persistence.commit_position(worker, true);
+        commit_slot.committed(end, self.txn.durability);
+        self.txn.commit_lsn = end;
     }
 
     /// C1 to C3. After an error the transaction is rolled back, or that is pending, and the log has
@@ -114,6 +131,9 @@ impl BoundTxn {
             // after the next restart.
             return match self.ctx.engine.check() {
                 Ok(()) => {
+                    if !self.txn.changes.undo.is_empty() {
+                        self.take_position();
+                    }
                     self.change_catalog();
                     Ok(self.wait_of_reads())
                 }

@@ -25,6 +25,7 @@ use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
 
+use super::commit_slot::WriterSlot;
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
 use super::large_state::LargeState;
 use super::page_wait::PageWait;
@@ -51,6 +52,8 @@ pub(crate) struct WorkerContext {
     pub(crate) engine: Arc<Engine>,
     pub(crate) worker: Worker,
     pub(crate) owner: Owner,
+    /// Its commit slot, which the versions that it writes refer to.
+    pub(crate) commit_slot: WriterSlot,
     pub(crate) tables: TableCache<CachedTable>,
     /// The table of the current operation, if it was absent when the operation was prepared.
     pub(crate) absent: Option<AbsentTable>,
@@ -203,6 +206,7 @@ impl WorkerContext {
         let drops = engine.catalog.drops();
         WorkerContext {
             drops,
+            commit_slot: WriterSlot::acquire(&engine),
             engine,
             worker,
             owner,
@@ -230,6 +234,11 @@ impl WorkerContext {
             counted: 0,
             budget: WorkBudget::default(),
         }
+    }
+
+    /// Returns the number of its place for a snapshot. Without locks it has none.
+    pub(crate) fn place(&self) -> Option<u32> {
+        self.commit_slot.number()
     }
 
     #[inline]

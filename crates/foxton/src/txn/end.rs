@@ -30,6 +30,7 @@ impl BoundTxn {
         }
         let read_only = self.txn.changes.is_empty();
         if !read_only {
+            self.end_versions();
             self.remove_ghosts(GhostIf::Committed, usize::MAX);
         }
         self.release_all();
@@ -51,6 +52,7 @@ impl BoundTxn {
         if self.txn.phase == Phase::Released {
             return;
         }
+        self.end_versions();
         while !self.remove_ghosts(GhostIf::Committed, UNITS) {
             self.pause().await;
             if self.process.is_inherited() {
@@ -83,6 +85,7 @@ impl BoundTxn {
             self.ctx.record_counted(self.txn.changes.counted);
         }
         self.txn.changes.clear();
+        self.collect_versions();
         let counter = if read_only {
             Counter::ReadOnlyCommits
         } else {
@@ -121,6 +124,7 @@ impl BoundTxn {
         if !bound.txn.marked_values.is_empty() {
             bound.hand_over_marked();
         }
+        bound.end_view();
         let BoundTxn { ctx, txn, .. } = &mut *bound;
         // A change was about to be made, and was not.
         if txn.page_transaction.only_keeps_space()

@@ -25,11 +25,13 @@
 //! their end. They lock the key for that purpose, without waiting.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
+use foxton_log::Lsn;
 use foxton_store::memory::{Next, Record};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
@@ -41,6 +43,7 @@ use super::paged_changes::is_delete;
 use super::table_locks::request_now;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
+use crate::catalog::deleted_rows::DeletedRows;
 use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
@@ -87,7 +90,7 @@ impl BoundTxn {
                 request_now(engine, worker, owner, request)
             };
             if gap_is_ours && unanchor(engine, worker, owner, name) {
-                remove(engine, worker, table, (&guard, ghost));
+                remove(engine, worker, &tables[index].table, (&guard, ghost));
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
                 engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
@@ -147,7 +150,7 @@ impl BoundTxn {
             let request = (name, Some(record.anchor()), KEY_AND_GAP);
             let mut is_locked = |request| request_now(engine, worker, owner, request);
             if is_locked(parent) && is_locked(request) && unanchor(engine, worker, owner, name) {
-                remove(engine, worker, table, (&guard, record));
+                remove(engine, worker, &tables[index].table, (&guard, record));
             } else {
                 ghosts.push_back((index, key));
             }
@@ -175,15 +178,39 @@ fn unanchor(engine: &Engine, worker: &Worker, owner: &mut Owner, name: Name) -> 
         || engine.locks.unanchor(worker, owner, name)
 }
 
+/// Copies the versions of a record that is about to be removed to the deleted rows, where readers
+/// at snapshots search last.
+#[cold]
+fn keep_deleted(
+    engine: &Engine,
+    worker: &Worker,
+    table: &Arc<OpenTable>,
+    (guard, record): (&Guard<'_>, &Record),
+) {
+    let deleted = table
+        .deleted
+        .get_or_init(|| DeletedRows::new(worker.workers().domain()));
+    let slots = &engine.snapshots.slots;
+    record.visit_versions(guard, slots, |begin, end, value| {
+        if let (Some(end), Some(value)) = (end, value) {
+            let begin = begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn);
+            deleted.insert(guard, record.key(), (begin, end), value);
+        }
+    });
+}
+
 /// Removes `record` from its table, if it is a ghost. The caller holds the key and its gap
 /// exclusively, and not by the record's anchor.
 fn remove(
     engine: &Engine,
     worker: &Worker,
-    table: &OpenTable,
+    table: &Arc<OpenTable>,
     (guard, record): (&Guard<'_>, &Record),
 ) {
     worker.failpoints().pass(&failpoint::PURGE);
+    if engine.snapshots.keeps() {
+        keep_deleted(engine, worker, table, (guard, record));
+    }
     if record.is_linked()
         && record.is_ghost()
         && table.resident().remove(guard, record, Next::Any).is_ok()

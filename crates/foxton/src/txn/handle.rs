@@ -213,6 +213,35 @@ impl Drop for TxnHandle {
 pub(crate) enum TxnGuard<'h> {
     Kept(&'h mut BoundTxn),
     Attached(Attached<'h>),
+    Lent(Lent<'h>),
+}
+
+/// A box that goes back to what it belongs to when this is dropped.
+pub(crate) struct Lent<'h> {
+    bound: Option<Box<BoundTxn>>,
+    owner: &'h (dyn GiveBack + Sync),
+}
+
+/// Owner of boxes that are lent for one operation.
+pub(crate) trait GiveBack {
+    /// Takes a box back.
+    fn give_back(&self, bound: Box<BoundTxn>);
+}
+
+impl<'h> TxnGuard<'h> {
+    /// Returns a guard that gives `bound` back to `owner`.
+    pub(crate) fn lent(bound: Box<BoundTxn>, owner: &'h (dyn GiveBack + Sync)) -> TxnGuard<'h> {
+        let bound = Some(bound);
+        TxnGuard::Lent(Lent { bound, owner })
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(bound) = self.bound.take() {
+            self.owner.give_back(bound);
+        }
+    }
 }
 
 /// A box that was taken from its idle slot, and returns to it when this is dropped.
@@ -233,6 +262,7 @@ impl Deref for TxnGuard<'_> {
         match self {
             TxnGuard::Kept(bound) => bound,
             TxnGuard::Attached(taken) => taken.0.attached.as_deref().expect(ATTACHED),
+            TxnGuard::Lent(lent) => lent.bound.as_deref().expect(ATTACHED),
         }
     }
 }
@@ -243,6 +273,7 @@ impl DerefMut for TxnGuard<'_> {
         match self {
             TxnGuard::Kept(bound) => bound,
             TxnGuard::Attached(taken) => taken.0.attached.as_deref_mut().expect(ATTACHED),
+            TxnGuard::Lent(lent) => lent.bound.as_deref_mut().expect(ATTACHED),
         }
     }
 }

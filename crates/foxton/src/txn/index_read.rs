@@ -191,7 +191,9 @@ impl BoundTxn {
         options: LockOptions,
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
+        let view = self.view(options.lock)?;
         let got = match self.ctx.index_lookups[by].places {
+            _ if let Some(view) = view => self.get_by_at(by, view, read),
             None => self.try_get_by(by, options, read),
             Some(places) => self.get_by_paged_step(by, places, options, read),
         };
@@ -289,7 +291,9 @@ impl BoundTxn {
         by: usize,
         take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
+        let view = self.view(self.txn.scan.lock.lock)?;
         let scanned = match self.ctx.index_lookups[by].places {
+            _ if let Some(view) = view => self.scan_by_at(by, view, take),
             None => self.try_scan_by(by, take),
             Some(places) => self.scan_by_paged_step(by, places, take),
         };

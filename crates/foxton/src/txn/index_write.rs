@@ -93,6 +93,7 @@ impl BoundTxn {
                     reads,
                     index_plan,
                     changes,
+                    view,
                     ..
                 },
             ..
@@ -104,6 +105,7 @@ impl BoundTxn {
         let located = table.resident().locate_again(&guard, key, hint);
         let places = (table.resident(), &guard);
         let record = done!(locks.lock_located(None, (name, key, KEY), located, places));
+        BoundTxn::refuse_overwritten(*view, engine, &guard, table, (&key[..], record))?;
         // The result says whether the key had a value, so this is a read.
         record.inspect(|record| reads.record(record));
         let mut hazard = guard.hazard();
@@ -142,6 +144,7 @@ impl BoundTxn {
                     key: primary,
                     region,
                     indexes,
+                    commit_slot,
                     ..
                 },
             txn:
@@ -186,6 +189,7 @@ impl BoundTxn {
                 worker,
                 fresh_gap,
                 region,
+                begin: commit_slot.begin(),
             };
             let is_new = loop {
                 if let Some(record) = table.resident().get(&guard, key) {
@@ -236,6 +240,7 @@ impl BoundTxn {
                     key,
                     value,
                     region,
+                    commit_slot,
                     ..
                 },
             txn:
@@ -254,6 +259,7 @@ impl BoundTxn {
             worker,
             fresh_gap,
             region,
+            begin: commit_slot.begin(),
         };
         loop {
             if table.resident().get(&guard, key).is_some() {
@@ -284,6 +290,7 @@ impl BoundTxn {
                     value,
                     indexes,
                     budget,
+                    commit_slot,
                     ..
                 },
             txn:
@@ -307,10 +314,7 @@ impl BoundTxn {
             before = record.value(&mut hazard);
             worker.account().passed(&VALUE);
             let kept_since = changes.kept_since(&guard);
-            old = match new {
-                Some(new) => record.put(new, &guard, kept_since)?,
-                None => record.swap(None, &guard),
-            };
+            old = record.replace(new, &guard, kept_since, commit_slot.writer())?;
         }
         let id = table.record.id;
         changes.record(at, (id, key), (before, new), old, engine.redo_form);
@@ -325,7 +329,12 @@ impl BoundTxn {
             let (old, ghost_if) = match entry.change {
                 EntryChange::Added => (None, GhostIf::RolledBack),
                 EntryChange::Remove => {
-                    let old = record().and_then(|record| record.swap(None, &guard));
+                    let kept_since = changes.kept_since(&guard);
+                    let old = record().and_then(|record| {
+                        let removed =
+                            record.replace(None, &guard, kept_since, commit_slot.writer());
+                        removed.expect("a deletion has no length")
+                    });
                     (old, GhostIf::Committed)
                 }
                 EntryChange::Add => {
@@ -333,7 +342,9 @@ impl BoundTxn {
                     let kind = set.open[entry.index].kind;
                     kind.write_value(entry.index_bytes, key, &mut bytes);
                     let kept_since = changes.kept_since(&guard);
-                    let put = |record: &Record| record.put(&bytes, &guard, kept_since);
+                    let put = |record: &Record| {
+                        record.replace(Some(&bytes), &guard, kept_since, commit_slot.writer())
+                    };
                     let old =
                         record().and_then(|record| put(record).expect("no longer than a key"));
                     (old, GhostIf::RolledBack)

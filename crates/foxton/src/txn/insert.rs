@@ -4,7 +4,7 @@
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::{InsertRefused, NewRecord, Next, Record, RecordTable};
+use foxton_store::memory::{Begin, InsertRefused, NewRecord, Next, Record, RecordTable};
 use foxton_sync::anchor::LockAnchor;
 use foxton_sync::epoch::Guard;
 use foxton_sync::huge_pages::{self, RegionTracker};
@@ -53,6 +53,8 @@ pub(super) struct Inserter<'a> {
     /// The gap that is locked only for the current insert.
     pub(super) fresh_gap: &'a mut Option<Name>,
     pub(super) region: &'a mut RegionTracker,
+    /// Where versions of the transaction begin.
+    pub(super) begin: Option<Begin>,
 }
 
 impl Inserter<'_> {
@@ -79,6 +81,9 @@ impl Inserter<'_> {
             done!(lock_gap(engine, locks, self.fresh_gap, name, gap));
         }
         let mut record = NewRecord::new(key, value)?;
+        if let Some(begin) = self.begin {
+            record = record.with_begin(begin);
+        }
         if self
             .worker
             .failpoints()

@@ -33,12 +33,18 @@ pub(crate) mod index_plan;
 /// Lock scopes: the locks that outlive a transaction.
 pub(crate) mod lock_scope;
 
+/// Position of a snapshot.
+pub(crate) mod snapshot_view;
+
 /// A transaction.
 #[expect(
     clippy::module_inception,
     reason = "a transaction is what transactions are about"
 )]
 pub(crate) mod txn;
+
+/// Commit slot: what becomes of the versions of a transaction.
+pub(crate) mod commit_slot;
 
 /// Context of a worker.
 pub(crate) mod context;
@@ -76,6 +82,9 @@ pub(crate) mod scan;
 /// Reads by an index.
 pub(crate) mod index_read;
 
+/// Reads at a snapshot.
+pub(crate) mod snapshot;
+
 /// Tables and indexes that were converted while an operation waited for them.
 mod converted;
 
@@ -95,6 +104,9 @@ pub(crate) mod former_rows;
 
 /// Indexes that a write makes stale.
 mod stale_indexes;
+
+/// Versions at the end of a transaction.
+mod end_versions;
 
 /// End of a transaction: its locks are released, and its context returns to the pool.
 pub(crate) mod end;

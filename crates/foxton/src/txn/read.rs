@@ -17,11 +17,13 @@ use super::bound::BoundTxn;
 use super::changes::Changes;
 use super::context::WorkerContext;
 use super::short_lock::ShortLock;
+use super::snapshot_view::SnapshotView;
 use super::table_locks::TableLocks;
 use super::txn::{OperationLocks, Txn};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::OpenTable;
 use crate::catalog::table_store::TableStore;
+use crate::engine::Engine;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{Conflict, Result};
@@ -42,6 +44,8 @@ struct Reader<'a> {
     duration: LockDuration,
     hasher: &'a KeyHasher,
     reads: &'a mut ReadDependencies,
+    view: Option<SnapshotView>,
+    engine: &'a Engine,
     short_lock: &'a ShortLock,
     changes: &'a Changes,
     cancel_token: &'a Option<CancelToken>,
@@ -78,6 +82,7 @@ impl<'a> Reader<'a> {
                     reads,
                     isolation,
                     changes,
+                    view,
                     cancel_token,
                     operation_locks: OperationLocks { short_lock, .. },
                     ..
@@ -98,6 +103,8 @@ impl<'a> Reader<'a> {
             duration,
             hasher: &engine.hasher,
             reads,
+            view: *view,
+            engine,
             short_lock,
             changes,
             cancel_token,
@@ -170,6 +177,8 @@ impl<'a> Reader<'a> {
             }
             Err(error) => return Err(error),
         };
+        let row = (key, record);
+        BoundTxn::refuse_overwritten(self.view, self.engine, guard, self.table, row)?;
         let mut hazard = guard.hazard();
         let found = record.and_then(|record| {
             self.reads.record(record);
@@ -209,7 +218,13 @@ impl BoundTxn {
             },
         };
         if let TableStore::Paged(_) = &self.ctx.tables[table].table.store {
-            return self.get_paged_step(table, options, read);
+            return match self.view(options.lock)? {
+                None => self.get_paged_step(table, options, read),
+                Some(view) => self.get_at(table, view, read),
+            };
+        }
+        if let Some(view) = self.view(options.lock)? {
+            return self.get_at(table, view, read);
         }
         let (mut reader, key, hint, _) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
@@ -242,7 +257,13 @@ impl BoundTxn {
             },
         };
         if let TableStore::Paged(_) = &self.ctx.tables[table].table.store {
-            return self.get_many_paged_step(table, options, keys, next, read);
+            return match self.view(options.lock)? {
+                None => self.get_many_paged_step(table, options, keys, next, read),
+                Some(view) => self.get_many_at(table, view, keys, next, read),
+            };
+        }
+        if let Some(view) = self.view(options.lock)? {
+            return self.get_many_at(table, view, keys, next, read);
         }
         let (mut reader, _, _, budget) = Reader::new(self, table, options);
         while *next < keys.len() {

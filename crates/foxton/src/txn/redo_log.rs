@@ -7,20 +7,42 @@
 //! If it has changed pages, those changes are in the log already. The record that commits them has
 //! what this record would have, as its tail: one record commits both.
 
-use foxton_log::{LogError, Lsn, MAX_PAYLOAD};
+use foxton_log::{Insertion, Log, LogError, Lsn, MAX_PAYLOAD};
 use foxton_store::paged::recovery::{CommitTail, WriteError};
+use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
+use super::commit_slot::WriterSlot;
 use super::context::WorkerContext;
 use super::txn::Txn;
 use crate::engine::page_store::OpenPages;
 use crate::engine::persistence::Logged;
 use crate::error::Result;
+use crate::options::Durability;
 use crate::redo::record;
 
 /// Maximum number of bytes of redo that a transaction keeps while the log has no space for them: a
 /// record must hold them, with those of one more change.
 const MOST_KEPT: usize = MAX_PAYLOAD / 2;
+
+/// Inserts the commit record of a transaction with versions. Its readers learn the commit LSN
+/// before the record is copied. The transaction waits for no space while they wait for it.
+fn insert_version(
+    log: &Log,
+    worker: &Worker,
+    (kind, parts): (u8, &[&[u8]]),
+    (slot, durability): (&WriterSlot, Durability),
+) -> Result<Lsn, LogError> {
+    loop {
+        slot.start_commit();
+        let on_reserved = |end| slot.committed(end, durability);
+        if let Insertion::Done(end) = log.insert_with(worker, kind, parts, on_reserved)? {
+            return Ok(end);
+        }
+        slot.stop_commit();
+        log.ensure_space(worker, parts.iter().map(|part| part.len()).sum())?;
+    }
+}
 
 impl BoundTxn {
     /// Writes the redo so far as a part, if it has become large: a transaction of any size needs
@@ -59,6 +81,7 @@ impl BoundTxn {
             engine,
             worker,
             page_writer,
+            commit_slot,
             ..
         } = &self.ctx;
         let Txn {
@@ -66,15 +89,24 @@ impl BoundTxn {
             page_transaction,
             commit_lsn,
             credit,
+            durability,
             ..
         } = &mut self.txn;
         let Some(logged) = engine.logged() else {
             return Ok(*commit_lsn);
         };
         let log = &logged.log;
+        let is_versioned = !changes.undo.is_empty();
         let begin = page_transaction.range().map(|(begin, _)| begin);
-        let end = match changes.first_part {
+        let insert = |kind, parts: &[&[u8]]| match is_versioned {
+            true => insert_version(log, worker, (kind, parts), (commit_slot, *durability)),
+            false => log.insert(worker, kind, parts),
+        };
+        let inserted = match changes.first_part {
             first if begin.is_some() => {
+                if is_versioned {
+                    commit_slot.start_commit();
+                }
                 let tail = CommitTail {
                     first_part: first.unwrap_or(Lsn::ZERO),
                     changes: &changes.redo,
@@ -82,13 +114,26 @@ impl BoundTxn {
                 let tail = Some(tail).filter(|_| !changes.has_no_redo());
                 let recovery = engine.pages().and_then(OpenPages::recovery);
                 let recovery = recovery.expect("it has logged the changes");
-                let end = recovery.commit(worker, page_transaction, tail)?;
-                end.expect("it has begun")
+                let end = recovery.commit(worker, page_transaction, tail);
+                end.map(|end| {
+                    let end = end.expect("it has begun");
+                    if is_versioned {
+                        commit_slot.committed(end, *durability);
+                    }
+                    end
+                })
             }
-            None => log.insert(worker, record::COMMIT, &[&changes.redo])?,
+            None => insert(record::COMMIT, &[&changes.redo]).map_err(WriteError::from),
             Some(first) => {
                 let first = first.bytes().to_le_bytes();
-                log.insert(worker, record::LAST, &[&first, &changes.redo])?
+                insert(record::LAST, &[&first, &changes.redo]).map_err(WriteError::from)
+            }
+        };
+        let end = match inserted {
+            Ok(end) => end,
+            Err(error) => {
+                commit_slot.stop_commit();
+                return Err(error);
             }
         };
         if let Some(first) = changes.first_part {

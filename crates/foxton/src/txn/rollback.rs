@@ -84,6 +84,7 @@ impl BoundTxn {
         self.txn.changes.clear();
         self.end_page_transaction();
         self.txn.pending = PendingUndo::Nothing;
+        self.ctx.commit_slot.end();
         self.release_all();
         self.purge_some();
         self.ctx.count(Counter::Rollbacks);

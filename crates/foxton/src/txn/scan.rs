@@ -150,6 +150,9 @@ impl BoundTxn {
                 }
             },
         };
+        if let Some(view) = self.view(self.txn.scan.lock.lock)? {
+            return self.scan_at(index, view, take);
+        }
         if let TableStore::Paged(_) = &self.ctx.tables[index].table.store {
             return self.scan_paged_step(index, take);
         }

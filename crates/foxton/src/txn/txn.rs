@@ -20,6 +20,7 @@ use super::index_plan::IndexPlan;
 use super::lock_scope::LockScope;
 use super::scan_state::ScanState;
 use super::short_lock::ShortLock;
+use super::snapshot_view::SnapshotView;
 use crate::catalog::Catalog;
 use crate::checkpoint::WriteCredit;
 use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
@@ -41,6 +42,8 @@ pub(crate) struct Txn {
     pub(crate) has_changed_pages: bool,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
+    /// The snapshot at which plain reads read, once it is taken.
+    pub(crate) view: Option<SnapshotView>,
     pub(crate) changes: Changes,
     /// Its records of changes of pages.
     pub(crate) page_transaction: PageTransaction,
@@ -128,6 +131,7 @@ impl Txn {
             has_changed_pages: false,
             durability: options.durability,
             isolation: options.isolation,
+            view: None,
             changes: Changes::default(),
             page_transaction: PageTransaction::new(),
             marked_values: Vec::new(),

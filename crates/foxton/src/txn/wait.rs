@@ -258,7 +258,10 @@ impl BoundTxn {
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error {
             match conflict.reason() {
-                ConflictReason::TableDropped => {
+                ConflictReason::SnapshotEnded if self.txn.is_view_lent() => {}
+                ConflictReason::TableDropped
+                | ConflictReason::Overwritten
+                | ConflictReason::SnapshotEnded => {
                     self.end_by(Phase::Ended);
                     self.txn.ended_by = Some(conflict.ended());
                 }

@@ -84,12 +84,14 @@ impl BoundTxn {
                     hint,
                     region,
                     counted,
+                    commit_slot,
                     ..
                 },
             txn:
                 Txn {
                     changes,
                     reads,
+                    view,
                     operation_locks: OperationLocks { fresh_gap, .. },
                     ..
                 },
@@ -120,6 +122,8 @@ impl BoundTxn {
                 Some(record) => record,
                 None => rows.get(&guard, key),
             };
+            let row = (&key[..], record);
+            BoundTxn::refuse_overwritten(*view, engine, &guard, table, row)?;
             if let Some(record) = record {
                 let existed = !record.is_ghost();
                 // The result says whether the key had a value, so this is a read.
@@ -138,10 +142,7 @@ impl BoundTxn {
                 })?;
                 worker.account().passed(&VALUE);
                 let kept_since = changes.kept_since(&guard);
-                let old = match new {
-                    Some(new) => record.put(new, &guard, kept_since)?,
-                    None => record.swap(None, &guard),
-                };
+                let old = record.replace(new, &guard, kept_since, commit_slot.writer())?;
                 changes.record(index, (id, key), (before, new), old, redo);
                 return Ok(AttemptResult::Done(existed));
             }
@@ -159,6 +160,7 @@ impl BoundTxn {
                 worker,
                 fresh_gap,
                 region,
+                begin: commit_slot.begin(),
             };
             if done!(inserter.insert(&mut locks, &guard, (id, rows), name, (key, new))) {
                 changes.record(index, (id, key), (None, new), None, redo);

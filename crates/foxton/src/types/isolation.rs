@@ -1,6 +1,7 @@
 //! Isolation levels.
 //!
-//! Levels differ in which locks a plain read takes and how long it holds them. Writes, and reads
+//! Levels differ in which locks a plain read takes and how long it holds them, and in whether it
+//! reads at a snapshot. Writes, and reads
 //! that request more than [`Lock::Shared`], hold their locks to the end at every level. So
 //! transactions of different levels run side by side, and each has the guarantees of its own level,
 //! whatever the others chose. At no level can a transaction overwrite an uncommitted value.
@@ -27,6 +28,9 @@ use crate::types::lock_options::{Lock, LockOptions, LockWait};
 /// | locks the gaps between them | to the end | no | no | no |
 /// | waits for writers | yes | yes | yes | no |
 ///
+/// [`Snapshot`](Self::Snapshot) is beside these: of the anomalies above it may show write skew
+/// alone.
+///
 /// At `ReadCommitted` and below, read a row that you will write with
 /// [`get_for_update`](crate::Transaction::get_for_update). It holds its lock, so no update is lost.
 ///
@@ -50,6 +54,11 @@ pub enum Isolation {
     /// As if transactions ran one after the other.
     #[default]
     Serializable,
+    /// Plain reads return what was committed when the first of them began, and the transaction's
+    /// own writes. They lock nothing and wait for no writer. Writes lock, and are refused with
+    /// `overwritten` if the row has changed since. A transaction that only reads is serializable,
+    /// as long as those that write are. One that writes may see write skew.
+    Snapshot,
     /// Values that were read do not change; new keys may appear between them.
     RepeatableRead,
     /// Reads return committed values.
@@ -61,6 +70,7 @@ pub enum Isolation {
 foxton_sync::named_enum! {
     Isolation, "isolation level":
     Serializable = "serializable",
+    Snapshot = "snapshot",
     RepeatableRead = "repeatable-read",
     ReadCommitted = "read-committed",
     ReadUncommitted = "read-uncommitted",
@@ -81,6 +91,15 @@ pub(crate) enum LockDuration {
 }
 
 impl Isolation {
+    /// The levels whose plain reads lock or read the newest values, the strictest first: all but
+    /// [`Snapshot`](Self::Snapshot).
+    pub const LOCKING: [Isolation; 4] = [
+        Isolation::Serializable,
+        Isolation::RepeatableRead,
+        Isolation::ReadCommitted,
+        Isolation::ReadUncommitted,
+    ];
+
     /// Returns which locks a read with these options takes, and how long it holds them.
     #[inline]
     pub(crate) fn hold(self, options: LockOptions) -> LockDuration {

@@ -280,7 +280,7 @@ fn a_reader_that_skips_locked_rows_takes_the_next_of_the_index() {
 fn levels_lock_by_an_index_as_by_a_key() {
     over_all_managers(|mut options| {
         options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
-        for level in Isolation::ALL {
+        for level in Isolation::LOCKING {
             let db = database(options.clone(), TWO);
             let mut t1 = Session::at(level, &db, "T1");
             let mut t2 = Session::new(&db, "T2");

@@ -73,5 +73,6 @@ mod restart;
 mod restore;
 mod savepoints;
 mod sessions;
+mod snapshots;
 mod stress;
 mod yielding;

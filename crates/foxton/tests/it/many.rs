@@ -287,7 +287,7 @@ fn a_canceller_ends_it_at_the_next_key() {
 /// or not. Keys locked before stay locked.
 #[test]
 fn at_weaker_levels_they_are_locked_as_one_by_one() {
-    for level in Isolation::ALL {
+    for level in Isolation::LOCKING {
         let db = database(Options::tiny(), FIVE);
         let mut one = Session::at(level, &db, "one");
         let mut other = Session::new(&db, "other");

@@ -276,7 +276,7 @@ fn two_transactions_deadlock_when_rows_are_updated_in_any_order_and_both_commit_
 
 #[test]
 fn transactions_are_kept_apart_as_far_as_is_said() {
-    for isolation in Isolation::ALL {
+    for isolation in Isolation::LOCKING {
         let mut loaded = loaded(&Shape {
             rows: 2_000,
             size: 100,

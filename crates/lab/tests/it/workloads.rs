@@ -198,7 +198,7 @@ fn transfers_and_audits_are_right_over_every_lock_manager() {
 #[test]
 fn sysbench_is_right_over_every_lock_manager_at_every_level() {
     let mut variants = Vec::new();
-    for isolation in Isolation::ALL {
+    for isolation in Isolation::LOCKING {
         for choice in Choice::ALL {
             variants.push(Sysbench {
                 rows: 300,

@@ -1,0 +1,603 @@
+//! Snapshots: which are active, and what is kept for them.
+//!
+//! A snapshot is a position of the log. A reader at S sees every commit that ends at or below S,
+//! and no other. `foxton_store::memory::version` says what a
+//! version is, and why a reader gives one answer. This module decides how long versions are kept.
+//!
+//! # State
+//!
+//! One word of the database: the *stage*, and the *watermark*, below which no snapshot is
+//! registered from now on.
+//!
+//! ```text
+//! off ──▶ starting ──▶ on ──▶ closing ──▶ off
+//!            ▲                   │
+//!            └───────────────────┘ a reader comes
+//! ```
+//!
+//! And for each worker context a [`SnapshotPlace`]: the snapshot that it has registered, and the
+//! replaced versions that its commits left to be collected.
+//!
+//! * *Off, closing*: to a reader these are the same. It makes the stage *starting*.
+//! * *Starting*: a reader has made it so, and passes the heavy fence. Any other reader passes the
+//!   heavy fence itself before it takes its position, so that it need not wait for the first.
+//! * *Off*: a commit retires the versions that it replaced at once, and stamps nothing. In every
+//!   other stage it stamps its versions, and leaves the replaced ones to be collected.
+//!
+//! # Invariants
+//!
+//! * I1  While the stage is off, no registered snapshot lies below a commit that retired what it
+//!   replaced at once. (I6 of the design; I2 of `version` rests on it.)
+//! * I2  A version that a registered snapshot needs is in the chain of its record, or among the
+//!   deleted rows of its table.
+//! * I3  A registered snapshot changes only to *none*, or to *ended*; the latter by the collector.
+//!
+//! # Why I1 holds
+//!
+//! A committer takes its commit LSN from the front of the log, passes the light fence, and loads
+//! the stage. The first reader stores *starting*, passes the heavy fence, and takes S from the
+//! front. If the committer found *off*, its place was taken before the reader loaded the front, so
+//! its commit LSN is at or below S. Otherwise it finds a later stage.
+//!
+//! # Why a collector misses no snapshot
+//!
+//! A reader stores S in its place, passes the light fence, and loads the watermark again. The
+//! collector stores the watermark, passes the heavy fence, and loads the places. Either it finds S,
+//! or the reader finds the new watermark. S below it is given up, and a new position taken, which
+//! is at or above it. Versions whose end is above the watermark are left for the next collection.
+//!
+//! # What waits, and what that takes
+//!
+//! Each context collects what its own commits left, whenever that is [`BATCH_BYTES`], so no thread
+//! depends on another. A version that a snapshot needs is put on the list of that snapshot, and
+//! looked at again when the snapshot ends. The background thread collects what contexts leave that
+//! have nothing to commit, and ends the stage [`LINGER`] after the last snapshot.
+//!
+//! # Orderings
+//!
+//! * O1  the stage and the watermark (Release) to their loads (Acquire), with the fences of the two
+//!   arguments above.
+//! * O2  a snapshot in its place (Release) to the collector (Acquire), and *ended* (Release) to the
+//!   reader (Acquire), with the fence that both pass in between.
+//! * O3  the flag of the background thread and the stage are in one order (SeqCst): either the
+//!   thread finds the stage on, or the reader finds the flag clear.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use foxton_log::Lsn;
+use foxton_store::memory::CommitSlots;
+use foxton_sync::asymmetric::Asymmetric;
+use foxton_sync::cache_line::CachePadded;
+use foxton_sync::epoch::Guard;
+use foxton_sync::shim::{self, AtomicBool, AtomicU64, Mutex, Ordering};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use crate::catalog::OpenTable;
+
+/// The stage and the watermark: read by every commit, and written by collectors.
+static STAGE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "snapshot stage");
+/// Lists of what snapshots keep.
+static KEPT: Site = Site::new(Component::Transaction, Pattern::Unbounded, "kept versions");
+
+/// Bytes of replaced versions after which a context collects.
+const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of replaced versions of all contexts above which each collects what it has.
+const MOST_WAITING: u64 = 32 << 20;
+/// Bytes that a context leaves before it reports them.
+const REPORTED_BYTES: usize = 16 << 10;
+/// How long the stage stays on after the last snapshot.
+pub(crate) const LINGER: Duration = Duration::from_millis(100);
+/// Bytes that a waiting version takes beside its own.
+const ENTRY_BYTES: usize = 64;
+
+const OFF: u64 = 0;
+const STARTING: u64 = 1;
+const ON: u64 = 2;
+const CLOSING: u64 = 3;
+const STAGE_MASK: u64 = 3;
+const LSN_SHIFT: u32 = 2;
+
+/// In a place: no snapshot; one that is registered; one that was ended to free memory.
+const NONE: u64 = 0;
+const REGISTERED: u64 = 1;
+const ENDED: u64 = 2;
+
+/// See the [module](self).
+pub(crate) struct Snapshots {
+    pub(crate) slots: CommitSlots,
+    state: CachePadded<AtomicU64>,
+    fence: Asymmetric,
+    /// Segment n has `FIRST << n` places; their numbers are those of the commit slots.
+    places: [OnceLock<Box<[CachePadded<SnapshotPlace>]>>; SEGMENTS],
+    /// Versions by the smallest snapshot that needs them.
+    kept: Mutex<BTreeMap<u64, LeftVersions>>,
+    /// Bytes of replaced versions that wait to be collected, about.
+    waiting: AtomicU64,
+    /// Bytes of the versions that are kept.
+    pub(crate) retained: AtomicU64,
+    pub(crate) ended: AtomicU64,
+    pub(crate) pruned: AtomicU64,
+    /// True while the background thread collects.
+    is_swept: AtomicBool,
+    /// When the background thread last found a snapshot.
+    last_seen: Mutex<Option<Instant>>,
+}
+
+const FIRST: usize = 64;
+const SEGMENTS: usize = 15;
+
+/// The snapshot of a worker context, and what its commits left.
+#[derive(Default)]
+struct SnapshotPlace {
+    snapshot: AtomicU64,
+    batch: Mutex<LeftVersions>,
+}
+
+/// Replaced versions that wait to be collected.
+#[derive(Default)]
+struct LeftVersions {
+    tables: Vec<Arc<OpenTable>>,
+    entries: Vec<LeftVersion>,
+    keys: Vec<u8>,
+    bytes: usize,
+    /// Of these, those that are not reported yet.
+    unreported: usize,
+}
+
+/// A replaced version, or one of a removed row.
+#[derive(Clone, Copy)]
+struct LeftVersion {
+    table: u32,
+    key_start: u32,
+    key_bytes: u16,
+    /// Where the version began. Its end may move, when others between it and the newest go.
+    begin: Lsn,
+    bytes: u32,
+}
+
+impl LeftVersions {
+    fn push(&mut self, table: &Arc<OpenTable>, key: &[u8], (begin, bytes): (Lsn, usize)) {
+        let known = self
+            .tables
+            .iter()
+            .rposition(|known| Arc::ptr_eq(known, table));
+        let number = known.unwrap_or_else(|| {
+            self.tables.push(table.clone());
+            self.tables.len() - 1
+        });
+        self.entries.push(LeftVersion {
+            table: number as u32,
+            key_start: self.keys.len() as u32,
+            key_bytes: key.len() as u16,
+            begin,
+            bytes: bytes as u32,
+        });
+        self.keys.extend_from_slice(key);
+        let whole = bytes + key.len() + ENTRY_BYTES;
+        self.bytes += whole;
+        self.unreported += whole;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Arc<OpenTable>, &[u8], LeftVersion)> {
+        self.entries.iter().map(|entry| {
+            let start = entry.key_start as usize;
+            let key = &self.keys[start..start + usize::from(entry.key_bytes)];
+            (&self.tables[entry.table as usize], key, *entry)
+        })
+    }
+}
+
+impl fmt::Debug for Snapshots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshots").finish_non_exhaustive()
+    }
+}
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Snapshots {
+            slots: CommitSlots::new(),
+            state: CachePadded::new(AtomicU64::new(OFF)),
+            fence: Asymmetric::new(),
+            places: Default::default(),
+            kept: Mutex::default(),
+            waiting: AtomicU64::new(0),
+            retained: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            pruned: AtomicU64::new(0),
+            is_swept: AtomicBool::new(false),
+            last_seen: Mutex::default(),
+        }
+    }
+}
+
+impl Snapshots {
+    #[inline]
+    fn place(&self, number: u32) -> &SnapshotPlace {
+        let shifted = number as usize + FIRST;
+        let segment = (shifted.ilog2() - FIRST.ilog2()) as usize;
+        let places = self.places[segment].get_or_init(|| {
+            let places = (0..FIRST << segment).map(|_| CachePadded::default());
+            places.collect()
+        });
+        &places[shifted - (FIRST << segment)]
+    }
+
+    fn all_places(&self) -> impl Iterator<Item = (u32, &SnapshotPlace)> {
+        let segments = self.places.iter().enumerate();
+        segments.flat_map(|(segment, places)| {
+            let first = (FIRST << segment) - FIRST;
+            let places = places.get().map(|places| &places[..]).unwrap_or_default();
+            let numbered = places.iter().enumerate();
+            numbered.map(move |(at, place)| ((first + at) as u32, &**place))
+        })
+    }
+
+    /// Registers a snapshot in the place `number`, and returns its position. `front` loads the
+    /// front of the log. Returns true beside it if the stage was off before.
+    pub(crate) fn register(
+        &self,
+        worker: &Worker,
+        number: u32,
+        front: impl Fn() -> Lsn,
+    ) -> (Lsn, bool) {
+        let place = self.place(number);
+        let mut has_started = false;
+        loop {
+            let state = self.state.load(Ordering::Acquire); // O1
+            match state & STAGE_MASK {
+                ON => {}
+                // Its heavy fence may not be passed yet, so this thread passes its own.
+                STARTING => self.fence.heavy(),
+                _ => {
+                    worker.account().passed(&STAGE);
+                    if self.change_stage(state, STARTING) {
+                        has_started = true;
+                        self.fence.heavy();
+                        let _ = self.change_stage(state & !STAGE_MASK | STARTING, ON);
+                    }
+                    continue;
+                }
+            }
+            let snapshot = front();
+            let word = snapshot.bytes() << LSN_SHIFT | REGISTERED;
+            place.snapshot.store(word, Ordering::Release); // O2
+            self.fence.light();
+            let state = self.state.load(Ordering::Acquire); // O1
+            let is_kept = matches!(state & STAGE_MASK, STARTING | ON);
+            if is_kept && snapshot.bytes() >= state >> LSN_SHIFT {
+                return (snapshot, has_started);
+            }
+            place.snapshot.store(NONE, Ordering::Release); // O2
+        }
+    }
+
+    /// Exchanges the stage, if the word still is `state`.
+    fn change_stage(&self, state: u64, stage: u64) -> bool {
+        let new = state & !STAGE_MASK | stage;
+        // Site: "snapshot stage".
+        let changed = self.state.compare_exchange(
+            state,
+            new,
+            Ordering::AcqRel,  // O1
+            Ordering::Acquire, // O1
+        );
+        changed.is_ok()
+    }
+
+    /// Ends the snapshot in the place `number`. The versions that it kept are collected later.
+    pub(crate) fn deregister(&self, number: u32) {
+        self.place(number).snapshot.store(NONE, Ordering::Release); // O2
+    }
+
+    /// True if the snapshot in the place `number` was ended to free memory. A reader asks after
+    /// each row that it has read.
+    #[inline]
+    pub(crate) fn is_ended(&self, number: u32) -> bool {
+        self.fence.light();
+        self.place(number).snapshot.load(Ordering::Acquire) & 3 == ENDED // O2
+    }
+
+    /// True if a commit must keep what it replaced. For a committer that has its commit LSN.
+    #[inline]
+    pub(crate) fn keeps(&self) -> bool {
+        self.fence.light(); // See "Why I1 holds".
+        self.state.load(Ordering::Acquire) & STAGE_MASK != OFF // O1
+    }
+
+    /// Leaves replaced versions to be collected: table, key, begin and bytes of each.
+    pub(crate) fn leave<'v>(
+        &self,
+        number: u32,
+        versions: impl IntoIterator<Item = (&'v Arc<OpenTable>, &'v [u8], (Lsn, usize))>,
+    ) {
+        // Site: "kept versions".
+        let mut batch = shim::lock(&self.place(number).batch);
+        for (table, key, version) in versions {
+            batch.push(table, key, version);
+        }
+    }
+
+    /// Collects what the context `number` has left, if that is much. Meant for after its locks.
+    pub(crate) fn collect_own(&self, worker: &Worker, number: u32, front: impl Fn() -> Lsn) {
+        // Site: "kept versions".
+        let mut batch = shim::lock(&self.place(number).batch);
+        if batch.unreported >= REPORTED_BYTES {
+            let reported = std::mem::take(&mut batch.unreported) as u64;
+            // Relaxed: a hint. Site: "kept versions".
+            self.waiting.fetch_add(reported, Ordering::Relaxed);
+        }
+        let is_much = batch.bytes >= BATCH_BYTES
+            || batch.bytes >= REPORTED_BYTES && self.waiting.load(Ordering::Relaxed) > MOST_WAITING;
+        if is_much {
+            let batch = std::mem::take(&mut *batch);
+            self.collect(worker, batch, &front);
+        }
+    }
+
+    /// Takes a batch, with what it has reported.
+    fn subtract_waiting(&self, batch: &LeftVersions) {
+        let reported = (batch.bytes - batch.unreported) as u64;
+        let less = |waiting: u64| Some(waiting.saturating_sub(reported));
+        // Relaxed: a hint. Site: "kept versions".
+        let _ = self
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Moves the watermark to the front, and returns it with the active snapshots, in order.
+    fn active(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> (Lsn, Vec<u64>) {
+        let line = front();
+        worker.account().passed(&STAGE);
+        let raise = |state: u64| {
+            let old = state >> LSN_SHIFT;
+            Some(state & STAGE_MASK | old.max(line.bytes()) << LSN_SHIFT)
+        };
+        let raised = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, raise); // O1
+        let before = raised.unwrap_or_default() >> LSN_SHIFT;
+        self.fence.heavy();
+        let mut active: Vec<u64> = self
+            .all_places()
+            .map(|(_, place)| place.snapshot.load(Ordering::Acquire)) // O2
+            .filter(|word| word & 3 == REGISTERED)
+            .map(|word| word >> LSN_SHIFT)
+            .collect();
+        active.sort_unstable();
+        active.dedup();
+        (Lsn::new(line.bytes().max(before)), active)
+    }
+
+    /// Collects versions: unlinks those that no snapshot needs, and lists the others.
+    fn collect(&self, worker: &Worker, batch: LeftVersions, front: &impl Fn() -> Lsn) {
+        self.subtract_waiting(&batch);
+        let (line, active) = self.active(worker, front);
+        let mut kept: BTreeMap<u64, LeftVersions> = BTreeMap::new();
+        let guard = worker.pin();
+        let mut pruned = 0;
+        for (table, key, entry) in batch.iter() {
+            let holder = |begin: Lsn, end: Lsn| {
+                let at = active.partition_point(|&snapshot| snapshot < begin.bytes());
+                match active.get(at) {
+                    Some(&snapshot) if snapshot < end.bytes() => Some(snapshot),
+                    // It is looked at again in the next collection.
+                    _ => (end > line).then_some(line.bytes()),
+                }
+            };
+            let found = self.prune(&guard, (table, key), entry.begin, &holder);
+            pruned += found.pruned;
+            if let Some(snapshot) = found.holder {
+                let version = (entry.begin, entry.bytes as usize);
+                let batch = kept.entry(snapshot).or_default();
+                batch.push(table, key, version);
+            }
+        }
+        // Relaxed: counted for people.
+        self.pruned.fetch_add(pruned, Ordering::Relaxed);
+        if kept.is_empty() {
+            return;
+        }
+        worker.account().passed(&KEPT);
+        let mut all = shim::lock(&self.kept);
+        for (snapshot, batch) in kept {
+            self.retained
+                .fetch_add(batch.bytes as u64, Ordering::Relaxed);
+            let of_snapshot = all.entry(snapshot).or_default();
+            for (table, key, entry) in batch.iter() {
+                of_snapshot.push(table, key, (entry.begin, entry.bytes as usize));
+            }
+        }
+    }
+
+    /// Unlinks the versions of a row that have no holder. Returns the holder of the one that
+    /// began at `begin`, if it is still there.
+    fn prune(
+        &self,
+        guard: &Guard<'_>,
+        (table, key): (&Arc<OpenTable>, &[u8]),
+        begin: Lsn,
+        holder: &impl Fn(Lsn, Lsn) -> Option<u64>,
+    ) -> Pruned {
+        let of_entry = std::cell::Cell::new(None);
+        let needed = |at: Lsn, end: Lsn| {
+            let holder = holder(at, end);
+            if at == begin {
+                of_entry.set(holder);
+            }
+            holder.is_some()
+        };
+        let mut pruned = 0;
+        if let Some(record) = table.resident().get(guard, key) {
+            let result = record.prune(guard, &self.slots, &needed);
+            pruned += result.versions as u64;
+            if result.is_busy {
+                // Another thread is at it, for its own entry. This one comes again.
+                of_entry.set(Some(0));
+            }
+        }
+        if let Some(deleted) = table.deleted.get() {
+            pruned += deleted.prune(guard, key, &needed);
+        }
+        Pruned {
+            pruned,
+            holder: of_entry.get(),
+        }
+    }
+
+    /// Collects what contexts have left that do not commit any more, and what ended snapshots
+    /// kept. Ends the stage if there was no snapshot for long. Returns false once it is off.
+    pub(crate) fn sweep(&self, worker: &Worker, front: impl Fn() -> Lsn, now: Instant) -> bool {
+        for (_, place) in self.all_places() {
+            // Site: "kept versions".
+            let batch = place.batch.try_lock();
+            let batch = batch.map(|mut batch| std::mem::take(&mut *batch));
+            if let Ok(batch) = batch.map_err(|_| ())
+                && !batch.entries.is_empty()
+            {
+                self.collect(worker, batch, &front);
+            }
+        }
+        let (_, active) = self.active(worker, &front);
+        self.collect_released(worker, &active, &front);
+        // Site: "kept versions".
+        let mut last_seen = shim::lock(&self.last_seen);
+        if !active.is_empty() || last_seen.is_none() {
+            *last_seen = Some(now);
+            return true;
+        }
+        let idle_since = last_seen.unwrap_or(now);
+        if now.saturating_duration_since(idle_since) < LINGER {
+            return true;
+        }
+        let closed = self.close(worker, &front);
+        if closed {
+            *last_seen = None;
+        }
+        !closed
+    }
+
+    /// True if the background thread sweeps already. From now on it does.
+    pub(crate) fn is_being_swept(&self) -> bool {
+        // Site: "snapshot stage".
+        self.is_swept.swap(true, Ordering::SeqCst) // O3
+    }
+
+    /// Sweeps once; returns whether the background thread has to come again.
+    pub(crate) fn goes_on(&self, worker: &Worker, front: impl Fn() -> Lsn, now: Instant) -> bool {
+        if self.sweep(worker, front, now) {
+            return true;
+        }
+        self.is_swept.store(false, Ordering::SeqCst); // O3
+        // A reader that came meanwhile has relied on this thread, or will find the flag.
+        let is_off = self.state.load(Ordering::SeqCst) & STAGE_MASK == OFF; // O3
+        // Site: "snapshot stage".
+        !is_off && !self.is_swept.swap(true, Ordering::SeqCst) // O3
+    }
+
+    /// Collects again what snapshots kept that are not active.
+    fn collect_released(&self, worker: &Worker, active: &[u64], front: &impl Fn() -> Lsn) {
+        let released: Vec<LeftVersions> = {
+            worker.account().passed(&KEPT);
+            let mut kept = shim::lock(&self.kept);
+            let over: Vec<u64> = kept
+                .keys()
+                .copied()
+                .filter(|snapshot| active.binary_search(snapshot).is_err())
+                .collect();
+            over.iter().filter_map(|at| kept.remove(at)).collect()
+        };
+        for mut batch in released {
+            self.retained
+                .fetch_sub(batch.bytes as u64, Ordering::Relaxed);
+            batch.unreported = batch.bytes;
+            self.collect(worker, batch, front);
+        }
+    }
+
+    /// Leads the stage from *on* to *off*, if no snapshot comes meanwhile.
+    fn close(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> bool {
+        let state = self.state.load(Ordering::Acquire); // O1
+        match state & STAGE_MASK {
+            OFF => return true,
+            ON => {}
+            _ => return false,
+        }
+        worker.account().passed(&STAGE);
+        if !self.change_stage(state, CLOSING) {
+            return false;
+        }
+        let (_, active) = self.active(worker, front);
+        let is_free = active.is_empty();
+        if is_free {
+            self.collect_released(worker, &active, front);
+        }
+        let state = self.state.load(Ordering::Acquire); // O1
+        if state & STAGE_MASK != CLOSING {
+            return false; // A reader has come.
+        }
+        let stage = if is_free { OFF } else { ON };
+        self.change_stage(state, stage) && is_free
+    }
+
+    /// Returns the active snapshots, oldest first: place, position and bytes kept.
+    pub(crate) fn list(&self) -> Vec<(u32, Lsn, u64)> {
+        // Site: "kept versions".
+        let kept = shim::lock(&self.kept);
+        let words = self.all_places().map(|(number, place)| {
+            let word = place.snapshot.load(Ordering::Acquire); // O2
+            (number, word)
+        });
+        let mut list: Vec<_> = words
+            .filter(|(_, word)| word & 3 == REGISTERED)
+            .map(|(number, word)| {
+                let lsn = word >> LSN_SHIFT;
+                let bytes = kept.get(&lsn).map_or(0, |batch| batch.bytes as u64);
+                (number, Lsn::new(lsn), bytes)
+            })
+            .collect();
+        list.sort_by_key(|&(_, lsn, _)| lsn);
+        list
+    }
+
+    /// Ends the snapshots at the position that keeps the most, if more than `limit` bytes are kept.
+    /// Returns true if one was ended.
+    pub(crate) fn end_largest(&self, limit: u64) -> bool {
+        if self.retained.load(Ordering::Relaxed) <= limit {
+            return false;
+        }
+        let list = self.list();
+        let Some(&(_, largest, _)) = list.iter().max_by_key(|&&(_, _, bytes)| bytes) else {
+            return false;
+        };
+        let mut has_ended = false;
+        for (_, place) in self.all_places() {
+            let word = largest.bytes() << LSN_SHIFT | REGISTERED;
+            let ended = largest.bytes() << LSN_SHIFT | ENDED;
+            // Site: "kept versions".
+            let exchanged = place.snapshot.compare_exchange(
+                word,
+                ended,
+                Ordering::AcqRel, // O2
+                Ordering::Relaxed,
+            );
+            has_ended |= exchanged.is_ok();
+        }
+        if has_ended {
+            self.fence.heavy(); // I3: from now on each reader finds it ended.
+            // Relaxed: counted for people. Site: "kept versions".
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        has_ended
+    }
+}
+
+/// Result of [`Snapshots::prune`].
+struct Pruned {
+    pruned: u64,
+    holder: Option<u64>,
+}

@@ -1,0 +1,104 @@
+//! Commit slot of a worker context: what becomes of the versions of its transaction.
+//!
+//! See `foxton_store::memory::version` for the protocol, and [`Snapshots`] for what is kept.
+
+use std::sync::Arc;
+
+use foxton_log::Lsn;
+use foxton_store::memory::{Begin, OwnSlot, Promise, VersionWriter};
+
+use crate::engine::Engine;
+use crate::engine::snapshots::Snapshots;
+use crate::options::{Durability, Locking};
+
+/// See the [module](self). Without locks there are no versions.
+pub(crate) struct WriterSlot {
+    engine: Arc<Engine>,
+    pub(super) own: Option<OwnSlot>,
+    /// True if commits have left versions to be collected.
+    pub(super) has_left: bool,
+}
+
+impl Drop for WriterSlot {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.engine.snapshots.slots.release(own);
+        }
+    }
+}
+
+impl WriterSlot {
+    pub(super) fn acquire(engine: &Arc<Engine>) -> WriterSlot {
+        let is_locking = engine.options.locking == Locking::On;
+        WriterSlot {
+            engine: engine.clone(),
+            own: is_locking.then(|| engine.snapshots.slots.acquire()),
+            has_left: false,
+        }
+    }
+
+    fn snapshots(&self) -> &Snapshots {
+        &self.engine.snapshots
+    }
+
+    /// Returns the number of the slot, which is that of the context's place for a snapshot.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.own.as_ref().map(OwnSlot::number)
+    }
+
+    /// Returns the begin timestamp of versions of the transaction.
+    #[inline]
+    pub(super) fn begin(&self) -> Option<Begin> {
+        let own = self.own.as_ref()?;
+        Some(self.snapshots().slots.begin(own))
+    }
+
+    /// Returns what writes versions of the transaction.
+    #[inline]
+    pub(super) fn writer(&self) -> Option<VersionWriter<'_>> {
+        let own = self.own.as_ref()?;
+        Some(self.snapshots().slots.writer(own))
+    }
+
+    /// Records that the transaction asks for its commit LSN next.
+    #[inline]
+    pub(super) fn start_commit(&self) {
+        if let Some(own) = &self.own {
+            let front = self.engine.persistence.front();
+            self.snapshots().slots.start_commit(own, front);
+        }
+    }
+
+    /// Records that it got none.
+    pub(super) fn stop_commit(&self) {
+        if let Some(own) = &self.own {
+            self.snapshots().slots.stop_commit(own);
+        }
+    }
+
+    /// Records its commit LSN.
+    #[inline]
+    pub(super) fn committed(&self, end: Lsn, durability: Durability) {
+        if let Some(own) = &self.own {
+            self.snapshots()
+                .slots
+                .committed(own, end, promise(durability));
+        }
+    }
+
+    /// Ends the transaction, whose versions are stamped, or older than all snapshots, or undone.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if let Some(own) = &mut self.own {
+            self.engine.snapshots.slots.end(own);
+        }
+    }
+}
+
+pub(super) fn promise(durability: Durability) -> Promise {
+    match durability {
+        Durability::Sync => Promise::Durable,
+        Durability::Buffered => Promise::Written,
+        Durability::None => Promise::Nothing,
+    }
+}

@@ -1,0 +1,632 @@
+//! Reads at a snapshot: of one key, of several, and of a range.
+//!
+//! A plain read of a transaction at [`Isolation::Snapshot`] takes no lock and waits for no writer.
+//! It takes the version that was committed at or below the position of the snapshot, or the
+//! transaction's own. It waits in one case only: the writer of a version is about to learn its
+//! commit LSN. A thread then sleeps, without a pin; a task yields.
+//!
+//! # Rows that were deleted
+//!
+//! A reader looks into the table first, and then among the table's
+//! [deleted rows](crate::catalog::deleted_rows). The thread that removes a record has copied its
+//! versions there before. So a row that moves between the two looks is found at least once. A scan
+//! reads a part of the table, and then the same part of the deleted rows; both together are in
+//! order, and a row that is in both is taken once.
+//!
+//! # Writes
+//!
+//! They lock as at every level. A write, or a locking read, of a row whose newest committed version
+//! is younger than the snapshot is refused (`overwritten`), so no update is lost.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use foxton_log::Lsn;
+use foxton_store::memory::{Begin, CommitSlots, Record, SnapshotRead, VersionReader};
+use foxton_sync::epoch::Guard;
+use foxton_sync::shim::hint::spin_loop;
+use foxton_sync::shim::thread::{self, Thread};
+use foxton_sync::worker::Worker;
+
+use super::attempt::{AttemptResult, done};
+use super::bound::BoundTxn;
+use super::context::WorkerContext;
+use super::index_read::{EncodedRow, check_open, table_of};
+use super::read::KeyList;
+use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
+use super::snapshot_view::SnapshotView;
+use super::txn::Txn;
+use crate::catalog::OpenTable;
+use crate::catalog::deleted_rows::DeletedRows;
+use crate::catalog::table_store::TableStore;
+use crate::engine::Engine;
+use crate::engine::early_release::ReadDependencies;
+use crate::engine::snapshots::LINGER;
+use crate::error::{Conflict, Request, Result};
+use crate::options::Locking;
+use crate::testing::injected_fault;
+use crate::types::isolation::Isolation;
+use crate::types::lock_options::Lock;
+
+/// Rounds that a reader waits actively for a commit LSN.
+const SPINS: u32 = 32;
+
+/// Reads versions for one attempt.
+struct ViewReader<'a> {
+    engine: &'a Engine,
+    view: SnapshotView,
+    own: Option<Begin>,
+    reads: &'a ReadDependencies,
+}
+
+/// Result of one look for a version.
+enum ViewRead<R> {
+    Row(R),
+    Absent,
+    Unresolved(Begin),
+}
+
+impl ViewReader<'_> {
+    fn slots(&self) -> &CommitSlots {
+        &self.engine.snapshots.slots
+    }
+
+    /// Refuses a read whose snapshot was ended. Called with the version in a hazard, before the
+    /// program sees it.
+    fn check(&self) -> Result<()> {
+        match self.engine.snapshots.is_ended(self.view.place) {
+            false => Ok(()),
+            true => Err(Conflict::SNAPSHOT_ENDED.into()),
+        }
+    }
+
+    /// Returns the deleted rows of `table`, if it has some.
+    fn deleted<'t>(&self, table: &'t OpenTable) -> Option<&'t DeletedRows> {
+        let faults = self.engine.faults();
+        let is_missed = faults.misbehaves(&injected_fault::DELETED_ROWS_MISSED);
+        table.deleted.get().filter(|_| !is_missed)
+    }
+
+    /// Passes the version of `record` to `take`.
+    fn read<R>(
+        &self,
+        reader: &mut VersionReader<'_>,
+        record: &Record,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<ViewRead<R>> {
+        let found = reader.read(record, self.view.lsn);
+        let found = match found {
+            SnapshotRead::Unresolved(begin)
+                if self
+                    .engine
+                    .faults()
+                    .misbehaves(&injected_fault::UNRESOLVED_TAKEN_FOR_INVISIBLE) =>
+            {
+                SnapshotRead::Absent(begin)
+            }
+            found => found,
+        };
+        match found {
+            SnapshotRead::Unresolved(begin) => Ok(ViewRead::Unresolved(begin)),
+            SnapshotRead::Absent(_) => Ok(ViewRead::Absent),
+            SnapshotRead::Value(bytes, begin) => {
+                self.check()?;
+                self.reads.record_version(record, begin);
+                Ok(ViewRead::Row(take(bytes)))
+            }
+        }
+    }
+
+    /// Reads `key` in the table, and then among its deleted rows.
+    fn get<R>(
+        &self,
+        guard: &Guard<'_>,
+        table: &OpenTable,
+        key: &[u8],
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<ViewRead<R>> {
+        let mut take = Some(take);
+        let mut take = |bytes: &[u8]| take.take().map(|take| take(bytes));
+        if let Some(record) = table.resident().get(guard, key) {
+            let mut reader = VersionReader::new(guard, self.slots(), self.own);
+            match self.read(&mut reader, record, &mut take)? {
+                ViewRead::Row(Some(row)) => return Ok(ViewRead::Row(row)),
+                ViewRead::Unresolved(begin) => return Ok(ViewRead::Unresolved(begin)),
+                _ => {}
+            }
+        }
+        let deleted = self.deleted(table);
+        let Some(row) = deleted.and_then(|deleted| deleted.get(guard, key, self.view.lsn)) else {
+            self.check()?;
+            return Ok(ViewRead::Absent);
+        };
+        self.check()?;
+        Ok(take(&row.value).map_or(ViewRead::Absent, ViewRead::Row))
+    }
+}
+
+impl BoundTxn {
+    /// Returns the position at which a read with `lock` reads, if the level reads at a snapshot.
+    #[inline(always)]
+    pub(crate) fn view(&mut self, lock: Lock) -> Result<Option<SnapshotView>> {
+        match self.txn.isolation == Isolation::Snapshot && lock == Lock::Shared {
+            false => Ok(None),
+            true => self.take_view().map(Some),
+        }
+    }
+
+    /// Registers the snapshot of the transaction with its first read.
+    #[cold]
+    fn take_view(&mut self) -> Result<SnapshotView> {
+        if let Some(view) = self.txn.view {
+            return Ok(view);
+        }
+        let view = self.register()?;
+        self.txn.view = Some(view);
+        Ok(view)
+    }
+
+    /// Registers a snapshot in the place of the context.
+    pub(crate) fn register(&mut self) -> Result<SnapshotView> {
+        let WorkerContext {
+            engine,
+            worker,
+            commit_slot,
+            ..
+        } = &self.ctx;
+        let Some(place) = commit_slot.number() else {
+            return Err(Request::SnapshotWithoutLocks.into());
+        };
+        debug_assert_eq!(engine.options.locking, Locking::On);
+        let front = || engine.persistence.front();
+        let (lsn, has_started) = engine.snapshots.register(worker, place, front);
+        if has_started {
+            start_sweeps(engine, worker);
+        }
+        let is_own = true;
+        Ok(SnapshotView { lsn, place, is_own })
+    }
+
+    /// Ends the snapshot that the transaction has registered.
+    #[inline]
+    pub(crate) fn end_view(&mut self) {
+        if let Some(view) = self.txn.view.take()
+            && view.is_own
+        {
+            self.ctx.engine.snapshots.deregister(view.place);
+        }
+    }
+
+    /// Refuses to write a row whose newest committed version is younger than the snapshot. The
+    /// transaction holds it locked.
+    #[inline(always)]
+    pub(super) fn refuse_overwritten(
+        view: Option<SnapshotView>,
+        engine: &Engine,
+        guard: &Guard<'_>,
+        table: &OpenTable,
+        (key, record): (&[u8], Option<&Record>),
+    ) -> Result<()> {
+        match view {
+            None => Ok(()),
+            Some(view) => check_overwritten(view, engine, guard, table, (key, record)),
+        }
+    }
+
+    /// Waits until the commit LSN of the writer of `begin` is known, or returns that the task has
+    /// to yield first.
+    #[cold]
+    fn wait_for_lsn(&self, view: SnapshotView, begin: Begin) -> Result<AttemptResult<()>> {
+        let slots = &self.ctx.engine.snapshots.slots;
+        for _ in 0..SPINS {
+            if !slots.is_unresolved(begin, view.lsn) {
+                return Ok(AttemptResult::Done(()));
+            }
+            spin_loop();
+        }
+        if self.ctx.budget.is_of_task() {
+            return Ok(AttemptResult::Pause);
+        }
+        let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
+        if slots.poll(begin, &Context::from_waker(&waker)) {
+            while slots.is_unresolved(begin, view.lsn) {
+                thread::park();
+            }
+        }
+        Ok(AttemptResult::Done(()))
+    }
+
+    /// Passes the value that the encoded key has at the snapshot to `read`, if it has one.
+    #[cold]
+    pub(super) fn get_at<R>(
+        &mut self,
+        table: usize,
+        view: SnapshotView,
+        read: &mut Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<AttemptResult<Option<R>>> {
+        let table = &*self.ctx.tables[table].table;
+        let read = &mut |value: &[u8]| Some(read.take()?(value));
+        let found = done!(self.read_at(table, view, &self.ctx.key, read));
+        Ok(AttemptResult::Done(found.flatten()))
+    }
+
+    /// As [`get_at`](Self::get_at), for `keys` from `next` on.
+    #[cold]
+    pub(super) fn get_many_at(
+        &mut self,
+        table: usize,
+        view: SnapshotView,
+        keys: &KeyList,
+        next: &mut usize,
+        read: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<AttemptResult<()>> {
+        while *next < keys.len() {
+            if self.ctx.budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+            self.ctx.budget.charge(1);
+            self.check_active()?;
+            let (place, key) = (*next, keys.key(*next));
+            let table = &*self.ctx.tables[table].table;
+            let found = self.read_at(table, view, key, &mut |value| read(place, Some(value)));
+            if done!(found).is_none() {
+                read(place, None);
+            }
+            *next += 1;
+        }
+        Ok(AttemptResult::Done(()))
+    }
+
+    /// Passes the value that `key` has at the snapshot to `read`, if it has one.
+    fn read_at<R>(
+        &self,
+        table: &OpenTable,
+        view: SnapshotView,
+        key: &[u8],
+        read: &mut impl FnMut(&[u8]) -> R,
+    ) -> Result<AttemptResult<Option<R>>> {
+        let reader = self.view_reader(view);
+        loop {
+            done!(check_readable(table, view));
+            let guard = self.ctx.worker.pin();
+            let found = reader.get(&guard, table, key, &mut *read)?;
+            drop(guard);
+            done!(check_current(table));
+            match found {
+                ViewRead::Row(row) => return Ok(AttemptResult::Done(Some(row))),
+                ViewRead::Absent => return Ok(AttemptResult::Done(None)),
+                ViewRead::Unresolved(begin) => done!(self.wait_for_lsn(view, begin)),
+            }
+        }
+    }
+
+    /// Returns what reads versions for one attempt.
+    fn view_reader(&self, view: SnapshotView) -> ViewReader<'_> {
+        let WorkerContext {
+            engine,
+            commit_slot,
+            ..
+        } = &self.ctx;
+        let own = view.is_own.then(|| commit_slot.begin()).flatten();
+        let faults = engine.faults();
+        let is_missed = faults.misbehaves(&injected_fault::OWN_VERSION_MISSED);
+        ViewReader {
+            engine,
+            view,
+            own: own.filter(|_| !is_missed),
+            reads: &self.txn.reads,
+        }
+    }
+
+    /// Passes the rows of the range that are visible at the snapshot to `take`, from the position
+    /// of the scan on, until it breaks or the range ends.
+    #[cold]
+    pub(super) fn scan_at(
+        &mut self,
+        index: usize,
+        view: SnapshotView,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<()>> {
+        let table = self.ctx.tables[index].table.clone();
+        self.scan_parts(&table, view, &mut |_, key, value| {
+            Ok(AttemptResult::Done(take(key, value)))
+        })
+    }
+
+    /// As [`scan_at`](Self::scan_at), for the rows that the index `by` finds.
+    #[cold]
+    pub(super) fn scan_by_at(
+        &mut self,
+        by: usize,
+        view: SnapshotView,
+        take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<()>> {
+        let index = self.ctx.index_lookups[by].index.clone();
+        check_open(&index)?;
+        let table = table_of(&index.entries).clone();
+        self.scan_parts(&index.entries, view, &mut |bound, entry, value| {
+            let (index_key, key) = index.kind.read(entry, value);
+            let row = &mut |value: &[u8]| {
+                take(EncodedRow {
+                    index_key,
+                    key,
+                    value,
+                })
+            };
+            let found = done!(bound.read_at(&table, view, key, row));
+            Ok(AttemptResult::Done(
+                found.unwrap_or(ControlFlow::Continue(())),
+            ))
+        })
+    }
+
+    /// Passes the row that the unique index `by` has under the encoded key at the snapshot to
+    /// `read`.
+    #[cold]
+    pub(super) fn get_by_at<R>(
+        &mut self,
+        by: usize,
+        view: SnapshotView,
+        read: &mut impl FnMut(EncodedRow<'_>) -> R,
+    ) -> Result<AttemptResult<Option<R>>> {
+        let index = self.ctx.index_lookups[by].index.clone();
+        check_open(&index)?;
+        let entry = std::mem::take(&mut self.ctx.key);
+        let found = self.read_at(&index.entries, view, &entry, &mut |value| value.to_vec());
+        let result = match found {
+            Ok(AttemptResult::Done(Some(value))) => {
+                let (index_key, key) = index.kind.read(&entry, &value);
+                let row = &mut |value: &[u8]| {
+                    read(EncodedRow {
+                        index_key,
+                        key,
+                        value,
+                    })
+                };
+                self.read_at(&table_of(&index.entries).clone(), view, key, row)
+            }
+            Ok(AttemptResult::Done(None)) => Ok(AttemptResult::Done(None)),
+            Ok(_) => Ok(AttemptResult::Pause),
+            Err(error) => Err(error),
+        };
+        self.ctx.key = entry;
+        result
+    }
+
+    /// Reads the range of the scan in parts, each under one pin, and passes what it finds to
+    /// `take`.
+    fn scan_parts(
+        &mut self,
+        table: &OpenTable,
+        view: SnapshotView,
+        take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<ControlFlow<()>>>,
+    ) -> Result<AttemptResult<()>> {
+        loop {
+            done!(check_readable(table, view));
+            let part = self.read_part(table, view)?;
+            done!(check_current(table));
+            for (key, value) in &part.rows {
+                let scan = &self.txn.scan;
+                if scan.remaining.get() == 0 {
+                    break;
+                }
+                let taken = done!(take(self, key, value));
+                let scan = &mut self.txn.scan;
+                scan.remaining.set(scan.remaining.get() - 1);
+                scan.record_key(key);
+                if taken.is_break() {
+                    return Ok(AttemptResult::Done(()));
+                }
+            }
+            let scan = &mut self.txn.scan;
+            if part.has_end || scan.remaining.get() == 0 {
+                scan.progress = Progress::Finished;
+                return Ok(AttemptResult::Done(()));
+            }
+            if let Some(last) = &part.last {
+                scan.record_key(last);
+            }
+            match part.unresolved {
+                Some(begin) => done!(self.wait_for_lsn(view, begin)),
+                None => self.ctx.budget.charge(STEPS_PER_PIN as usize),
+            }
+            if self.ctx.budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+            self.check_active()?;
+        }
+    }
+
+    /// Reads a part of the range under one pin.
+    fn read_part(&self, table: &OpenTable, view: SnapshotView) -> Result<Part> {
+        let (reader, scan) = (self.view_reader(view), &self.txn.scan);
+        let guard = self.ctx.worker.pin();
+        let mut part = Part {
+            has_end: true,
+            ..Part::default()
+        };
+        let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
+        let rows = table.resident();
+        let mut cursor = match scan.reversed {
+            false => rows.forward(&guard, scan.from()),
+            true => rows.backward(&guard, scan.from()),
+        };
+        let most = scan.remaining.get().min(STEPS_PER_PIN.into());
+        let mut steps = 0;
+        while let Some(record) = cursor.next_record() {
+            if scan.is_outside(record.key()) {
+                break;
+            }
+            if steps == STEPS_PER_PIN || part.rows.len() as u64 >= most {
+                part.has_end = false;
+                break;
+            }
+            steps += 1;
+            let found = reader.read(&mut versions, record, |value| {
+                part.rows.push((record.key().into(), value.into()));
+            })?;
+            if let ViewRead::Unresolved(begin) = found {
+                part.unresolved = Some(begin);
+                part.has_end = false;
+                break;
+            }
+            part.last = Some(record.key().into());
+        }
+        drop(versions);
+        let is_nothing = part.last.is_none() && !part.has_end;
+        let deleted = reader.deleted(table).filter(|_| !is_nothing);
+        if let Some(deleted) = deleted {
+            let to = match (part.has_end, &part.last) {
+                (false, Some(last)) => Bound::Included(&last[..]),
+                _ => scan.to(),
+            };
+            let range = match scan.reversed {
+                false => (scan.from(), to),
+                true => (to, scan.from()),
+            };
+            let deleted = deleted.range(&guard, range, view.lsn).into_iter();
+            let deleted: Vec<_> = deleted.map(|row| (row.key, row.value)).collect();
+            part.add(deleted, scan.reversed);
+        }
+        reader.check()?;
+        Ok(part)
+    }
+}
+
+/// Rows of a part of a range.
+#[derive(Default)]
+struct Part {
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// True if the range ends with it.
+    has_end: bool,
+    /// Writer of the next version, if its commit LSN is not known.
+    unresolved: Option<Begin>,
+    /// The last key of the table that was looked at.
+    last: Option<Vec<u8>>,
+}
+
+impl Part {
+    /// Adds rows that are in the order of the keys.
+    fn add(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>, reversed: bool) {
+        if rows.is_empty() {
+            return;
+        }
+        self.rows.extend(rows);
+        self.rows.sort_by(|(left, _), (right, _)| match reversed {
+            false => left.cmp(right),
+            true => right.cmp(left),
+        });
+        self.rows.dedup_by(|(left, _), (right, _)| left == right);
+    }
+}
+
+impl ScanState {
+    /// True if `key` is past the end of the range, in the order of the scan.
+    fn is_outside(&self, key: &[u8]) -> bool {
+        match (self.to(), self.reversed) {
+            (Bound::Unbounded, _) => false,
+            (Bound::Included(end), false) => key > end,
+            (Bound::Excluded(end), false) => key >= end,
+            (Bound::Included(end), true) => key < end,
+            (Bound::Excluded(end), true) => key <= end,
+        }
+    }
+
+    /// Returns the end of the range, in the order of the scan.
+    fn to(&self) -> Bound<&[u8]> {
+        match self.reversed {
+            false => bound(self.high_end, &self.high),
+            true => bound(self.low_end, &self.low),
+        }
+    }
+}
+
+/// Refuses tables that have no versions at the snapshot.
+fn check_readable(table: &OpenTable, view: SnapshotView) -> Result<AttemptResult<()>> {
+    if table.of.is_none() {
+        done!(check_current(table));
+    }
+    if let TableStore::Paged(_) = &table.store {
+        return Err(Request::SnapshotOfPages.into());
+    }
+    match table.is_since(view.lsn) {
+        true => Ok(AttemptResult::Done(())),
+        false => Err(Request::YoungerThanSnapshot.into()),
+    }
+}
+
+/// Makes the attempt again if the table was converted. A reader asks again after it has read,
+/// because the former rows are freed without regard to snapshots.
+fn check_current(table: &OpenTable) -> Result<AttemptResult<()>> {
+    match table.is_former() {
+        false => Ok(AttemptResult::Done(())),
+        true => Ok(AttemptResult::Pause),
+    }
+}
+
+#[cold]
+fn check_overwritten(
+    view: SnapshotView,
+    engine: &Engine,
+    guard: &Guard<'_>,
+    table: &OpenTable,
+    (key, record): (&[u8], Option<&Record>),
+) -> Result<()> {
+    if !table.is_since(view.lsn) {
+        return Err(Conflict::OVERWRITTEN.into());
+    }
+    let mut newest = None;
+    if let Some(record) = record {
+        record.visit_versions(guard, &engine.snapshots.slots, |begin, _, _| {
+            newest.get_or_insert(begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn));
+        });
+    }
+    let removed = || {
+        let deleted = table.deleted.get();
+        deleted.and_then(|deleted| deleted.newest_end(guard, key))
+    };
+    let newest = newest.into_iter().chain(removed()).max();
+    match newest.is_some_and(|newest| newest > view.lsn) {
+        true => Err(Conflict::OVERWRITTEN.into()),
+        false => Ok(()),
+    }
+}
+
+/// Wakes a thread that waits for a commit LSN.
+struct ThreadWaker(Thread);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Makes the background thread collect versions until no snapshot is left.
+fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
+    if engine.snapshots.is_being_swept() {
+        return;
+    }
+    let swept = Arc::downgrade(engine);
+    let sweep = move |worker: &Worker| {
+        let engine = swept.upgrade()?;
+        let front = || engine.persistence.front();
+        let now = engine.workers.clock().now();
+        let limit = engine.options.version_bytes;
+        while engine.snapshots.end_largest(limit) {
+            engine.snapshots.sweep(worker, front, now);
+        }
+        engine
+            .snapshots
+            .goes_on(worker, front, now)
+            .then_some(LINGER)
+    };
+    engine.background.repeat(worker, LINGER, Box::new(sweep));
+}
+
+impl Txn {
+    /// True if it reads at a snapshot that another handle has registered.
+    pub(crate) fn is_view_lent(&self) -> bool {
+        self.view.is_some_and(|view| !view.is_own)
+    }
+}
