@@ -129,9 +129,7 @@ impl GiveBack for SharedSnapshot {
                 bound.ctx.worker.account().passed(&SNAPSHOT);
                 *shim::lock(&self.bound) = Some(bound);
             }
-            false => {
-                BoundTxn::abandon(bound);
-            }
+            false => BoundTxn::recycle(bound),
         }
     }
 }
@@ -139,7 +137,7 @@ impl GiveBack for SharedSnapshot {
 impl Drop for SharedSnapshot {
     fn drop(&mut self) {
         if let Some(bound) = self.release() {
-            BoundTxn::abandon(bound);
+            BoundTxn::recycle(bound);
         }
     }
 }
@@ -194,7 +192,7 @@ impl Database {
         let mut view = match bound.register() {
             Ok(view) => view,
             Err(error) => {
-                BoundTxn::abandon(bound);
+                BoundTxn::recycle(bound);
                 return Err(error);
             }
         };

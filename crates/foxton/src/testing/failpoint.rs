@@ -27,6 +27,9 @@ pub const PURGE: Failpoint = Failpoint::passing("txn/purge");
 /// A reader has found a row's key in an index entry, and has not locked the row. Reached only by
 /// reads through an index, so not in [`ALL`], which every writer reaches.
 pub const ENTRY_READ: Failpoint = Failpoint::passing("txn/entry read");
+/// A commit has its place in the log, and readers at snapshots do not know it yet. It may be passed
+/// under a latch of the log, so it is not in [`ALL`].
+pub const PLACED: Failpoint = Failpoint::passing("txn/placed");
 /// A transaction that was idle for too long is about to be ended, and its program is not using it.
 /// Reached only with `Options::idle_timeout`, on a thread of its own, so not in [`ALL`].
 pub const IDLE: Failpoint = Failpoint::passing("txn/idle");

@@ -106,6 +106,7 @@ impl BoundTxn {
         } = &self.ctx;
         commit_slot.start_commit();
         let end = engine.persistence.commit_position(worker, true);
+        worker.failpoints().pass(&failpoint::PLACED);
         commit_slot.committed(end, self.txn.durability);
         self.txn.commit_lsn = end;
     }

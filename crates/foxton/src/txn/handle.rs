@@ -286,6 +286,7 @@ impl IdleEntry for BoxSlot<BoundTxn> {
         };
         bound.ctx.worker.failpoints().pass(&failpoint::IDLE);
         bound.roll_back();
+        bound.end_view();
         bound.ctx.free_slot();
         bound.txn.phase = Phase::Idle;
         bound.ctx.count(Counter::IdleEnded);

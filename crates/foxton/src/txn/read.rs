@@ -212,7 +212,7 @@ impl BoundTxn {
     ) -> Result<AttemptResult<Option<R>>> {
         let table = match table < self.ctx.tables.len() {
             true => table,
-            false => match done!(self.absent_to_read(options)) {
+            false => match done!(self.absent_or_view(options)) {
                 Some(table) => table,
                 None => return Ok(AttemptResult::Done(None)),
             },
@@ -248,7 +248,7 @@ impl BoundTxn {
     ) -> Result<AttemptResult<()>> {
         let table = match table < self.ctx.tables.len() {
             true => table,
-            false => match done!(self.absent_to_read(options)) {
+            false => match done!(self.absent_or_view(options)) {
                 Some(table) => table,
                 None => {
                     (mem::take(next)..keys.len()).for_each(|place| read(place, None));

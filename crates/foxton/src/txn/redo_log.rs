@@ -20,6 +20,7 @@ use crate::engine::persistence::Logged;
 use crate::error::Result;
 use crate::options::Durability;
 use crate::redo::record;
+use crate::testing::failpoint;
 
 /// Maximum number of bytes of redo that a transaction keeps while the log has no space for them: a
 /// record must hold them, with those of one more change.
@@ -35,7 +36,10 @@ fn insert_version(
 ) -> Result<Lsn, LogError> {
     loop {
         slot.start_commit();
-        let on_reserved = |end| slot.committed(end, durability);
+        let on_reserved = |end| {
+            worker.failpoints().pass(&failpoint::PLACED);
+            slot.committed(end, durability);
+        };
         if let Insertion::Done(end) = log.insert_with(worker, kind, parts, on_reserved)? {
             return Ok(end);
         }

@@ -142,7 +142,7 @@ impl BoundTxn {
     ) -> Result<AttemptResult<()>> {
         let index = match index < self.ctx.tables.len() {
             true => index,
-            false => match done!(self.absent_to_read(self.txn.scan.lock)) {
+            false => match done!(self.absent_or_view(self.txn.scan.lock)) {
                 Some(index) => index,
                 None => {
                     self.txn.scan.progress = Progress::Finished;

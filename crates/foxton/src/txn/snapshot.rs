@@ -47,7 +47,7 @@ use crate::error::{Conflict, Request, Result};
 use crate::options::Locking;
 use crate::testing::injected_fault;
 use crate::types::isolation::Isolation;
-use crate::types::lock_options::Lock;
+use crate::types::lock_options::{Lock, LockOptions};
 
 /// Rounds that a reader waits actively for a commit LSN.
 const SPINS: u32 = 32;
@@ -153,6 +153,18 @@ impl BoundTxn {
         match self.txn.isolation == Isolation::Snapshot && lock == Lock::Shared {
             false => Ok(None),
             true => self.take_view().map(Some),
+        }
+    }
+
+    /// As [`absent_to_read`](Self::absent_to_read), for reads at every level. At a snapshot a table
+    /// that does not exist has no rows, and nothing is locked.
+    pub(super) fn absent_or_view(
+        &mut self,
+        options: LockOptions,
+    ) -> Result<AttemptResult<Option<usize>>> {
+        match self.view(options.lock)? {
+            None => self.absent_to_read(options),
+            Some(_) => Ok(AttemptResult::Done(None)),
         }
     }
 

@@ -73,6 +73,8 @@ mod restart;
 mod restore;
 mod savepoints;
 mod sessions;
+#[cfg(feature = "hooks")]
+mod snapshot_hooks;
 mod snapshots;
 mod stress;
 mod yielding;

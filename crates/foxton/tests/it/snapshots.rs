@@ -185,6 +185,13 @@ fn run_repeats_a_transaction_whose_row_was_overwritten() {
 #[test]
 fn a_reader_waits_for_no_lock() {
     let db = in_memory();
+    let absent = db.view(|snapshot| {
+        assert_eq!(snapshot.range(&ROWS, ..)?.into_iter().count(), 0);
+        let found = snapshot.get(&ACCOUNTS, &1)?;
+        assert!(db.locks().is_empty(), "{:?}", db.locks());
+        Ok(found)
+    });
+    assert_eq!(absent.unwrap(), None);
     db.run(|tx| tx.put(&ACCOUNTS, &1, &1)).unwrap();
     let mut writer = db.begin().unwrap();
     writer.put(&ACCOUNTS, &1, &2).unwrap();
