@@ -144,16 +144,17 @@ pub(crate) fn free_later(engine: &Arc<Engine>, worker: &Worker, table: Arc<OpenT
 /// Frees some rows of a table, if they are garbage and nothing has locked it.
 fn step(engine: &Arc<Engine>, worker: &Worker, table: &Arc<OpenTable>) -> Result<RowsLeft> {
     engine.check()?;
+    // First, as the freeing of large values takes it: see `txn/paged/free_values`.
+    let _rest = rest(engine, worker);
     if engine.options.locking == Locking::Off {
         // Meanwhile no transaction begins.
         worker.account().passed(&ALONE);
         let is_open = shim::lock(&engine.open);
         return match *is_open {
             true => Ok(RowsLeft::Locked),
-            false => free(engine, worker, table),
+            false => free_at_rest(engine, worker, table),
         };
     }
-    let _rest = rest(engine, worker);
     let mut owner = engine.locks.owner();
     let request = (Name::table(table.record.id), None, Mode::X);
     let freed = match request_now(engine, worker, &mut owner, request) {
