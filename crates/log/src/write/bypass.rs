@@ -47,16 +47,17 @@ impl LogCore {
         let bypass = self.buffer.bypass(worker, record.framed)?;
         state.drainer.set_bound(state.segments.accepted().bytes()); // I6
         let (begin, end) = (Lsn::new(bypass.at()), Lsn::new(bypass.end()));
-        // The log ends before another thread can get the writer lock and wait for the bypass.
+        let header = self.codec.encode(begin, record.header());
+        if !state.drainer.wait_for(bypass) {
+            return Err(self.fail(worker, panicked()));
+        }
+        // Threads behind the bypass have their turn by now. If the caller's code panics, the log ends
+        // before another thread can get the writer lock.
         let panic_guard = PanicGuard { core: self, worker };
         if let Some(on_reserved) = record.on_reserved {
             on_reserved(end);
         }
         mem::forget(panic_guard);
-        let header = self.codec.encode(begin, record.header());
-        if !state.drainer.wait_for(bypass) {
-            return Err(self.fail(worker, panicked()));
-        }
         self.write_up_to(worker, state, begin)?;
         self.write(worker, &mut state.segments, &[&header])?;
         self.write(worker, &mut state.segments, record.parts)?;
