@@ -130,7 +130,7 @@ fn stalled(db: &Database, time: Duration, passes: usize) -> foxton::Result<()> {
         kept = kept.max(db.version_stats().bytes);
         snapshot.end()?;
         ratios.push(beside / without);
-        // What the snapshot kept is freed before the next pass.
+        // The next pass begins when all that was kept is freed.
         while db.version_stats().bytes > 0 {
             thread::sleep(Duration::from_millis(10));
         }

@@ -51,8 +51,8 @@ impl LogCore {
         if !state.drainer.wait_for(bypass) {
             return Err(self.fail(worker, panicked()));
         }
-        // Threads behind the bypass have their turn by now. If the caller's code panics, the log ends
-        // before another thread can get the writer lock.
+        // Threads behind the bypass have their turn by now. If the caller's code panics, the log
+        // ends before another thread can get the writer lock.
         let panic_guard = PanicGuard { core: self, worker };
         if let Some(on_reserved) = record.on_reserved {
             on_reserved(end);
