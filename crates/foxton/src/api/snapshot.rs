@@ -50,7 +50,7 @@ static SNAPSHOT: Site = Site::new(Component::Transaction, Pattern::Fixed, "snaps
 /// db.run(|tx| tx.put(&STOCK, "apples", &2))?; // waits for no reader
 /// db.run(|tx| tx.put(&STOCK, "pears", &7))?;
 /// assert_eq!(snapshot.get(&STOCK, "apples")?, Some(3));
-/// assert_eq!(snapshot.range(&STOCK, ..)?.count(), 1);
+/// assert_eq!(snapshot.range(&STOCK, ..)?.count()?, 1);
 /// snapshot.end()?;
 /// # Ok::<(), foxton::Error>(())
 /// ```

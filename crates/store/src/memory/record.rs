@@ -445,8 +445,9 @@ impl Record {
         let old = unsafe { ValueBlock::from_parts(old, origin) };
         let words = old.words().unwrap_or(&self.header.inline_words);
         if words.begin().is_reference() {
-            // A reader that is there has the value before it from now on from the record alone.
-            words.older.store(ptr::null_mut(), Ordering::Release); // O3
+            // A reader that is there begins again at the record. With null it would find that the
+            // row was not there before, while the writer's generation is still running.
+            words.older.store(value::UNLINKED.as_ptr(), Ordering::Release); // O3
         }
         Some(old)
     }
