@@ -86,7 +86,7 @@ fn beside_a_reader(
                 there
             })
         };
-        // In a thread of its own: the checker's bounded search would always let this one read first.
+        // In a thread of its own: a bounded search would always let this one read first.
         let reader = thread::spawn(move || {
             read(&shared, &here);
             here
