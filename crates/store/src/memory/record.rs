@@ -447,7 +447,9 @@ impl Record {
         if words.begin().is_reference() {
             // A reader that is there begins again at the record. With null it would find that the
             // row was not there before, while the writer's generation is still running.
-            words.older.store(value::UNLINKED.as_ptr(), Ordering::Release); // O3
+            words
+                .older
+                .store(value::UNLINKED.as_ptr(), Ordering::Release); // O3
         }
         Some(old)
     }
