@@ -66,7 +66,7 @@ use foxton_sync::index_allocator::IndexAllocator;
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 
-/// Begin timestamp of a version: see the [module](self).
+/// Begin timestamp of a version: a commit LSN, or a reference to a commit slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Begin(u64);
 

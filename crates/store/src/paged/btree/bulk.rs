@@ -237,7 +237,7 @@ impl<'t> TreeVisit<'t> {
     }
 
     /// Attempts to insert a row that no transaction changes, anywhere. Returns false if the key is
-    /// there. It has no undo, so the rules for a [load](super::bulk) hold.
+    /// there. It has no undo, so the rules for a load hold.
     ///
     /// # Errors
     ///
