@@ -252,6 +252,9 @@ fn calls_on(db: &Database, scratch: &Path, report: &mut Report) {
     report.refused("run", put(db, 1));
     report.future("run_async", db.run_async(async |tx| tx.commit().await));
     report.refused("session", db.session());
+    report.refused("snapshot", db.snapshot());
+    report.refused("view", db.view(|snapshot| snapshot.get(&ROWS, &1)));
+    report.equal("snapshots", db.snapshots().len(), 0);
     report.refused("sync", db.sync());
     report.future("sync_async", db.sync_async());
     report.refused("checkpoint", db.checkpoint());

@@ -55,6 +55,7 @@ use crate::redo::record::RedoForm;
 use crate::txn::bound::BoundTxn;
 use crate::txn::former_rows;
 use crate::txn::wait::yield_once;
+use crate::types::isolation::Isolation;
 use crate::types::limits::RESTORE_FILE;
 
 /// An open database. A handle is cheap to clone; all clones are handles of one database.
@@ -566,7 +567,12 @@ impl Database {
 
     /// Begins a transaction of the database itself, which is never idle.
     pub(crate) fn begin_busy(&self) -> Result<Transaction> {
-        self.acquire().map(Transaction::busy)
+        let mut bound = self.acquire()?;
+        if bound.txn.isolation == Isolation::Snapshot {
+            // It must see what it changes, whatever the program's transactions read.
+            bound.txn.isolation = Isolation::Serializable;
+        }
+        Ok(Transaction::busy(bound))
     }
 
     /// Acquires a box for a transaction or a session.

@@ -1,6 +1,7 @@
 //! Snapshots: handles that read at one position of the log.
 
 use std::fmt;
+use std::mem;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -81,13 +82,13 @@ impl fmt::Debug for Snapshot {
 impl SharedSnapshot {
     /// Returns a context to read with: that of the snapshot, or another if a read uses it.
     fn take(&self) -> Result<Box<BoundTxn>> {
+        self.db.share().engine().check_process()?;
         // Site: "snapshot handle".
         let own = shim::try_lock(&self.bound).and_then(|mut bound| bound.take());
         let mut bound = match own {
             Some(bound) => bound,
             None => self.db.acquire()?,
         };
-        bound.check_process()?;
         bound.txn.isolation = Isolation::Snapshot;
         bound.txn.view = Some(self.view);
         Ok(bound)
@@ -110,8 +111,13 @@ impl SharedSnapshot {
         }
     }
 
-    /// Ends the snapshot, once; returns its context.
+    /// Ends the snapshot, once; returns its context. A forked child only forgets it.
     fn release(&self) -> Option<Box<BoundTxn>> {
+        if self.db.share().engine().is_inherited() {
+            // Site: "snapshot handle".
+            mem::forget(shim::try_lock(&self.bound).and_then(|mut bound| bound.take()));
+            return None;
+        }
         // Site: "snapshot handle".
         let mut bound = shim::lock(&self.bound).take()?;
         bound.ctx.engine.snapshots.deregister(self.view.place);
@@ -236,7 +242,11 @@ impl Database {
     /// Returns the active snapshots, the oldest first: those of handles, and those of transactions
     /// at [`Isolation::Snapshot`].
     pub fn snapshots(&self) -> Vec<ActiveSnapshot> {
-        let active = self.share().engine().snapshots.list().into_iter();
+        let engine = self.share().engine();
+        if engine.is_inherited() {
+            return Vec::new();
+        }
+        let active = engine.snapshots.list().into_iter();
         active
             .map(|(_, lsn, bytes)| ActiveSnapshot { lsn, bytes })
             .collect()
@@ -360,6 +370,7 @@ impl Snapshot {
         let Some(shared) = Arc::into_inner(self.shared) else {
             return Ok(());
         };
+        shared.db.share().engine().check_process()?;
         let Some(mut bound) = shared.release() else {
             return Ok(());
         };

@@ -251,8 +251,12 @@ impl Snapshots {
             let state = self.state.load(Ordering::Acquire); // O1
             match state & STAGE_MASK {
                 ON => {}
-                // Its heavy fence may not be passed yet, so this thread passes its own.
-                STARTING => self.fence.heavy(),
+                // Its heavy fence may not be passed yet, so this thread passes its own. If a
+                // collector has raised the watermark meanwhile, the next reader makes it *on*.
+                STARTING => {
+                    self.fence.heavy();
+                    let _ = self.change_stage(state, ON);
+                }
                 _ => {
                     worker.account().passed(&STAGE);
                     if self.change_stage(state, STARTING) {
@@ -565,12 +569,14 @@ impl Snapshots {
     }
 
     /// Ends the snapshots at the position that keeps the most, if more than `limit` bytes are kept.
-    /// Returns true if one was ended.
+    /// Returns true if one was ended. One that keeps nothing is not to blame.
     pub(crate) fn end_largest(&self, limit: u64) -> bool {
+        // Relaxed: a hint.
         if self.retained.load(Ordering::Relaxed) <= limit {
             return false;
         }
-        let list = self.list();
+        let mut list = self.list();
+        list.retain(|&(_, _, bytes)| bytes > 0);
         let Some(&(_, largest, _)) = list.iter().max_by_key(|&&(_, _, bytes)| bytes) else {
             return false;
         };
@@ -600,4 +606,69 @@ impl Snapshots {
 struct Pruned {
     pruned: u64,
     holder: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use foxton_sync::worker::Workers;
+
+    use super::*;
+
+    fn front() -> Lsn {
+        Lsn::new(100)
+    }
+
+    /// Sweeps until the stage is off, with a clock that moves by the time that it lingers.
+    fn is_off_after(
+        snapshots: &Snapshots,
+        (worker, now): (&Worker, &mut Instant),
+        sweeps: u32,
+    ) -> bool {
+        (0..sweeps).any(|_| {
+            *now += LINGER;
+            !snapshots.sweep(worker, front, *now)
+        })
+    }
+
+    #[test]
+    fn the_stage_is_off_again_after_the_last_snapshot() {
+        let (worker, mut now) = (Workers::new().worker(), Instant::now());
+        let snapshots = Snapshots::default();
+        assert!(!snapshots.keeps());
+        assert_eq!(snapshots.register(&worker, 70, front), (front(), true));
+        assert_eq!(snapshots.register(&worker, 3, front), (front(), false));
+        snapshots.deregister(3);
+        let clock = (&worker, &mut now);
+        assert!(snapshots.keeps() && !is_off_after(&snapshots, clock, 5));
+        snapshots.deregister(70);
+        assert!(is_off_after(&snapshots, (&worker, &mut now), 1) && !snapshots.keeps());
+    }
+
+    /// The reader that began the stage lost its exchange, because the watermark was raised.
+    #[test]
+    fn a_stage_that_began_beside_a_collector_ends_as_any_other() {
+        let (worker, mut now) = (Workers::new().worker(), Instant::now());
+        let snapshots = Snapshots::default();
+        snapshots.state.store(STARTING, Ordering::Relaxed);
+        snapshots.register(&worker, 0, front);
+        snapshots.deregister(0);
+        let clock = (&worker, &mut now);
+        assert!(is_off_after(&snapshots, clock, 3), "it never ends");
+    }
+
+    #[test]
+    fn a_snapshot_that_keeps_nothing_is_not_ended() {
+        let worker = Workers::new().worker();
+        let snapshots = Snapshots::default();
+        snapshots.register(&worker, 0, front);
+        snapshots.retained.store(1000, Ordering::Relaxed);
+        assert!(!snapshots.end_largest(999) && !snapshots.is_ended(0));
+        let batch = LeftVersions {
+            bytes: 1000,
+            ..LeftVersions::default()
+        };
+        shim::lock(&snapshots.kept).insert(front().bytes(), batch);
+        assert!(!snapshots.end_largest(1000) && !snapshots.is_ended(0));
+        assert!(snapshots.end_largest(999) && snapshots.is_ended(0));
+    }
 }

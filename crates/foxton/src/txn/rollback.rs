@@ -84,6 +84,8 @@ impl BoundTxn {
         self.txn.changes.clear();
         self.end_page_transaction();
         self.txn.pending = PendingUndo::Nothing;
+        // A panic may have left the commit without its place, and readers that wait for it.
+        self.ctx.commit_slot.stop_commit();
         self.ctx.commit_slot.end();
         self.release_all();
         self.purge_some();

@@ -625,13 +625,11 @@ fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
         let front = || engine.persistence.front();
         let now = engine.workers.clock().now();
         let limit = engine.options.version_bytes;
-        while engine.snapshots.end_largest(limit) {
-            engine.snapshots.sweep(worker, front, now);
+        let mut goes_on = engine.snapshots.goes_on(worker, front, now);
+        while goes_on && engine.snapshots.end_largest(limit) {
+            goes_on = engine.snapshots.goes_on(worker, front, now);
         }
-        engine
-            .snapshots
-            .goes_on(worker, front, now)
-            .then_some(LINGER)
+        goes_on.then_some(LINGER)
     };
     engine.background.repeat(worker, LINGER, Box::new(sweep));
 }

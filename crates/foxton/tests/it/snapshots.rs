@@ -505,3 +505,42 @@ fn no_fork_is_seen() {
 fn session(db: &Database, label: &'static str) -> Session {
     Session::at(Isolation::Snapshot, db, label)
 }
+
+/// Truncating and dropping a table hold up no snapshot, and none of their reads is wrong.
+#[test]
+fn a_table_that_was_emptied_or_dropped_since_is_refused() {
+    let db = in_memory();
+    for drops in [false, true] {
+        db.run(|tx| tx.put(&ROWS, &1, b"one")).unwrap();
+        let before = db.snapshot().unwrap();
+        assert_eq!(before.get(&ROWS, &1).unwrap().as_deref(), Some(&b"one"[..]));
+        match drops {
+            false => _ = db.truncate(&ROWS).unwrap(),
+            true => db.drop_table("rows").unwrap(),
+        }
+        let refused = before.get(&ROWS, &1).unwrap_err().code();
+        let expected = if drops {
+            "table_dropped"
+        } else {
+            "younger_than_snapshot"
+        };
+        assert_eq!(refused, expected);
+        assert_eq!(db.view(|now| now.get(&ROWS, &1)).unwrap(), None);
+    }
+}
+
+/// The database's own transactions read what they change, whatever the default level is.
+#[test]
+fn indexes_and_conversions_work_with_snapshots_as_the_default_level() {
+    let mut options = options();
+    options.isolation = Isolation::Snapshot;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| (0..50).try_for_each(|key| tx.put(&ACCOUNTS, &key, &(key as i64))))
+        .unwrap();
+    db.create_index(&BY_VALUE).unwrap();
+    assert_eq!(db.run(|tx| tx.get_by(&BY_VALUE, &7)).unwrap(), Some((7, 7)));
+    db.check_indexes().unwrap();
+    assert!(db.drop_index("by value").unwrap());
+    db.truncate(&ACCOUNTS).unwrap();
+    assert_eq!(db.run(|tx| tx.get(&ACCOUNTS, &7)).unwrap(), None);
+}

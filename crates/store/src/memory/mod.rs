@@ -4,8 +4,8 @@
 //! address for as long as it is in the table. It carries a commit stamp, a word for the table's
 //! user: `foxton` keeps there the log position that must be durable before a reader of the record
 //! may report a commit. Its value is a pointer to immutable bytes, exchanged as a whole; a record
-//! without a value is a *ghost*. The index over the records is a B+tree whose readers write no
-//! shared memory.
+//! without a value, or with a tombstone, is a *ghost*. The index over the records is a B+tree whose
+//! readers write no shared memory.
 //!
 //! | file | argument |
 //! | --- | --- |

@@ -398,6 +398,9 @@ impl Record {
         // SAFETY: the caller's hazard protects it.
         let begin = unsafe { self.words(current) }.begin();
         if begin.is_reference() && writer.slots.has_ended(begin) {
+            let rest = value::take_older(&self.header.inline_words);
+            // SAFETY: taken from a version that no version leads to any more, so it is ours.
+            unsafe { value::retire_chain(rest, guard.participant()) };
             self.header.inline_slot.give_up(kept, guard.participant());
         }
     }

@@ -468,6 +468,16 @@ impl Record {
     ///
     /// No thread looks at the record any more, and `first` is its pointer.
     pub(super) unsafe fn free_chain(&self, first: Option<Block>) {
+        // SAFETY: as the caller says.
+        unsafe { self.free_from(first) };
+        // What an inline version still has that was taken out before.
+        let rest = NonNull::new(take_older(&self.header.inline_words));
+        // SAFETY: as the caller says; it was taken, so no other thread frees it.
+        unsafe { self.free_from(rest) };
+    }
+
+    /// As [`free_chain`](Self::free_chain), from any version on.
+    unsafe fn free_from(&self, first: Option<Block>) {
         let mut next = first;
         while let Some(found) = next {
             // SAFETY: the chain owns it, and no thread looks.
