@@ -470,7 +470,7 @@ impl Record {
     pub(super) unsafe fn free_chain(&self, first: Option<Block>) {
         // SAFETY: as the caller says.
         unsafe { self.free_from(first) };
-        // What an inline version still has that was taken out before.
+        // An inline version that was taken out before may still have some.
         let rest = NonNull::new(take_older(&self.header.inline_words));
         // SAFETY: as the caller says; it was taken, so no other thread frees it.
         unsafe { self.free_from(rest) };
