@@ -515,7 +515,7 @@ fn a_table_that_was_emptied_or_dropped_since_is_refused() {
         let before = db.snapshot().unwrap();
         assert_eq!(before.get(&ROWS, &1).unwrap().as_deref(), Some(&b"one"[..]));
         match drops {
-            false => _ = db.truncate(&ROWS).unwrap(),
+            false => db.truncate(&ROWS).unwrap(),
             true => db.drop_table("rows").unwrap(),
         }
         let refused = before.get(&ROWS, &1).unwrap_err().code();
