@@ -152,6 +152,8 @@ impl BoundTxn {
     pub(crate) fn view(&mut self, lock: Lock) -> Result<Option<SnapshotView>> {
         match self.txn.isolation == Isolation::Snapshot && lock == Lock::Shared {
             false => Ok(None),
+            // Without locking there is no other transaction, so every read is of one moment.
+            true if self.ctx.place().is_none() => Ok(None),
             true => self.take_view().map(Some),
         }
     }
