@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use foxton_log::Lsn;
 use foxton_store::memory::{Begin, OwnSlot, Promise, VersionWriter};
+use foxton_sync::worker::Worker;
 
 use crate::engine::Engine;
 use crate::engine::snapshots::Snapshots;
@@ -88,9 +89,9 @@ impl WriterSlot {
 
     /// Ends the transaction, whose versions are stamped, or older than all snapshots, or undone.
     #[inline]
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, worker: &Worker) {
         if let Some(own) = &mut self.own {
-            self.engine.snapshots.slots.end(own);
+            self.engine.snapshots.slots.end(own, worker.participant());
         }
     }
 }

@@ -17,7 +17,7 @@ impl BoundTxn {
         if !self.txn.changes.undo.is_empty() && self.ctx.engine.snapshots.keeps() {
             self.keep_versions();
         }
-        self.ctx.commit_slot.end();
+        self.ctx.commit_slot.end(&self.ctx.worker);
     }
 
     #[cold]

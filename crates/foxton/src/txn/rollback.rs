@@ -86,7 +86,7 @@ impl BoundTxn {
         self.txn.pending = PendingUndo::Nothing;
         // A panic may have left the commit without its place, and readers that wait for it.
         self.ctx.commit_slot.stop_commit();
-        self.ctx.commit_slot.end();
+        self.ctx.commit_slot.end(&self.ctx.worker);
         self.release_all();
         self.purge_some();
         self.ctx.count(Counter::Rollbacks);

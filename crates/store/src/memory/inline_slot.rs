@@ -22,7 +22,8 @@
 //! * I7  The thread that took the value out stores the word that is not 0. The word becomes 0, or
 //!   vacant after kept, by an exchange, in which one of all that try succeeds.
 //! * I8  Only a claimer writes the slot, and a claim requires that two epochs have passed since it
-//!   became vacant. Until a claim, that value stays as it was and can be restored.
+//!   became vacant, or since no reader finds its kept value any more. Until a claim, that value
+//!   stays as it was and can be restored.
 //!
 //! # Why no thread reads what is written
 //!
@@ -35,8 +36,10 @@
 //! *A kept value* is found by the pointer of a version, not of the record. A reader follows it
 //! only if the generation of that version's writer is still running, after it has pinned. The
 //! thread that makes the slot vacant has seen the end of that generation. So the same argument
-//! holds, with the generation in the place of the pointer. Versions that are stamped are unlinked
-//! by a collector before it makes the slot vacant.
+//! holds, with the generation in the place of the pointer. A claimer takes a kept slot at once if
+//! that generation is known to have ended two epochs ago (`version.rs`, I5): there the writer
+//! itself has stored the next generation, passed a fence, and read the epoch. Versions that are
+//! stamped are unlinked by a collector before it makes the slot vacant.
 //!
 //! *The epoch is cut.* The word has 30 bits of the epoch. The age of a value taken out at e, seen
 //! at epoch n, is n - e, never less than 0 (O3). Cut to 30 bits it is that or less, so a value that

@@ -319,17 +319,18 @@ impl Record {
         guard.participant().tick();
         let mut hazard = guard.hazard();
         let mut found = hazard.protect(&self.header.value); // O1
-        if let Some(current) = NonNull::new(found).filter(|&found| is_outside(found)) {
-            self.give_up_slot(current, guard, writer);
-        }
-        let inline_slot = self
+        let fitting = self
             .inline_block()
             .zip(bytes)
-            .filter(|(_, bytes)| bytes.len() <= self.inline_bytes())
-            .filter(|_| {
-                let slot = &self.header.inline_slot;
-                slot.claim(guard.participant(), kept_since)
-            });
+            .filter(|(_, bytes)| bytes.len() <= self.inline_bytes());
+        let is_ours = match NonNull::new(found).filter(|&found| is_outside(found)) {
+            Some(current) => self.take_kept_slot(current, fitting.is_some(), guard, writer),
+            None => false,
+        };
+        let inline_slot = fitting.filter(|_| {
+            let slot = &self.header.inline_slot;
+            is_ours || slot.claim(guard.participant(), kept_since)
+        });
         let new = match (inline_slot, bytes) {
             (Some((block, bytes)), _) => {
                 // SAFETY: as in `put`.
@@ -388,21 +389,34 @@ impl Record {
         Ok(Some(unsafe { ValueBlock::from_parts(old, origin) }))
     }
 
-    /// Makes the inline slot vacant, if only the version before `current` has kept it, and no
-    /// reader follows `current` to it any more.
+    /// Takes the inline slot to write into it, if `is_wanted`, and only the version before
+    /// `current` has kept it, and no reader is left that follows `current` to it. If a reader may
+    /// be left and none comes any more, makes it vacant. Returns whether it was taken.
     #[inline]
-    fn give_up_slot(&self, current: Block, guard: &Guard<'_>, writer: VersionWriter<'_>) {
-        let Some(kept) = self.header.inline_slot.kept() else {
-            return;
+    fn take_kept_slot(
+        &self,
+        current: Block,
+        is_wanted: bool,
+        guard: &Guard<'_>,
+        writer: VersionWriter<'_>,
+    ) -> bool {
+        let slot = &self.header.inline_slot;
+        let Some(kept) = slot.kept() else {
+            return false;
         };
         // SAFETY: the caller's hazard protects it.
         let begin = unsafe { self.words(current) }.begin();
-        if begin.is_reference() && writer.slots.has_ended(begin) {
+        let now = guard.participant().recent_stamp();
+        let is_ours = is_wanted && writer.slots.has_passed(begin, now) && slot.restore(kept);
+        if is_ours || begin.is_reference() && writer.slots.has_ended(begin) {
             let rest = value::take_older(&self.header.inline_words);
             // SAFETY: taken from a version that no version leads to any more, so it is ours.
             unsafe { value::retire_chain(rest, guard.participant()) };
-            self.header.inline_slot.give_up(kept, guard.participant());
+            if !is_ours {
+                slot.give_up(kept, guard.participant());
+            }
         }
+        is_ours
     }
 
     /// Returns the words of the version to which a record's pointer leads.

@@ -34,6 +34,13 @@
 //!   undo of that generation. It is retired after the generation has ended. The block behind
 //!   `older` of a stamped version belongs to the chain, until it is unlinked.
 //!
+//! * I5  A generation below the *past generation* of its slot ended before the *past epoch*. A
+//!   writer takes a sample of both at the end of a transaction that finds another epoch than the
+//!   last sample, behind a fence. It publishes the sample when it takes the next one.
+//!
+//! I5 tells when no thread reads any more what only a running generation led to, for the price of
+//! a comparison in each transaction ([`inline_slot`](super::inline_slot)).
+//!
 //! I2 makes commits cheap while nobody reads at a snapshot: such a commit visits no row again. Its
 //! versions keep their references for good, and a reader takes them for older than itself.
 //!
@@ -56,12 +63,16 @@
 //! * O4  the new generation (Release), then *active* (Release), to the load of the state (Acquire),
 //!   then the second load of the generation. A reader never takes the state of the next
 //!   transaction for that of this one.
+//! * O5  the epoch of a sample (Relaxed), then its generation (Release), to the load of the
+//!   generation (Acquire), then that of the epoch: a thread that finds the generation finds that
+//!   epoch, or a later one.
 
 use std::fmt;
 use std::task::{Context, Waker};
 
 use foxton_log::Lsn;
 use foxton_sync::cache_line::CachePadded;
+use foxton_sync::epoch::{Participant, Stamp};
 use foxton_sync::index_allocator::IndexAllocator;
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -163,6 +174,9 @@ pub struct VersionWriter<'s> {
     pub(super) begin: Begin,
 }
 
+/// Number of epochs after which no thread can be reading.
+const SAFE_AGE: u64 = 2;
+
 const STATE_MASK: u64 = 3;
 const ACTIVE: u64 = 0;
 const COMMITTING: u64 = 1;
@@ -177,6 +191,8 @@ const STATE_LSN_SHIFT: u32 = 5;
 struct CommitSlot {
     generation: AtomicU64,
     state: AtomicU64,
+    past_generation: AtomicU64,
+    past_epoch: AtomicU64,
     /// Those that wait for the end of *committing*.
     waiting: Mutex<Vec<Waker>>,
 }
@@ -197,7 +213,7 @@ struct CommitSlot {
 /// slots.committed(&writer, Lsn::new(70), Promise::Written);
 /// assert_eq!(slots.visibility(begin, Lsn::new(69)), Visibility::Invisible);
 /// assert!(matches!(slots.visibility(begin, Lsn::new(70)), Visibility::Visible(_)));
-/// slots.end(&mut writer);
+/// slots.end(&mut writer, &foxton_sync::epoch::Domain::new().participant());
 /// assert_eq!(slots.visibility(begin, Lsn::new(70)), Visibility::Ended);
 /// ```
 pub struct CommitSlots {
@@ -215,7 +231,12 @@ const FIRST_SEGMENT: usize = if cfg!(loom) { 2 } else { 64 };
 pub struct OwnSlot {
     number: u32,
     generation: u64,
+    /// The last sample: epoch and generation (I5).
+    sample: (u64, u64),
 }
+
+/// Epoch of the sample of a worker that has taken none. It never passes.
+const NO_SAMPLE: u64 = u64::MAX;
 
 impl OwnSlot {
     /// Returns its number. Those of all slots in use are small.
@@ -276,7 +297,11 @@ impl CommitSlots {
         });
         // Relaxed: the mutex orders its owners.
         let generation = self.slot(number).generation.load(Ordering::Relaxed);
-        OwnSlot { number, generation }
+        OwnSlot {
+            number,
+            generation,
+            sample: (NO_SAMPLE, 0),
+        }
     }
 
     /// Gives the slot back. Its transactions must have ended.
@@ -342,13 +367,38 @@ impl CommitSlots {
     }
 
     /// Ends the transaction. Its versions are stamped, or were committed below every snapshot, or
-    /// are out of their records (I2).
+    /// are out of their records (I2). `participant` is the worker's, in the epoch domain of the
+    /// records.
     #[inline]
-    pub fn end(&self, own: &mut OwnSlot) {
+    pub fn end(&self, own: &mut OwnSlot, participant: &Participant) {
         let slot = self.slot(own.number);
         own.generation += 1;
         slot.generation.store(own.generation, Ordering::Release); // O3, O4
         slot.state.store(ACTIVE, Ordering::Release); // O4
+        if participant.recent_stamp().epoch() != own.sample.0 {
+            self.take_sample(own, participant);
+        }
+    }
+
+    #[cold]
+    fn take_sample(&self, own: &mut OwnSlot, participant: &Participant) {
+        let slot = self.slot(own.number);
+        let (epoch, generation) = own.sample;
+        slot.past_epoch.store(epoch, Ordering::Relaxed); // O5
+        slot.past_generation.store(generation, Ordering::Release); // O5
+        own.sample = (participant.stamp().epoch(), own.generation); // I5
+    }
+
+    /// True if the transaction that `begin` refers to ended so long before `now` that no thread is
+    /// left that has found it running. False means nothing.
+    #[inline]
+    pub(super) fn has_passed(&self, begin: Begin, now: Stamp) -> bool {
+        begin.reference().is_some_and(|(number, generation)| {
+            let slot = self.slot(number);
+            let past = slot.past_generation.load(Ordering::Acquire); // O5
+            let epoch = slot.past_epoch.load(Ordering::Relaxed); // O5
+            generation < past && epoch.saturating_add(SAFE_AGE) <= now.epoch()
+        })
     }
 
     /// True if the transaction that `begin` refers to has ended.

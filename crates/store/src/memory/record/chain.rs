@@ -88,7 +88,7 @@ use crate::memory::version::{Begin, CommitSlots, Visibility};
 /// slots.start_commit(&own, Lsn::new(60));
 /// slots.committed(&own, Lsn::new(90), Promise::Nothing);
 /// let kept = record.settle(old, &slots, &own, (Lsn::new(90), Promise::Nothing), &guard);
-/// slots.end(&mut own);
+/// slots.end(&mut own, guard.participant());
 /// assert_eq!(kept.map(|(begin, _)| begin), Some(Lsn::ZERO));
 /// assert_eq!(read(&mut reader, 89), b"narrow");
 /// assert_eq!(read(&mut reader, 90), b"wide");

@@ -1,6 +1,7 @@
 //! Models of the orderings of commit slots: a writer with two versions and a reader of both.
 #![cfg(test)]
 
+use foxton_sync::epoch::Domain;
 use foxton_sync::shim::{Arc, AtomicBool, thread};
 
 use super::*;
@@ -17,7 +18,7 @@ struct Shared {
 
 const COMMIT: u64 = 20;
 
-fn write(shared: &Shared, own: &mut OwnSlot) {
+fn write(shared: &Shared, own: &mut OwnSlot, here: &Participant) {
     let front = shared.front.load(Ordering::Acquire);
     shared.slots.start_commit(own, Lsn::new(front));
     let end = Lsn::new(shared.front.fetch_add(COMMIT - 10, Ordering::AcqRel) + COMMIT - 10); // O1
@@ -29,7 +30,7 @@ fn write(shared: &Shared, own: &mut OwnSlot) {
             .iter()
             .for_each(|words| words.set_begin(begin));
     }
-    shared.slots.end(own);
+    shared.slots.end(own, here);
 }
 
 /// Returns whether the version is visible, or `None` if that is not known yet.
@@ -87,9 +88,10 @@ fn o1_to_o3_a_reader_gives_one_answer() {
     bounded(|| {
         let (shared, mut own) = shared();
         let shared = Arc::new(shared);
+        let here = Domain::new().participant();
         let other = {
             let shared = shared.clone();
-            thread::spawn(move || write(&shared, &mut own))
+            thread::spawn(move || write(&shared, &mut own, &here))
         };
         // In a thread of its own: the checker would always let this one read first.
         let reader = thread::spawn(move || read(&shared));
@@ -103,10 +105,11 @@ fn o4_the_state_of_the_next_transaction_is_not_taken_for_this() {
     bounded(|| {
         let (shared, mut own) = shared();
         let shared = Arc::new(shared);
+        let here = Domain::new().participant();
         let other = {
             let shared = shared.clone();
             thread::spawn(move || {
-                write(&shared, &mut own);
+                write(&shared, &mut own, &here);
                 let front = shared.front.load(Ordering::Relaxed);
                 shared.slots.start_commit(&own, Lsn::new(front));
                 shared

@@ -1,6 +1,7 @@
 //! Begin timestamps, and the states of commit slots.
 #![cfg(test)]
 
+use foxton_sync::epoch::Domain;
 use foxton_sync::shim::AtomicBool;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -47,7 +48,7 @@ fn a_slot_that_was_given_back_goes_on_in_its_generation() {
     let slots = CommitSlots::new();
     let mut own = slots.acquire();
     let former = slots.begin(&own);
-    slots.end(&mut own);
+    slots.end(&mut own, &Domain::new().participant());
     slots.release(own);
     let own = slots.acquire();
     assert_ne!(slots.begin(&own), former);
@@ -96,7 +97,7 @@ fn a_reader_waits_for_a_commit_lsn_and_for_nothing_else() {
     slots.committed(&own, Lsn::new(7), Promise::Nothing);
     assert!(was_woken());
     assert!(!slots.poll(begin, &context), "it is committed");
-    slots.end(&mut own);
+    slots.end(&mut own, &Domain::new().participant());
     slots.start_commit(&own, Lsn::new(9));
     assert!(!slots.poll(begin, &context), "this is the next transaction");
     slots.stop_commit(&own);

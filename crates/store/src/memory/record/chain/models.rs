@@ -33,7 +33,7 @@ fn commit(shared: &Shared, here: &Participant, own: &mut OwnSlot, old: Option<Va
     let guard = here.pin();
     let record = shared.table.get(&guard, b"k").expect("it is there");
     record.settle(old, &shared.slots, own, (end, Promise::Nothing), &guard);
-    shared.slots.end(own);
+    shared.slots.end(own, here);
 }
 
 fn read(shared: &Shared, here: &Participant) {
@@ -120,7 +120,7 @@ fn a_reader_beside_a_rollback() {
         if let Some(new) = record.swap(old, &guard) {
             new.retire(there);
         }
-        shared.slots.end(&mut own);
+        shared.slots.end(&mut own, there);
         there.collect();
     });
 }
@@ -136,6 +136,65 @@ fn a_reader_beside_a_collector() {
         record.prune(&guard, &shared.slots, &|_, end| end.bytes() > 10);
         drop(guard);
         there.collect();
+    });
+}
+
+/// The writer stamps nothing, as while no snapshot is active, and writes again once two epochs have
+/// passed. A reader that has found its first transaction running reads the value behind the key,
+/// or this reader would see what is written over it.
+#[test]
+fn a_kept_slot_is_claimed_after_its_readers() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let domain = Domain::new();
+        let (here, there) = (domain.participant(), domain.participant());
+        let table = RecordTable::new(&domain);
+        {
+            let guard = here.pin();
+            let record = NewRecord::new(b"k", Some(b"old")).expect("short");
+            table.insert(&guard, record, Next::Any).expect("new");
+        }
+        let slots = CommitSlots::new();
+        let mut own = slots.acquire();
+        let shared = Arc::new(Shared {
+            table,
+            slots,
+            front: AtomicU64::new(10),
+        });
+        let old = put(&shared, &here, &own);
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    shared.slots.end(&mut own, &there);
+                    there.advance();
+                }
+                old.into_iter().for_each(|old| old.retire(&there));
+                let third = shared.slots.writer(&own);
+                let guard = there.pin();
+                let record = shared.table.get(&guard, b"k").expect("it is there");
+                let since = there.recent_stamp();
+                let old = record.replace(Some(b"3rd"), &guard, since, Some(third));
+                let old = old.expect("short");
+                drop(guard);
+                (there, old)
+            })
+        };
+        let reader = thread::spawn(move || {
+            let guard = here.pin();
+            let record = shared.table.get(&guard, b"k").expect("it is there");
+            let mut reader = VersionReader::new(&guard, &shared.slots, None);
+            match reader.read(record, Lsn::new(10)) {
+                SnapshotRead::Value(found, _) => assert_ne!(found, b"3rd"),
+                found => panic!("{found:?}"),
+            }
+            drop(reader);
+            drop(guard);
+            here
+        });
+        let ((there, old), _here) = (other.join().unwrap(), reader.join().unwrap());
+        old.into_iter().for_each(|old| old.retire(&there));
     });
 }
 

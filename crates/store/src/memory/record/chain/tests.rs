@@ -62,9 +62,9 @@ impl TestRow {
                     record.settle(old, &self.slots, own, stamp, guard);
                 }
             });
-            self.slots.end(own);
+            self.slots.end(own, worker.participant());
         } else {
-            self.slots.end(own);
+            self.slots.end(own, worker.participant());
             let old = undo.into_iter().flatten();
             old.for_each(|old| old.retire(worker.participant()));
         }
@@ -137,7 +137,7 @@ fn random_transactions_are_read_at_every_snapshot() {
                 while let Some(old) = undo.pop() {
                     row.undo(&writer, old);
                 }
-                row.slots.end(&mut own);
+                row.slots.end(&mut own, writer.participant());
             } else {
                 let stays = !snapshots.is_empty();
                 let end = row.commit(&writer, &mut own, undo, stays);
@@ -285,7 +285,7 @@ fn a_sum_is_the_same_at_every_snapshot() {
                     row.settle(old, &slots, &own, (end, Promise::Nothing), &guard);
                 }
             }
-            slots.end(&mut own);
+            slots.end(&mut own, guard.participant());
             // The collector takes the snapshots of readers under the lock that they take.
             let line = front.load(Ordering::Acquire);
             let held: Vec<u64> = active.iter().map(|at| at.load(Ordering::Acquire)).collect();
