@@ -104,6 +104,7 @@ pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use engine::cancel_signal::CancelSignal;
 pub use engine::cancel_token::CancelToken;
+pub use engine::commit_lsn_waits::CommitLsnWaits;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
 pub use options::admission::Admission;

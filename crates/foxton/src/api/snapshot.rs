@@ -13,6 +13,7 @@ use crate::api::database::Database;
 use crate::api::operation::{self, Attempt, Operation, Prepare};
 use crate::api::range::{IndexRange, Range};
 use crate::api::range_scan::RangeScan;
+use crate::engine::commit_lsn_waits::CommitLsnWaits;
 use crate::error::Result;
 use crate::txn::bound::BoundTxn;
 use crate::txn::handle::{GiveBack, TxnGuard};
@@ -179,6 +180,8 @@ pub struct VersionStats {
     /// Number of times that a snapshot was ended to free memory.
     pub ended: u64,
 }
+    /// Waits of reading threads for commits that were taking their place in the log.
+    pub lsn_waits: CommitLsnWaits,
 
 impl Database {
     /// Begins a snapshot at the newest commit.
@@ -261,6 +264,7 @@ impl Database {
             pruned: snapshots.pruned.load(Ordering::Relaxed),
             ended: snapshots.ended.load(Ordering::Relaxed),
         }
+            lsn_waits: snapshots.lsn_waits.read(),
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) mod cancel_signal;
 /// Early lock release: reads of rows that are not durable yet.
 pub(crate) mod early_release;
 
+/// Waits of readers at snapshots for commit LSNs.
+pub(crate) mod commit_lsn_waits;
+
 /// Snapshots, and the versions that are kept for them.
 pub(crate) mod snapshots;
 

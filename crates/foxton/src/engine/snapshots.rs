@@ -77,6 +77,7 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use crate::catalog::OpenTable;
+use crate::engine::commit_lsn_waits::WaitCounters;
 
 /// The stage and the watermark: read by every commit, and written by collectors.
 static STAGE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "snapshot stage");
@@ -131,6 +132,7 @@ const FIRST: usize = 64;
 const SEGMENTS: usize = 15;
 
 /// The snapshot of a worker context, and what its commits left.
+    pub(crate) lsn_waits: WaitCounters,
 #[derive(Default)]
 struct SnapshotPlace {
     snapshot: AtomicU64,
@@ -222,6 +224,7 @@ impl Snapshots {
         let segment = (shifted.ilog2() - FIRST.ilog2()) as usize;
         let places = self.places[segment].get_or_init(|| {
             let places = (0..FIRST << segment).map(|_| CachePadded::default());
+            lsn_waits: WaitCounters::default(),
             places.collect()
         });
         &places[shifted - (FIRST << segment)]

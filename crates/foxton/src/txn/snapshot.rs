@@ -21,6 +21,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
+use std::time::Instant;
 
 use foxton_log::Lsn;
 use foxton_store::memory::{Begin, CommitSlots, Record, SnapshotRead, VersionReader};
@@ -232,7 +233,8 @@ impl BoundTxn {
     /// to yield first.
     #[cold]
     fn wait_for_lsn(&self, view: SnapshotView, begin: Begin) -> Result<AttemptResult<()>> {
-        let slots = &self.ctx.engine.snapshots.slots;
+        let snapshots = &self.ctx.engine.snapshots;
+        let (slots, began) = (&snapshots.slots, Instant::now());
         for _ in 0..SPINS {
             if !slots.is_unresolved(begin, view.lsn) {
                 return Ok(AttemptResult::Done(()));
@@ -269,6 +271,9 @@ impl BoundTxn {
     #[cold]
     pub(super) fn get_many_at(
         &mut self,
+                snapshots
+                    .lsn_waits
+                    .record(&self.ctx.worker, began.elapsed());
         table: usize,
         view: SnapshotView,
         keys: &KeyList,
@@ -282,6 +287,9 @@ impl BoundTxn {
             self.ctx.budget.charge(1);
             self.check_active()?;
             let (place, key) = (*next, keys.key(*next));
+        snapshots
+            .lsn_waits
+            .record(&self.ctx.worker, began.elapsed());
             let table = &*self.ctx.tables[table].table;
             let found = self.read_at(table, view, key, &mut |value| read(place, Some(value)));
             if done!(found).is_none() {
