@@ -108,6 +108,7 @@ pub use engine::commit_lsn_waits::CommitLsnWaits;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
 pub use options::admission::Admission;
+pub use options::snapshot_method::SnapshotMethod;
 pub use options::{
     Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
     Options, VictimPolicy,

@@ -311,7 +311,7 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
-            snapshots: Snapshots::default(),
+            snapshots: Snapshots::new(options.snapshots),
             admission: options.admission.open(),
             freed: FreedBytes::default(),
             idle: IdleRegistry::default(),

@@ -164,7 +164,8 @@ pub enum SnapshotAt {
 /// An active snapshot: see [`Database::snapshots`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveSnapshot {
-    /// Its position in the log.
+    /// Its position in the log; with [`SnapshotMethod::ReadViews`](crate::SnapshotMethod::ReadViews)
+    /// its number.
     pub lsn: Lsn,
     /// Bytes of the versions that are kept for it, about.
     pub bytes: u64,
@@ -179,9 +180,9 @@ pub struct VersionStats {
     pub pruned: u64,
     /// Number of times that a snapshot was ended to free memory.
     pub ended: u64,
-}
     /// Waits of reading threads for commits that were taking their place in the log.
     pub lsn_waits: CommitLsnWaits,
+}
 
 impl Database {
     /// Begins a snapshot at the newest commit.
@@ -263,8 +264,8 @@ impl Database {
             bytes: snapshots.retained.load(Ordering::Relaxed),
             pruned: snapshots.pruned.load(Ordering::Relaxed),
             ended: snapshots.ended.load(Ordering::Relaxed),
-        }
             lsn_waits: snapshots.lsn_waits.read(),
+        }
     }
 }
 

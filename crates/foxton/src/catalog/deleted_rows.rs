@@ -111,12 +111,28 @@ impl DeletedRows {
         Some((row, end))
     }
 
-    /// Returns the rows from `from` to `to` that a reader at `snapshot` sees, in order.
+    /// Returns the versions of `key`, each with the place where it ends.
+    pub(crate) fn versions(&self, guard: &Guard<'_>, key: &[u8]) -> Vec<(DeletedRow, Lsn)> {
+        let mut start = Vec::new();
+        encode(key, &mut start);
+        let mut versions = Vec::new();
+        let mut cursor = self.0.forward(guard, Bound::Included(&start[..]));
+        while let Some(record) = cursor.next_record() {
+            if !record.key().starts_with(&start) || record.key().len() != start.len() + LSN_BYTES {
+                break;
+            }
+            versions.extend(Self::read(guard, record));
+        }
+        versions
+    }
+
+    /// Returns the rows from `from` to `to` that a reader sees, in order; `sees` says so of where a
+    /// version begins and ends.
     pub(crate) fn range(
         &self,
         guard: &Guard<'_>,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),
-        snapshot: Lsn,
+        sees: impl Fn(Lsn, Lsn) -> bool,
     ) -> Vec<DeletedRow> {
         let mut start = Vec::new();
         let start = match from {
@@ -145,7 +161,7 @@ impl DeletedRows {
             if is_behind {
                 break;
             }
-            if row.begin <= snapshot && snapshot < end {
+            if sees(row.begin, end) {
                 rows.push(row);
             }
         }
@@ -209,22 +225,31 @@ mod tests {
             }
         }
         let all = (Bound::Unbounded, Bound::Unbounded);
-        let found = deleted.range(&guard, all, lsn(35));
+        let at = |snapshot: u64| {
+            move |begin: Lsn, end: Lsn| begin.bytes() <= snapshot && snapshot < end.bytes()
+        };
+        let found = deleted.range(&guard, all, at(35));
         assert_eq!(
             found.iter().map(|row| &row.key[..]).collect::<Vec<_>>(),
             keys
         );
         let some = (Bound::Excluded(keys[1]), Bound::Excluded(keys[4]));
-        let found = deleted.range(&guard, some, lsn(15));
+        let found = deleted.range(&guard, some, at(15));
         assert_eq!(
             found.iter().map(|row| &row.key[..]).collect::<Vec<_>>(),
             keys[2..4]
         );
 
+        let ends = |key: &[u8]| -> Vec<u64> {
+            let versions = deleted.versions(&guard, key).into_iter();
+            versions.map(|(_, end)| end.bytes()).collect()
+        };
+        assert!(keys.iter().all(|key| ends(key) == [20, 40]));
         let needed = |_: Lsn, end: Lsn| end == lsn(40);
         assert_eq!(deleted.prune(&guard, b"a", &needed), 1);
         assert!(deleted.get(&guard, b"a", lsn(15)).is_none());
         assert!(deleted.get(&guard, b"a", lsn(35)).is_some());
         assert!(deleted.get(&guard, b"a\0", lsn(15)).is_some());
+        assert_eq!((ends(b"a"), ends(b"b")), (vec![40], vec![]));
     }
 }

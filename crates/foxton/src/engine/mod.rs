@@ -32,6 +32,9 @@ pub(crate) mod early_release;
 /// Waits of readers at snapshots for commit LSNs.
 pub(crate) mod commit_lsn_waits;
 
+/// Read views: the baseline of snapshots.
+pub(crate) mod read_views;
+
 /// Snapshots, and the versions that are kept for them.
 pub(crate) mod snapshots;
 

@@ -53,6 +53,12 @@
 //! looked at again when the snapshot ends. The background thread collects what contexts leave that
 //! have nothing to commit, and ends the stage [`LINGER`] after the last snapshot.
 //!
+//! # Read views
+//!
+//! With [`ReadViews`] the stage is always on, so a commit always stamps and keeps. Numbers are in
+//! the place of positions, here and in the lists of what is kept. The oldest view is the holder of
+//! all that is kept.
+//!
 //! # Orderings
 //!
 //! * O1  the stage and the watermark (Release) to their loads (Acquire), with the fences of the two
@@ -78,6 +84,8 @@ use foxton_sync::worker::Worker;
 
 use crate::catalog::OpenTable;
 use crate::engine::commit_lsn_waits::WaitCounters;
+use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
+use crate::options::snapshot_method::SnapshotMethod;
 
 /// The stage and the watermark: read by every commit, and written by collectors.
 static STAGE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "snapshot stage");
@@ -110,6 +118,8 @@ const ENDED: u64 = 2;
 /// See the [module](self).
 pub(crate) struct Snapshots {
     pub(crate) slots: CommitSlots,
+    /// Views in the place of positions, if the options say so.
+    pub(crate) read_views: Option<Box<ReadViews>>,
     state: CachePadded<AtomicU64>,
     fence: Asymmetric,
     /// Segment n has `FIRST << n` places; their numbers are those of the commit slots.
@@ -122,6 +132,7 @@ pub(crate) struct Snapshots {
     pub(crate) retained: AtomicU64,
     pub(crate) ended: AtomicU64,
     pub(crate) pruned: AtomicU64,
+    pub(crate) lsn_waits: WaitCounters,
     /// True while the background thread collects.
     is_swept: AtomicBool,
     /// When the background thread last found a snapshot.
@@ -132,11 +143,12 @@ const FIRST: usize = 64;
 const SEGMENTS: usize = 15;
 
 /// The snapshot of a worker context, and what its commits left.
-    pub(crate) lsn_waits: WaitCounters,
 #[derive(Default)]
 struct SnapshotPlace {
     snapshot: AtomicU64,
     batch: Mutex<LeftVersions>,
+    /// The read view, if that is what a snapshot is.
+    read_view: Mutex<Option<Arc<ReadView>>>,
 }
 
 /// Replaced versions that wait to be collected.
@@ -203,6 +215,7 @@ impl Default for Snapshots {
     fn default() -> Self {
         Snapshots {
             slots: CommitSlots::new(),
+            read_views: None,
             state: CachePadded::new(AtomicU64::new(OFF)),
             fence: Asymmetric::new(),
             places: Default::default(),
@@ -211,6 +224,7 @@ impl Default for Snapshots {
             retained: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             pruned: AtomicU64::new(0),
+            lsn_waits: WaitCounters::default(),
             is_swept: AtomicBool::new(false),
             last_seen: Mutex::default(),
         }
@@ -218,13 +232,24 @@ impl Default for Snapshots {
 }
 
 impl Snapshots {
+    /// Returns the snapshots of a database that takes them by `method`.
+    pub(crate) fn new(method: SnapshotMethod) -> Snapshots {
+        match method {
+            SnapshotMethod::Lsn => Snapshots::default(),
+            SnapshotMethod::ReadViews => Snapshots {
+                read_views: Some(Box::default()),
+                state: CachePadded::new(AtomicU64::new(ON)),
+                ..Snapshots::default()
+            },
+        }
+    }
+
     #[inline]
     fn place(&self, number: u32) -> &SnapshotPlace {
         let shifted = number as usize + FIRST;
         let segment = (shifted.ilog2() - FIRST.ilog2()) as usize;
         let places = self.places[segment].get_or_init(|| {
             let places = (0..FIRST << segment).map(|_| CachePadded::default());
-            lsn_waits: WaitCounters::default(),
             places.collect()
         });
         &places[shifted - (FIRST << segment)]
@@ -248,6 +273,9 @@ impl Snapshots {
         number: u32,
         front: impl Fn() -> Lsn,
     ) -> (Lsn, bool) {
+        if let Some(views) = &self.read_views {
+            return self.open_view(views, worker, number, front());
+        }
         let place = self.place(number);
         let mut has_started = false;
         loop {
@@ -283,6 +311,45 @@ impl Snapshots {
         }
     }
 
+    /// As [`register`](Self::register), of a read view.
+    #[cold]
+    fn open_view(
+        &self,
+        views: &ReadViews,
+        worker: &Worker,
+        number: u32,
+        front: Lsn,
+    ) -> (Lsn, bool) {
+        let place = self.place(number);
+        worker.account().passed(&TRANSACTION_SYSTEM);
+        let view = views.open();
+        let word = view.number << LSN_SHIFT | REGISTERED;
+        // Site: "kept versions".
+        *shim::lock(&place.read_view) = Some(view);
+        place.snapshot.store(word, Ordering::Release); // O2
+        // Relaxed: the flag is exchanged before the thread is started.
+        (front, !self.is_swept.load(Ordering::Relaxed))
+    }
+
+    /// Returns the read view in the place `number`, if snapshots are views.
+    #[inline]
+    pub(crate) fn read_view(&self, number: u32) -> Option<Arc<ReadView>> {
+        match self.read_views {
+            None => None,
+            // Site: "kept versions".
+            Some(_) => shim::lock(&self.place(number).read_view).clone(),
+        }
+    }
+
+    /// Closes the read view in the place `number`.
+    #[cold]
+    fn close_view(&self, views: &ReadViews, number: u32) {
+        // Site: "kept versions".
+        if let Some(view) = shim::lock(&self.place(number).read_view).take() {
+            views.close(view.number);
+        }
+    }
+
     /// Exchanges the stage, if the word still is `state`.
     fn change_stage(&self, state: u64, stage: u64) -> bool {
         let new = state & !STAGE_MASK | stage;
@@ -299,6 +366,9 @@ impl Snapshots {
     /// Ends the snapshot in the place `number`. The versions that it kept are collected later.
     pub(crate) fn deregister(&self, number: u32) {
         self.place(number).snapshot.store(NONE, Ordering::Release); // O2
+        if let Some(views) = &self.read_views {
+            self.close_view(views, number);
+        }
     }
 
     /// True if the snapshot in the place `number` was ended to free memory. A reader asks after
@@ -359,6 +429,10 @@ impl Snapshots {
     /// Moves the watermark to the front, and returns it with the active snapshots, in order.
     fn active(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> (Lsn, Vec<u64>) {
         let line = front();
+        if let Some(views) = &self.read_views {
+            worker.account().passed(&TRANSACTION_SYSTEM);
+            return (line, views.numbers());
+        }
         worker.account().passed(&STAGE);
         let raise = |state: u64| {
             let old = state >> LSN_SHIFT;
@@ -384,11 +458,15 @@ impl Snapshots {
     fn collect(&self, worker: &Worker, batch: LeftVersions, front: &impl Fn() -> Lsn) {
         self.subtract_waiting(&batch);
         let (line, active) = self.active(worker, front);
+        let oldest = self.read_views.as_ref().map(|views| views.oldest());
         let mut kept: BTreeMap<u64, LeftVersions> = BTreeMap::new();
         let guard = worker.pin();
         let mut pruned = 0;
         for (table, key, entry) in batch.iter() {
             let holder = |begin: Lsn, end: Lsn| {
+                if let Some(oldest) = &oldest {
+                    return (!oldest.sees(end)).then_some(oldest.number);
+                }
                 let at = active.partition_point(|&snapshot| snapshot < begin.bytes());
                 match active.get(at) {
                     Some(&snapshot) if snapshot < end.bytes() => Some(snapshot),
@@ -471,6 +549,9 @@ impl Snapshots {
         }
         let (_, active) = self.active(worker, &front);
         self.collect_released(worker, &active, &front);
+        if self.read_views.is_some() {
+            return true; // The stage is always on.
+        }
         // Site: "kept versions".
         let mut last_seen = shim::lock(&self.last_seen);
         if !active.is_empty() || last_seen.is_none() {
@@ -595,6 +676,9 @@ impl Snapshots {
                 Ordering::Relaxed,
             );
             has_ended |= exchanged.is_ok();
+        }
+        if let Some(views) = &self.read_views {
+            views.close(largest.bytes());
         }
         if has_ended {
             self.fence.heavy(); // I3: from now on each reader finds it ended.

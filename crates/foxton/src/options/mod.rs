@@ -8,6 +8,9 @@ pub(crate) mod admission;
 /// Progress of opening a database.
 pub mod progress;
 
+/// Method by which snapshots are taken.
+pub(crate) mod snapshot_method;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use foxton_sync::worker::Workers;
 use crate::error::{Request, Result};
 use crate::options::admission::Admission;
 use crate::options::progress::ProgressCall;
+use crate::options::snapshot_method::SnapshotMethod;
 use crate::status::WaitDump;
 use crate::types::component::TableComponent;
 use crate::types::index::Indexes;
@@ -174,6 +178,9 @@ pub struct Options {
     /// nothing. Default `u64::MAX`: no limit.
     /// [`Stats::resident`](crate::inspect::Stats::resident) says how much is used.
     pub resident_memory: u64,
+    /// Method by which snapshots are taken. Default [`SnapshotMethod::Lsn`]; the other is there to
+    /// be measured beside it.
+    pub snapshots: SnapshotMethod,
     /// Bytes that replaced versions may take which snapshots keep. Beyond that the snapshot that
     /// keeps the most is ended: its reads get `snapshot_ended`. Default 1 GiB.
     pub version_bytes: u64,
@@ -252,6 +259,7 @@ impl Default for Options {
             checkpoint_rate: None,
             component: TableComponent::default(),
             resident_memory: u64::MAX,
+            snapshots: SnapshotMethod::Lsn,
             version_bytes: 1 << 30,
             page_memory: 64 << 20,
             max_page_memory: None,

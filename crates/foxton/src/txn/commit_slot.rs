@@ -2,6 +2,7 @@
 //!
 //! See `foxton_store::memory::version` for the protocol, and [`Snapshots`] for what is kept.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use foxton_log::Lsn;
@@ -12,16 +13,25 @@ use crate::engine::Engine;
 use crate::engine::snapshots::Snapshots;
 use crate::options::{Durability, Locking};
 
+/// Number of a transaction that has not written.
+const NO_UPDATE: u64 = 0;
+/// Number of every transaction if snapshots are positions.
+const NEVER: u64 = u64::MAX;
+
 /// See the [module](self). Without locks there are no versions.
 pub(crate) struct WriterSlot {
     engine: Arc<Engine>,
     pub(super) own: Option<OwnSlot>,
     /// True if commits have left versions to be collected.
     pub(super) has_left: bool,
+    /// With read views, the number of the transaction: [`NO_UPDATE`] until it writes. Without,
+    /// [`NEVER`].
+    update: Cell<u64>,
 }
 
 impl Drop for WriterSlot {
     fn drop(&mut self) {
+        self.end_update();
         if let Some(own) = self.own.take() {
             self.engine.snapshots.slots.release(own);
         }
@@ -35,6 +45,10 @@ impl WriterSlot {
             engine: engine.clone(),
             own: is_locking.then(|| engine.snapshots.slots.acquire()),
             has_left: false,
+            update: Cell::new(match engine.snapshots.read_views {
+                Some(_) if is_locking => NO_UPDATE,
+                _ => NEVER,
+            }),
         }
     }
 
@@ -54,9 +68,47 @@ impl WriterSlot {
         Some(self.snapshots().slots.begin(own))
     }
 
+    /// Returns the begin timestamp of a version that the transaction writes next.
+    #[inline]
+    pub(super) fn begin_write(&self) -> Option<Begin> {
+        if self.update.get() == NO_UPDATE {
+            self.begin_update();
+        }
+        self.begin()
+    }
+
+    /// Takes a number, with read views, before the first version is written (V1).
+    #[cold]
+    fn begin_update(&self) {
+        if let Some(views) = &self.snapshots().read_views {
+            self.update.set(views.begin_update());
+        }
+    }
+
+    /// Gives the number back.
+    fn end_update(&self) {
+        if let Some(views) = &self.snapshots().read_views
+            && !matches!(self.update.get(), NO_UPDATE | NEVER)
+        {
+            views.end_update(self.update.replace(NO_UPDATE));
+        }
+    }
+
+    /// Returns the begin timestamp of the versions of a transaction whose commit record ends at
+    /// `end`. With read views that is its number. Readers then wait for the stamp of the record.
+    pub(super) fn stamp(&self, end: Lsn, durability: Durability) -> (Lsn, Promise) {
+        match self.update.get() {
+            NO_UPDATE | NEVER => (end, promise(durability)),
+            number => (Lsn::new(number), Promise::Nothing),
+        }
+    }
+
     /// Returns what writes versions of the transaction.
     #[inline]
     pub(super) fn writer(&self) -> Option<VersionWriter<'_>> {
+        if self.update.get() == NO_UPDATE {
+            self.begin_update();
+        }
         let own = self.own.as_ref()?;
         Some(self.snapshots().slots.writer(own))
     }
@@ -93,10 +145,13 @@ impl WriterSlot {
         if let Some(own) = &mut self.own {
             self.engine.snapshots.slots.end(own, worker.participant());
         }
+        if self.update.get() != NEVER {
+            self.end_update();
+        }
     }
 }
 
-pub(super) fn promise(durability: Durability) -> Promise {
+fn promise(durability: Durability) -> Promise {
     match durability {
         Durability::Sync => Promise::Durable,
         Durability::Buffered => Promise::Written,

@@ -4,7 +4,6 @@
 //! See [`snapshots`](crate::engine::snapshots) for what is kept, and for how long.
 
 use super::bound::BoundTxn;
-use super::commit_slot::promise;
 use super::context::WorkerContext;
 use super::txn::Txn;
 
@@ -38,7 +37,7 @@ impl BoundTxn {
         let Some(own) = &commit_slot.own else {
             return;
         };
-        let stamp = (*commit_lsn, promise(*durability));
+        let stamp = commit_slot.stamp(*commit_lsn, *durability);
         let guard = worker.pin();
         let mut left = Vec::new();
         let old: Vec<_> = changes

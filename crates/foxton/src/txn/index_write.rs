@@ -189,7 +189,7 @@ impl BoundTxn {
                 worker,
                 fresh_gap,
                 region,
-                begin: commit_slot.begin(),
+                begin: commit_slot.begin_write(),
             };
             let is_new = loop {
                 if let Some(record) = table.resident().get(&guard, key) {
@@ -259,7 +259,7 @@ impl BoundTxn {
             worker,
             fresh_gap,
             region,
-            begin: commit_slot.begin(),
+            begin: commit_slot.begin_write(),
         };
         loop {
             if table.resident().get(&guard, key).is_some() {

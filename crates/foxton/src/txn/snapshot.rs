@@ -39,10 +39,11 @@ use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
 use super::snapshot_view::SnapshotView;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
-use crate::catalog::deleted_rows::DeletedRows;
+use crate::catalog::deleted_rows::{DeletedRow, DeletedRows};
 use crate::catalog::table_store::TableStore;
 use crate::engine::Engine;
 use crate::engine::early_release::ReadDependencies;
+use crate::engine::read_views::ReadView;
 use crate::engine::snapshots::LINGER;
 use crate::error::{Conflict, Request, Result};
 use crate::options::Locking;
@@ -58,6 +59,8 @@ struct ViewReader<'a> {
     engine: &'a Engine,
     view: SnapshotView,
     own: Option<Begin>,
+    /// In the place of the position, if snapshots are read views.
+    read_view: Option<Arc<ReadView>>,
     reads: &'a ReadDependencies,
 }
 
@@ -96,7 +99,10 @@ impl ViewReader<'_> {
         record: &Record,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<ViewRead<R>> {
-        let found = reader.read(record, self.view.lsn);
+        let found = match &self.read_view {
+            None => reader.read(record, self.view.lsn),
+            Some(view) => reader.read_where(record, |begin| view.visibility(self.slots(), begin)),
+        };
         let found = match found {
             SnapshotRead::Unresolved(begin)
                 if self
@@ -113,8 +119,36 @@ impl ViewReader<'_> {
             SnapshotRead::Absent(_) => Ok(ViewRead::Absent),
             SnapshotRead::Value(bytes, begin) => {
                 self.check()?;
-                self.reads.record_version(record, begin);
+                match self.read_view {
+                    None => self.reads.record_version(record, begin),
+                    Some(_) => self.reads.record(record),
+                }
                 Ok(ViewRead::Row(take(bytes)))
+            }
+        }
+    }
+
+    /// True if the reader sees a deleted row that was valid from `begin` to `end`.
+    fn sees(&self, begin: Lsn, end: Lsn) -> bool {
+        match &self.read_view {
+            None => begin <= self.view.lsn && self.view.lsn < end,
+            Some(view) => view.sees(begin) && !view.sees(end),
+        }
+    }
+
+    /// Returns the version of `key` among the deleted rows.
+    fn find_deleted(
+        &self,
+        deleted: &DeletedRows,
+        guard: &Guard<'_>,
+        key: &[u8],
+    ) -> Option<DeletedRow> {
+        match self.read_view {
+            None => deleted.get(guard, key, self.view.lsn),
+            Some(_) => {
+                let mut versions = deleted.versions(guard, key).into_iter();
+                let seen = versions.find(|(row, end)| self.sees(row.begin, *end));
+                seen.map(|(row, _)| row)
             }
         }
     }
@@ -138,7 +172,7 @@ impl ViewReader<'_> {
             }
         }
         let deleted = self.deleted(table);
-        let Some(row) = deleted.and_then(|deleted| deleted.get(guard, key, self.view.lsn)) else {
+        let Some(row) = deleted.and_then(|deleted| self.find_deleted(deleted, guard, key)) else {
             self.check()?;
             return Ok(ViewRead::Absent);
         };
@@ -237,6 +271,9 @@ impl BoundTxn {
         let (slots, began) = (&snapshots.slots, Instant::now());
         for _ in 0..SPINS {
             if !slots.is_unresolved(begin, view.lsn) {
+                snapshots
+                    .lsn_waits
+                    .record(&self.ctx.worker, began.elapsed());
                 return Ok(AttemptResult::Done(()));
             }
             spin_loop();
@@ -250,6 +287,9 @@ impl BoundTxn {
                 thread::park();
             }
         }
+        snapshots
+            .lsn_waits
+            .record(&self.ctx.worker, began.elapsed());
         Ok(AttemptResult::Done(()))
     }
 
@@ -271,9 +311,6 @@ impl BoundTxn {
     #[cold]
     pub(super) fn get_many_at(
         &mut self,
-                snapshots
-                    .lsn_waits
-                    .record(&self.ctx.worker, began.elapsed());
         table: usize,
         view: SnapshotView,
         keys: &KeyList,
@@ -287,9 +324,6 @@ impl BoundTxn {
             self.ctx.budget.charge(1);
             self.check_active()?;
             let (place, key) = (*next, keys.key(*next));
-        snapshots
-            .lsn_waits
-            .record(&self.ctx.worker, began.elapsed());
             let table = &*self.ctx.tables[table].table;
             let found = self.read_at(table, view, key, &mut |value| read(place, Some(value)));
             if done!(found).is_none() {
@@ -337,6 +371,7 @@ impl BoundTxn {
             engine,
             view,
             own: own.filter(|_| !is_missed),
+            read_view: engine.snapshots.read_view(view.place),
             reads: &self.txn.reads,
         }
     }
@@ -507,7 +542,8 @@ impl BoundTxn {
                 false => (scan.from(), to),
                 true => (to, scan.from()),
             };
-            let deleted = deleted.range(&guard, range, view.lsn).into_iter();
+            let deleted = deleted.range(&guard, range, |begin, end| reader.sees(begin, end));
+            let deleted = deleted.into_iter();
             let deleted: Vec<_> = deleted.map(|row| (row.key, row.value)).collect();
             part.add(deleted, scan.reversed);
         }
@@ -604,12 +640,22 @@ fn check_overwritten(
             newest.get_or_insert(begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn));
         });
     }
-    let removed = || {
-        let deleted = table.deleted.get();
-        deleted.and_then(|deleted| deleted.newest_end(guard, key))
+    let read_view = engine.snapshots.read_view(view.place);
+    let is_later = |at: Lsn| match &read_view {
+        None => at > view.lsn,
+        Some(view) => !view.sees(at),
     };
-    let newest = newest.into_iter().chain(removed()).max();
-    match newest.is_some_and(|newest| newest > view.lsn) {
+    let was_removed = || {
+        let deleted = table.deleted.get();
+        deleted.is_some_and(|deleted| match read_view {
+            None => deleted.newest_end(guard, key).is_some_and(is_later),
+            Some(_) => {
+                let mut versions = deleted.versions(guard, key).into_iter();
+                versions.any(|(_, end)| is_later(end))
+            }
+        })
+    };
+    match newest.is_some_and(is_later) || was_removed() {
         true => Err(Conflict::OVERWRITTEN.into()),
         false => Ok(()),
     }

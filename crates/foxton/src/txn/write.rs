@@ -160,7 +160,7 @@ impl BoundTxn {
                 worker,
                 fresh_gap,
                 region,
-                begin: commit_slot.begin(),
+                begin: commit_slot.begin_write(),
             };
             if done!(inserter.insert(&mut locks, &guard, (id, rows), name, (key, new))) {
                 changes.record(index, (id, key), (None, new), None, redo);

@@ -68,6 +68,7 @@ mod phantoms;
 mod places;
 mod read_only;
 mod read_then_write;
+mod read_views;
 mod refusals;
 mod restart;
 mod restore;

@@ -312,7 +312,7 @@ fn readers_beside_writers_see_a_prefix_of_the_commits() {
 }
 
 /// Moves amounts between accounts; an account whose amount is 0 is deleted.
-fn write(db: &Database, seed: u64, keys: u64) {
+pub(crate) fn write(db: &Database, seed: u64, keys: u64) {
     let mut random = Random(seed + 1);
     for _ in 0..400 {
         let (from, to) = (random.below(2 * keys), random.below(2 * keys));
@@ -340,7 +340,7 @@ fn write(db: &Database, seed: u64, keys: u64) {
 }
 
 /// Waits until no version is kept.
-fn assert_nothing_is_kept(db: &Database) {
+pub(crate) fn assert_nothing_is_kept(db: &Database) {
     let began = Instant::now();
     while db.version_stats().bytes > 0 {
         assert!(

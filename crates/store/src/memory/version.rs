@@ -401,9 +401,9 @@ impl CommitSlots {
         })
     }
 
-    /// True if the transaction that `begin` refers to has ended.
+    /// True if the transaction that `begin` refers to has ended, or `begin` refers to none.
     #[inline]
-    pub(super) fn has_ended(&self, begin: Begin) -> bool {
+    pub fn has_ended(&self, begin: Begin) -> bool {
         begin.reference().is_none_or(|(number, generation)| {
             // Acquire: what it left comes before (O3).
             self.slot(number).generation.load(Ordering::Acquire) != generation

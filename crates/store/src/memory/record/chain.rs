@@ -169,7 +169,22 @@ impl<'g> VersionReader<'g> {
     /// # Panics
     ///
     /// If the record is of another epoch domain.
+    #[inline]
     pub fn read<'a>(&'a mut self, record: &'a Record, snapshot: Lsn) -> SnapshotRead<'a> {
+        let slots = self.slots;
+        self.read_where(record, |begin| slots.visibility(begin, snapshot))
+    }
+
+    /// As [`read`](Self::read), for a reader that decides by `visibility` which versions it sees.
+    ///
+    /// # Panics
+    ///
+    /// If the record is of another epoch domain.
+    pub fn read_where<'a>(
+        &'a mut self,
+        record: &'a Record,
+        visibility: impl Fn(Begin) -> Visibility,
+    ) -> SnapshotRead<'a> {
         assert_eq!(
             self.current.domain(),
             record.header.domain,
@@ -187,7 +202,7 @@ impl<'g> VersionReader<'g> {
                 if self.own == Some(begin) {
                     return Self::found(at, Begin::ALWAYS);
                 }
-                match self.slots.visibility(begin, snapshot) {
+                match visibility(begin) {
                     Visibility::Visible(begin) => return Self::found(at, begin),
                     Visibility::Unresolved => return SnapshotRead::Unresolved(begin),
                     Visibility::Ended if words.begin() != begin => continue,
