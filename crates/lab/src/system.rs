@@ -7,8 +7,8 @@ use foxton_lock::any::AnyManager;
 use serde_json::{Value, json};
 
 use foxton::{
-    Admission, Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind,
-    Options, TableComponent, VictimPolicy,
+    Admission, Durability, Isolation, LatchKind, LockInheritance, LockManagerKind, Locking,
+    LogBufferKind, Options, SnapshotMethod, TableComponent, VictimPolicy,
 };
 
 /// Locks, as named on the command line.
@@ -104,6 +104,8 @@ pub struct System {
     log_buffer: LogBufferKind,
     admission: Admission,
     durability: Option<Durability>,
+    isolation: Option<Isolation>,
+    snapshots: SnapshotMethod,
     component: TableComponent,
     page_memory: usize,
 }
@@ -132,6 +134,8 @@ impl System {
             log_buffer: usual.log_buffer,
             admission,
             durability: None,
+            isolation: None,
+            snapshots: usual.snapshots,
             component: TableComponent::Resident,
             page_memory: usual.page_memory,
         }
@@ -162,8 +166,14 @@ impl System {
             (admission != Admission::Unlimited).then(|| format!("admission {admission}"));
         let durability = self.durability.map(|one| format!("durability {one}"));
         let notes = victim.into_iter().chain(buffer).chain(admission);
+        let isolation = self.isolation.map(|one| format!("isolation {one}"));
+        let snapshots = (self.snapshots != usual.snapshots).then(|| self.snapshots.to_string());
         let paged = self.is_paged().then(|| "paged tables".to_owned());
-        let notes = notes.chain(durability).chain(paged);
+        let notes = notes
+            .chain(durability)
+            .chain(isolation)
+            .chain(snapshots)
+            .chain(paged);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
     }
@@ -232,6 +242,36 @@ impl System {
         systems.into_iter().flat_map(with).collect()
     }
 
+    /// Each of `systems` with each of these levels as that of its database, which becomes part of
+    /// its name; with the default one if there are none.
+    pub fn with_isolations(systems: Vec<System>, levels: &[Isolation]) -> Vec<System> {
+        if levels.is_empty() {
+            return systems;
+        }
+        let at = |system: System| {
+            levels.iter().map(move |&isolation| System {
+                isolation: Some(isolation),
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(at).collect()
+    }
+
+    /// Each of `systems` with each of these methods of snapshots; with the default one if there are
+    /// none.
+    pub fn with_snapshot_methods(systems: Vec<System>, methods: &[SnapshotMethod]) -> Vec<System> {
+        if methods.is_empty() {
+            return systems;
+        }
+        let by = |system: System| {
+            methods.iter().map(move |&snapshots| System {
+                snapshots,
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(by).collect()
+    }
+
     /// Each of `systems` with its tables in each of these components; in memory if there are none.
     /// Pages take at most `page_memory` bytes; the engine's default if that is `None`.
     pub fn with_tables(
@@ -280,10 +320,13 @@ impl System {
     /// Settings of this system alone, for the records of its points.
     pub fn listed(&self) -> Vec<(&'static str, Value)> {
         let memory = self.is_paged().then_some(self.page_memory);
-        vec![
+        let mut listed = vec![
             ("tables", json!(tables_name(self.component))),
             ("page_memory", json!(memory)),
-        ]
+        ];
+        let isolation = self.isolation.map(|one| json!(one.to_string()));
+        listed.extend(isolation.map(|one| ("isolation", one)));
+        listed
     }
 
     /// Its durability, if that of the run is `usual`.
@@ -366,6 +409,8 @@ impl System {
             Locking::Off
         };
         options.durability = durability;
+        options.isolation = self.isolation.unwrap_or_default();
+        options.snapshots = self.snapshots;
         options.component = self.component;
         options.page_memory = self.page_memory;
         options.lock_wait = LOCK_WAIT;
@@ -419,6 +464,24 @@ mod tests {
         assert!(both[0] != both[1] && both[0].is_but_for_tables(&both[1]));
         let other = System::new(Locks::None, None);
         assert!(!both[0].is_but_for_tables(&other));
+    }
+
+    #[test]
+    fn levels_are_those_of_the_databases_and_named() {
+        let system = || vec![System::new(Locks::Default, None)];
+        assert_eq!(System::with_isolations(system(), &[]), system());
+        let levels = [Isolation::Serializable, Isolation::Snapshot];
+        let both = System::with_isolations(system(), &levels);
+        let of = |system: &System| system.options(Durability::Sync).isolation;
+        assert_eq!(both.iter().map(of).collect::<Vec<_>>(), levels);
+        assert!(both[1].note().ends_with("isolation snapshot"));
+        let listed = Value::from_iter(both[1].listed());
+        assert_eq!(listed["isolation"], "snapshot");
+        let both = System::with_snapshot_methods(system(), &SnapshotMethod::ALL);
+        let of = |system: &System| system.options(Durability::Sync).snapshots;
+        assert_eq!(both.iter().map(of).collect::<Vec<_>>(), SnapshotMethod::ALL);
+        assert_eq!(both[0], system()[0]);
+        assert!(both[1].note().ends_with("read-views"));
     }
 
     #[test]

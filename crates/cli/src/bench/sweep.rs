@@ -3,7 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use foxton::{Admission, Durability, LatchKind, LogBufferKind, TableComponent, VictimPolicy};
+use foxton::{
+    Admission, Durability, Isolation, LatchKind, LogBufferKind, SnapshotMethod, TableComponent,
+    VictimPolicy,
+};
 use foxton_lab::{
     bench::runs::Runs,
     system::{Locks, System, tables},
@@ -68,6 +71,16 @@ pub(crate) struct Sweep {
     /// separated by commas, are compared.
     #[arg(long, value_delimiter = ',', default_value = "buffered")]
     pub(crate) durability: Vec<Durability>,
+    /// Isolation levels, separated by commas to compare: serializable, snapshot, repeatable-read,
+    /// read-committed or read-uncommitted. That of transactions that only read; any other is
+    /// serializable, except in txbench and sysbench. Without this, serializable; with sysbench
+    /// read-uncommitted.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) isolation: Vec<Isolation>,
+    /// Methods of snapshots, separated by commas to compare: lsn, or read-views, the baseline that
+    /// copies a list of transactions under a mutex. Without this, lsn.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) snapshots: Vec<SnapshotMethod>,
     /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -99,7 +112,23 @@ impl Sweep {
         let systems = System::with_log_buffers(systems, &self.log_buffer);
         let systems = System::with_admissions(systems, &self.admission);
         let systems = System::with_durabilities(systems, &self.durability);
+        let systems = System::with_isolations(systems, &self.isolation);
+        let systems = System::with_snapshot_methods(systems, &self.snapshots);
         System::with_tables(systems, &self.tables, self.page_memory)
+    }
+
+    /// Takes the level from the systems, if it is the only one, or if there is none but `usual`;
+    /// for workloads that are named by it. If there are several they stay those of the systems, and
+    /// the result is serializable.
+    pub(crate) fn take_isolation(&mut self, usual: Isolation) -> Isolation {
+        match self.isolation[..] {
+            [] => usual,
+            [one] => {
+                self.isolation.clear();
+                one
+            }
+            _ => Isolation::Serializable,
+        }
     }
 
     /// The largest number of clients of any point, if none stalls.
@@ -191,6 +220,27 @@ mod tests {
         assert_eq!(admission("unlimited"), all);
         assert!(admission("64").is_ok() && admission("adaptive").is_ok());
         assert!(admission("some").unwrap_err().contains("unlimited"));
+    }
+
+    #[test]
+    fn one_level_may_be_the_workloads_and_several_are_the_systems() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            sweep: Sweep,
+        }
+        let parsed = |levels: &[&str]| {
+            let words = ["bench", "--locks", "default"].iter().chain(levels);
+            let mut sweep = Command::parse_from(words).sweep;
+            let level = sweep.take_isolation(Isolation::ReadCommitted);
+            (level, sweep.systems(false).len())
+        };
+        assert_eq!(parsed(&[]), (Isolation::ReadCommitted, 1));
+        let one = ["--isolation", "snapshot"];
+        assert_eq!(parsed(&one), (Isolation::Snapshot, 1));
+        let two = ["--isolation", "serializable,snapshot"];
+        assert_eq!(parsed(&two), (Isolation::Serializable, 2));
     }
 
     #[test]

@@ -32,10 +32,6 @@ pub(crate) struct Arguments {
     /// draws).
     #[arg(long, default_value_t = Choice::Uniform)]
     pub(crate) rand: Choice,
-    /// Isolation of reads: read-uncommitted, read-committed, repeatable-read or serializable.
-    /// Writes always lock.
-    #[arg(long, default_value_t = Isolation::ReadUncommitted)]
-    pub(crate) isolation: Isolation,
     /// Record the additions to each k, and compare every row with them afterwards. Takes eight
     /// bytes of memory for each row.
     #[arg(long)]
@@ -45,11 +41,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn workload(&self) -> Sysbench {
+    pub(crate) fn workload(&mut self) -> Sysbench {
+        let isolation = self.sweep.take_isolation(Isolation::ReadUncommitted);
         Sysbench {
             rows: self.rows,
             choice: self.rand,
-            isolation: self.isolation,
+            isolation,
             log_k: self.log_k,
             seed: self.sweep.seed,
         }

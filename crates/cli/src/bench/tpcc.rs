@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
     /// A Delivery is one transaction for all districts, not one for each.
     #[arg(long)]
     pub(crate) delivery_batch: bool,
-    /// Isolation of Stock-Levels: read-committed, which is enough, repeatable-read or
-    /// serializable.
+    /// Isolation of Stock-Levels without --isolation: read-committed, which is enough,
+    /// repeatable-read or serializable.
     #[arg(long, default_value_t = Isolation::ReadCommitted)]
     pub(crate) stock_level: Isolation,
     /// Districts of a warehouse. The benchmark has 10.

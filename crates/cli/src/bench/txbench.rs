@@ -22,6 +22,8 @@ Examples:
       the cost of locking for one client
   foxton bench txbench --size 100 --updates 25 --isolation read-committed --mpl 1,16,64,256
       the document's form, of document 001
+  foxton bench txbench --updates 20 --hotspot --isolation serializable,snapshot --locks default
+      reads that lock beside reads at snapshots
   foxton bench txbench --tables memory,paged --page-memory 1GiB --locks default --mpl 1,8,512
       tables in memory and in pages that all fit into memory
   foxton bench txbench --tables paged --page-memory 64MiB --locks default --mpl 64,512
@@ -47,10 +49,6 @@ pub(crate) struct Txbench {
     /// Update rows in the order drawn, not by key: two transactions can then deadlock.
     #[arg(long)]
     pub(crate) unordered: bool,
-    /// Isolation: serializable, repeatable-read, read-committed or read-uncommitted. Writes always
-    /// lock.
-    #[arg(long, default_value_t = Isolation::Serializable)]
-    pub(crate) isolation: Isolation,
     /// Write the writer into every string, and check afterwards that no write was lost or dirty.
     #[arg(long)]
     pub(crate) stamp: bool,
@@ -71,8 +69,9 @@ pub(crate) fn run(mut arguments: Txbench) -> Result<ExitCode, String> {
     finish("txbench", out, findings)
 }
 
-fn settings(arguments: Txbench) -> txbench::Settings {
+fn settings(mut arguments: Txbench) -> txbench::Settings {
     let stalled = arguments.stalled;
+    let isolation = arguments.sweep.take_isolation(Isolation::Serializable);
     txbench::Settings {
         shape: Shape {
             rows: arguments.rows,
@@ -81,7 +80,7 @@ fn settings(arguments: Txbench) -> txbench::Settings {
             updates: arguments.updates.parse().unwrap_or(0),
             hotspot: arguments.hotspot,
             unordered: arguments.unordered,
-            isolation: arguments.isolation,
+            isolation,
             seed: arguments.sweep.seed,
         },
         stalled,

@@ -134,11 +134,15 @@ type Lines = Result<Vec<String>, String>;
 impl SessionThread {
     fn work(&mut self, work: Work) -> Lines {
         match work {
-            Work::Begin if self.tx.is_some() => {
+            Work::Begin(_) if self.tx.is_some() => {
                 Err("a transaction is already open; commit or roll it back first".to_owned())
             }
-            Work::Begin => {
-                self.tx = Some(self.begin()?);
+            Work::Begin(level) => {
+                let mut tx = self.begin()?;
+                if let Some(level) = level {
+                    tx.set_isolation(level);
+                }
+                self.tx = Some(tx);
                 Ok(vec!["open".to_owned()])
             }
             Work::Commit => match self.tx.take() {
@@ -220,7 +224,7 @@ impl SessionThread {
                 let table = self.known(&table)?;
                 scan(tx, &table, from.as_deref(), to.as_deref(), backward)
             }
-            Work::Begin | Work::Commit | Work::Rollback => unreachable!("handled by work"),
+            Work::Begin(_) | Work::Commit | Work::Rollback => unreachable!("handled by work"),
         }
     }
 
@@ -362,7 +366,7 @@ impl From<Error> for Failure {
         };
         let ended = matches!(
             reason,
-            Some(ConflictReason::Deadlock | ConflictReason::Ended)
+            Some(ConflictReason::Deadlock | ConflictReason::Overwritten | ConflictReason::Ended)
         );
         Failure {
             words: words(error),

@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use foxton::Isolation;
+
 use crate::row_count::Precision;
 
 /// A line, parsed.
@@ -56,7 +58,8 @@ pub(crate) enum Work {
         to: Option<String>,
         backward: bool,
     },
-    Begin,
+    /// At this level; `None` for the default.
+    Begin(Option<Isolation>),
     Commit,
     Rollback,
 }
@@ -123,8 +126,8 @@ pub(crate) const FORMS: [(&str, &str, &str); 19] = [
     ),
     (
         "begin",
-        "begin",
-        "opens a transaction; without it each statement is one",
+        "begin [LEVEL]",
+        "opens a transaction, e.g. at level snapshot; without it each statement is one",
     ),
     (
         "commit",
@@ -216,7 +219,11 @@ fn statement(command: &str, words: &[String]) -> Result<Statement, Misunderstood
             to: words.get(2).cloned(),
             backward: command == "scanback",
         }),
-        ("begin", 0) => W(Work::Begin),
+        ("begin", 0) => W(Work::Begin(None)),
+        ("begin", 1) => match word(0).parse() {
+            Ok(level) => W(Work::Begin(Some(level))),
+            Err(_) => return Err(unknown_level(&words[0])),
+        },
         ("commit", 0) => W(Work::Commit),
         ("rollback", 0) => W(Work::Rollback),
         ("tables", 0) => A(About::Tables(Precision::Quick)),
@@ -240,6 +247,12 @@ fn strength(words: &[String]) -> Result<Strength, Misunderstood> {
         [by, what] if by == "for" && what == "exclusive" => Ok(Strength::Exclusive),
         _ => Err(form("get")),
     }
+}
+
+fn unknown_level(word: &str) -> Misunderstood {
+    let names = Isolation::ALL.map(|level| level.to_string());
+    let names = names.join(", ");
+    Misunderstood(format!("\"{word}\" is not a level; give one of {names}"))
 }
 
 fn form(command: &str) -> Misunderstood {
@@ -318,11 +331,19 @@ mod tests {
                 "fetch accounts",
                 "\"fetch\" is not a command; `help` lists them",
             ),
+            (
+                "begin soon",
+                "\"soon\" is not a level; give one of serializable, snapshot, repeatable-read, \
+                 read-committed, read-uncommitted",
+            ),
+            ("begin snapshot now", "the form is: begin [LEVEL]"),
             ("@ get a 1", "the form is: @SESSION STATEMENT"),
             ("put a 1 \"x", "a quotation mark is missing"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), answer, "{line}");
         }
         assert_eq!(parse("  # a remark"), Ok(None));
+        let begin = Work::Begin(Some(Isolation::Snapshot));
+        assert_eq!(work("begin snapshot"), begin);
     }
 }

@@ -1,8 +1,11 @@
 //! Outcomes of attempts at a transaction.
 //!
-//! There are six counters for each type of transaction; their sum is the number of attempts. A
+//! There are seven counters for each type of transaction; their sum is the number of attempts. A
 //! transaction that was a deadlock victim twice and then committed is three attempts: two
 //! `deadlock`, one `ok`.
+
+/// Number of outcomes.
+pub const OUTCOMES: usize = 7;
 
 /// How one attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,18 +21,21 @@ pub enum Outcome {
     Deadlock,
     /// A lock wait that timed out.
     Timeout,
+    /// A write at level snapshot of a row that had changed since.
+    Overwritten,
     /// Anything else: the run is void.
     Error,
 }
 
 impl Outcome {
     /// Every outcome, in the order of the counters.
-    pub const ALL: [Outcome; 6] = [
+    pub const ALL: [Outcome; OUTCOMES] = [
         Outcome::Ok,
         Outcome::Miss,
         Outcome::Rule,
         Outcome::Deadlock,
         Outcome::Timeout,
+        Outcome::Overwritten,
         Outcome::Error,
     ];
 
@@ -40,7 +46,16 @@ impl Outcome {
 
     /// Its word in tables and files.
     pub fn name(self) -> &'static str {
-        ["ok", "miss", "rule", "deadlock", "timeout", "error"][self as usize]
+        let names = [
+            "ok",
+            "miss",
+            "rule",
+            "deadlock",
+            "timeout",
+            "overwritten",
+            "error",
+        ];
+        names[self as usize]
     }
 }
 
@@ -55,6 +70,8 @@ pub struct Ended {
     pub deadlocks: u32,
     /// Earlier attempts whose lock wait timed out.
     pub timeouts: u32,
+    /// Earlier attempts whose row had changed since their snapshot.
+    pub overwritten: u32,
     /// Parts that were skipped because there was nothing to do, in workloads that have such.
     pub skipped: u32,
     /// The error, if the outcome is [`Outcome::Error`].
@@ -69,6 +86,7 @@ impl Ended {
             outcome: Outcome::Ok,
             deadlocks: 0,
             timeouts: 0,
+            overwritten: 0,
             skipped: 0,
             failure: None,
         }
@@ -88,7 +106,7 @@ pub struct Skips {
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     kinds: &'static [&'static str],
-    counts: Vec<[u64; 6]>,
+    counts: Vec<[u64; OUTCOMES]>,
     /// Skipped parts.
     pub skips: Skips,
     /// The first error, in words.
@@ -100,7 +118,7 @@ impl Tally {
     pub fn new(kinds: &'static [&'static str]) -> Tally {
         Tally {
             kinds,
-            counts: vec![[0; 6]; kinds.len()],
+            counts: vec![[0; OUTCOMES]; kinds.len()],
             skips: Skips::default(),
             failure: None,
         }
@@ -112,6 +130,7 @@ impl Tally {
         counts[ended.outcome as usize] += 1;
         counts[Outcome::Deadlock as usize] += u64::from(ended.deadlocks);
         counts[Outcome::Timeout as usize] += u64::from(ended.timeouts);
+        counts[Outcome::Overwritten as usize] += u64::from(ended.overwritten);
         self.skips.transactions += u64::from(ended.skipped > 0);
         self.skips.parts += u64::from(ended.skipped);
         if self.failure.is_none() {
@@ -151,7 +170,7 @@ impl Tally {
     }
 
     /// The counters of each type, in the order of [`Outcome::ALL`].
-    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &[u64; 6])> {
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &[u64; OUTCOMES])> {
         self.kinds.iter().copied().zip(&self.counts)
     }
 
@@ -160,9 +179,11 @@ impl Tally {
         self.of(Outcome::Ok) + self.of(Outcome::Miss)
     }
 
-    /// Attempts that the lock manager ended: deadlocks and timeouts.
+    /// Attempts that the engine ended because of other transactions: deadlocks, timeouts, and rows
+    /// that had changed since a snapshot.
     pub fn aborts(&self) -> u64 {
-        self.of(Outcome::Deadlock) + self.of(Outcome::Timeout)
+        let conflicts = [Outcome::Deadlock, Outcome::Timeout, Outcome::Overwritten];
+        conflicts.map(|outcome| self.of(outcome)).iter().sum()
     }
 
     /// Every attempt.
@@ -176,12 +197,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_six_counters_add_up_to_the_attempts() {
+    fn the_counters_add_up_to_the_attempts() {
         let mut tally = Tally::new(&["read", "update"]);
         tally.count(Ended::ok(0));
         tally.count(Ended {
             deadlocks: 2,
             timeouts: 1,
+            overwritten: 3,
             ..Ended::ok(1)
         });
         tally.count(Ended {
@@ -192,7 +214,7 @@ mod tests {
         });
         assert_eq!(
             (tally.committed(), tally.aborts(), tally.attempts()),
-            (2, 3, 6)
+            (2, 6, 9)
         );
         let of =
             |kind| [Outcome::Ok, Outcome::Deadlock, Outcome::Error].map(|o| tally.of_kind(kind, o));
@@ -200,7 +222,7 @@ mod tests {
         let mut sum = Tally::default();
         sum.add(&tally);
         sum.add(&tally);
-        assert_eq!((sum.committed(), sum.aborts(), sum.attempts()), (4, 6, 12));
+        assert_eq!((sum.committed(), sum.aborts(), sum.attempts()), (4, 12, 18));
         let skips = Skips {
             transactions: 2,
             parts: 6,

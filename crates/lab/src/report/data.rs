@@ -13,7 +13,7 @@ use super::{
 };
 use crate::measure::{
     curve::{Curve, Point},
-    outcome::{Outcome, Tally},
+    outcome::{OUTCOMES, Outcome, Tally},
     timeline::Steadiness,
 };
 
@@ -188,6 +188,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "aborts": tally.aborts(),
         "deadlocks": tally.of(Outcome::Deadlock),
         "timeouts": tally.of(Outcome::Timeout),
+        "overwritten": tally.of(Outcome::Overwritten),
         "deadlock_rate": rounded(ratio(tally.of(Outcome::Deadlock) as f64, committed), 6),
         "aborts_per_commit": rounded(ratio(aborts, committed), 6),
         "aborts_per_attempt": rounded(ratio(aborts, committed + aborts), 6),
@@ -238,12 +239,12 @@ fn over_time(steadiness: Steadiness) -> Value {
 
 /// The outcome counters of each type of transaction.
 fn outcomes(tally: &Tally) -> Map<String, Value> {
-    let counters = |counts: &[u64; 6]| {
+    let counters = |counts: &[u64; OUTCOMES]| {
         let counts = Outcome::ALL.iter().zip(counts);
         let counts = counts.map(|(outcome, count)| (outcome.name().to_owned(), json!(count)));
         Value::Object(counts.collect())
     };
-    let of_kind = |(kind, counts): (&str, &[u64; 6])| (kind.to_owned(), counters(counts));
+    let of_kind = |(kind, counts): (&str, &[u64; OUTCOMES])| (kind.to_owned(), counters(counts));
     tally.by_kind().map(of_kind).collect()
 }
 

@@ -139,10 +139,11 @@ fn percentiles(findings: &Findings) -> Multiples {
     }
 }
 
-/// The reasons why the lock manager ended attempts, with their names.
-const ABORTS: [(Outcome, &str, &str); 2] = [
+/// The reasons why the engine ended attempts, with their names.
+const ABORTS: [(Outcome, &str, &str); 3] = [
     (Outcome::Deadlock, "deadlocks", "Deadlocks"),
     (Outcome::Timeout, "timeouts", "Timeouts"),
+    (Outcome::Overwritten, "overwritten", "Overwritten rows"),
 ];
 
 /// Returns how often attempts ended for this reason; `None` if none did.

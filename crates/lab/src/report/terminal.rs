@@ -14,7 +14,7 @@ use super::{
 };
 use crate::measure::{
     curve::{Curve, Point},
-    outcome::{Outcome, Tally},
+    outcome::{OUTCOMES, Outcome, Tally},
     timeline::Steadiness,
 };
 
@@ -266,7 +266,8 @@ fn by_type(findings: &Findings) -> Table {
             continue;
         };
         let tally = point.tally();
-        let ran = |(_, (_, counts)): &(usize, (_, &[u64; 6]))| counts.iter().sum::<u64>() > 0;
+        let ran =
+            |(_, (_, counts)): &(usize, (_, &[u64; OUTCOMES]))| counts.iter().sum::<u64>() > 0;
         let kinds: Vec<_> = tally.by_kind().enumerate().filter(ran).collect();
         if kinds.len() < 2 {
             continue;

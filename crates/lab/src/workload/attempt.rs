@@ -1,11 +1,18 @@
 //! One transaction: run once, or retried with the same inputs until it commits.
 //!
-//! After a deadlock or a timeout there is a short random pause that doubles with each attempt, so
-//! that transactions that conflicted do not conflict again at once. Every attempt is counted.
+//! After a deadlock, a timeout or an overwritten row there is a short random pause that doubles with
+//! each attempt, so that transactions that conflicted do not conflict again at once. Every attempt
+//! is counted.
+//!
+//! # Isolation
+//!
+//! A transaction that only reads runs at the level of the database's options, which `--isolation`
+//! sets. Any other is serializable, unless its workload says otherwise: then reads at snapshots are
+//! serializable as well.
 
 use std::{thread, time::Duration};
 
-use foxton::{Database, Error, Observe, Transaction, error::ConflictReason};
+use foxton::{Database, Error, Isolation, Observe, Transaction, error::ConflictReason};
 
 use crate::{
     measure::outcome::{Ended, Outcome},
@@ -49,6 +56,14 @@ impl From<Error> for Failure {
 const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 10_000;
 
+/// Returns the level of the database; if that is serializable, the one that a workload has chosen.
+pub fn level(db: &Database, chosen: Isolation) -> Isolation {
+    match db.options().isolation {
+        Isolation::Serializable => chosen,
+        asked => asked,
+    }
+}
+
 /// Runs `body` in a transaction and ends it as `body` says. It retries until that succeeds, or
 /// until a failure that a retry would not change. The kind is its index among `kinds`; in an
 /// observed database it is the transaction's label too.
@@ -58,17 +73,33 @@ pub fn until_committed<E: Into<End>>(
     random: &mut Random,
     mut body: impl FnMut(&mut Transaction) -> Result<E, Failure>,
 ) -> Ended {
-    let (mut deadlocks, mut timeouts) = (0, 0);
+    until_ended(random, || once(db, kind, &mut body))
+}
+
+/// The same for a transaction that only reads.
+pub fn until_read<E: Into<End>>(
+    db: &Database,
+    kind: (&[&'static str], usize),
+    random: &mut Random,
+    mut body: impl FnMut(&mut Transaction) -> Result<E, Failure>,
+) -> Ended {
+    until_ended(random, || once_read(db, kind, &mut body))
+}
+
+fn until_ended(random: &mut Random, mut once: impl FnMut() -> Ended) -> Ended {
+    let (mut deadlocks, mut timeouts, mut overwritten) = (0, 0, 0);
     let mut longest = FIRST_PAUSE_MICROS;
     loop {
-        let ended = once(db, kind, &mut body);
+        let ended = once();
         match ended.outcome {
             Outcome::Deadlock => deadlocks += 1,
             Outcome::Timeout => timeouts += 1,
+            Outcome::Overwritten => overwritten += 1,
             _ => {
                 return Ended {
                     deadlocks,
                     timeouts,
+                    overwritten,
                     ..ended
                 };
             }
@@ -81,11 +112,29 @@ pub fn until_committed<E: Into<End>>(
 /// The same with one attempt: for workloads that give up after a deadlock, or draw other inputs.
 pub fn once<E: Into<End>>(
     db: &Database,
+    kind: (&[&'static str], usize),
+    body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
+) -> Ended {
+    once_at(db, kind, Isolation::Serializable, body)
+}
+
+/// The same for a transaction that only reads.
+pub fn once_read<E: Into<End>>(
+    db: &Database,
+    kind: (&[&'static str], usize),
+    body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
+) -> Ended {
+    once_at(db, kind, db.options().isolation, body)
+}
+
+fn once_at<E: Into<End>>(
+    db: &Database,
     (kinds, kind): (&[&'static str], usize),
+    isolation: Isolation,
     body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
 ) -> Ended {
     let label = (db.options().observe != Observe::Off).then(|| kinds[kind]);
-    let (outcome, failure) = match attempt(db, label, body) {
+    let (outcome, failure) = match attempt(db, (label, isolation), body) {
         Ok(End::Done) => (Outcome::Ok, None),
         Ok(End::Missed | End::UndoneMissed) => (Outcome::Miss, None),
         Ok(End::Ruled) => (Outcome::Rule, None),
@@ -93,6 +142,7 @@ pub fn once<E: Into<End>>(
         Err(Failure::Engine(error)) => match reason(&error) {
             Some(ConflictReason::Deadlock) => (Outcome::Deadlock, None),
             Some(ConflictReason::TimedOut) => (Outcome::Timeout, None),
+            Some(ConflictReason::Overwritten) => (Outcome::Overwritten, None),
             _ => (Outcome::Error, Some(error.to_string())),
         },
     };
@@ -105,10 +155,11 @@ pub fn once<E: Into<End>>(
 
 fn attempt<E: Into<End>>(
     db: &Database,
-    label: Option<&'static str>,
+    (label, isolation): (Option<&'static str>, Isolation),
     body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
 ) -> Result<End, Failure> {
     let mut tx = db.begin()?;
+    tx.set_isolation(isolation);
     if let Some(label) = label {
         tx.set_label(label);
     }
@@ -180,5 +231,38 @@ mod tests {
             read(tx)
         });
         assert_eq!((ended.outcome, ended.timeouts), (Outcome::Ok, 2));
+    }
+
+    #[test]
+    fn reads_run_at_the_level_of_the_database_and_a_changed_row_is_an_attempt_before_the_last() {
+        let mut options = Options::tiny();
+        options.isolation = Isolation::Snapshot;
+        let db = Database::in_memory(options).unwrap();
+        let add = |tx: &mut Transaction| {
+            let value = tx.get(&ROWS, &1)?.unwrap_or(0);
+            tx.put(&ROWS, &1, &(value + 1))
+        };
+        let other = || db.run(|tx| tx.put(&ROWS, &1, &7)).unwrap();
+        other();
+        let read = until_read(&db, KIND, &mut Random::seeded(&[1]), |tx| {
+            let before = tx.get(&ROWS, &1)?;
+            other(); // It would wait for a serializable reader.
+            assert_eq!(tx.get(&ROWS, &1)?, before);
+            Ok(())
+        });
+        assert_eq!((read.outcome, read.overwritten), (Outcome::Ok, 0));
+        let mut attempts = 0;
+        let mut write = |tx: &mut Transaction| -> Result<(), Failure> {
+            attempts += 1;
+            tx.set_isolation(level(&db, Isolation::Serializable));
+            tx.get(&ROWS, &1)?;
+            if attempts < 3 {
+                other();
+            }
+            Ok(add(tx)?)
+        };
+        let ended = until_committed(&db, KIND, &mut Random::seeded(&[1]), &mut write);
+        assert_eq!((ended.outcome, ended.overwritten), (Outcome::Ok, 2));
+        assert_eq!(db.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(8));
     }
 }

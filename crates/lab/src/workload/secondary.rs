@@ -12,7 +12,7 @@ use foxton::{Database, Index, Indexes, Table, Transaction};
 use serde_json::json;
 
 use super::{
-    attempt::{Failure, until_committed},
+    attempt::{Failure, until_read},
     contract::{About, Loaded, Size, Workload},
     loading::{Loading, ROWS_A_TRANSACTION, pieces},
     tatp::{
@@ -315,7 +315,7 @@ impl Client for Scanner {
         } = plan.shape;
         let first = random.uniform(1, u64::from(subscribers - size + 1)) as u32;
         let range = (first, first + size - 1);
-        until_committed(db, (KINDS, 0), random, |tx| plan.scan(tx, scattered, range))
+        until_read(db, (KINDS, 0), random, |tx| plan.scan(tx, scattered, range))
     }
 }
 

@@ -433,10 +433,10 @@ fn run_until(client: &mut dyn Client, is_enough: impl Fn(u64) -> bool) -> Result
     let (mut done, mut besides) = (0, Besides::default());
     while !is_enough(done) {
         let ended = client.transaction();
-        besides.repeated += u64::from(ended.deadlocks + ended.timeouts);
+        besides.repeated += u64::from(ended.deadlocks + ended.timeouts + ended.overwritten);
         match ended.outcome {
             Outcome::Ok | Outcome::Miss => done += 1,
-            Outcome::Deadlock | Outcome::Timeout => besides.repeated += 1,
+            Outcome::Deadlock | Outcome::Timeout | Outcome::Overwritten => besides.repeated += 1,
             Outcome::Rule => besides.refused += 1,
             Outcome::Error => return Err(ended.failure.map_or_else(String::new, String::from)),
         }

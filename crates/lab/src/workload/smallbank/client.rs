@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foxton::Database;
+use foxton::{Database, Transaction};
 
 use super::{
     Smallbank,
@@ -12,7 +12,10 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::{attempt::until_committed, ledger::Notes},
+    workload::{
+        attempt::{until_committed, until_read},
+        ledger::Notes,
+    },
 };
 
 /// A client of smallbank.
@@ -54,9 +57,13 @@ impl Client for SmallbankClient {
     fn transaction(&mut self) -> Ended {
         let procedure = Procedure::draw(&mut self.random, &self.bank);
         let (kind, done) = ((KINDS, procedure.kind()), &mut self.done);
-        let ended = until_committed(&self.db, kind, &mut self.random, |tx| {
+        let (random, run) = (&mut self.random, |tx: &mut Transaction| {
             procedure.run(tx, done)
         });
+        let ended = match procedure {
+            Procedure::Balance(_) => until_read(&self.db, kind, random, run),
+            _ => until_committed(&self.db, kind, random, run),
+        };
         if ended.outcome == Outcome::Ok {
             self.penalised += u64::from(done.penalised);
             for &(row, change) in &done.changes {

@@ -8,7 +8,10 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::{attempt::until_committed, ledger::Notes},
+    workload::{
+        attempt::{level, until_committed},
+        ledger::Notes,
+    },
 };
 
 /// The types of transaction, as they are named in results.
@@ -36,9 +39,13 @@ impl SysbenchClient {
             let name = u64::from_be_bytes(*b"sysbench");
             Random::seeded(&[workload.seed, name, u64::from(number), 1, of])
         };
+        let isolation = level(&db, workload.isolation);
         SysbenchClient {
             db,
-            event: Event::new(&workload),
+            event: Event::new(&Sysbench {
+                isolation,
+                ..workload
+            }),
             random: seeded(0),
             pauses: seeded(1),
             notes,

@@ -59,7 +59,7 @@ pub struct Sysbench {
     pub rows: u32,
     /// Which rows are more frequent than others.
     pub choice: Choice,
-    /// Isolation of reads. Writes always lock.
+    /// Isolation of reads, if the database's is serializable. Writes always lock.
     pub isolation: Isolation,
     /// Record the additions to every k, so that the check can compare each.
     pub log_k: bool,
@@ -73,6 +73,7 @@ impl Workload for Sysbench {
             Isolation::ReadUncommitted => "reads without locks, as in document 004",
             Isolation::ReadCommitted => "reads that see committed data",
             Isolation::RepeatableRead => "reads that lock rows",
+            Isolation::Snapshot => "reads at a snapshot",
             _ => "reads that lock rows and the gaps between them",
         };
         let logged = if self.log_k {

@@ -12,7 +12,12 @@ use super::{
         insert_call_forwarding, update_location, update_subscriber_data,
     },
 };
-use crate::{driver::Client, measure::outcome::Ended, random::Random, workload::attempt::once};
+use crate::{
+    driver::Client,
+    measure::outcome::Ended,
+    random::Random,
+    workload::attempt::{once, once_read},
+};
 
 /// The types of transaction, as they are named in results.
 pub const KINDS: &[&str] = &[
@@ -70,11 +75,11 @@ impl Client for TatpClient {
         let start_time = START_TIMES[random.uniform(0, 2) as usize];
         let end_time = random.uniform(1, 24) as u8;
         match kind {
-            0 => once(db, named, |tx| get_subscriber_data(tx, subscriber)),
-            1 => once(db, named, |tx| {
+            0 => once_read(db, named, |tx| get_subscriber_data(tx, subscriber)),
+            1 => once_read(db, named, |tx| {
                 get_new_destination(tx, of_type, (start_time, end_time))
             }),
-            2 => once(db, named, |tx| get_access_data(tx, of_type)),
+            2 => once_read(db, named, |tx| get_access_data(tx, of_type)),
             3 => {
                 let (bit, data_a) = (random.uniform(0, 1) as u8, random.uniform(0, 255) as u8);
                 once(db, named, |tx| {

@@ -15,7 +15,7 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::attempt::{End, until_committed},
+    workload::attempt::{End, level, until_committed, until_read},
 };
 
 /// The types of transaction, as they are named in results.
@@ -88,7 +88,7 @@ pub struct Manner {
     pub sorted: bool,
     /// A Delivery is one transaction for all districts, not one for each.
     pub delivery_batch: bool,
-    /// Isolation of Stock-Levels.
+    /// Isolation of Stock-Levels, unless the database has another level than serializable.
     pub stock_level: Isolation,
 }
 
@@ -215,7 +215,7 @@ impl TpccClient {
 
     fn order_status(&mut self) -> Ended {
         let question = input::OrderStatus::draw(&mut self.random, self.scale, self.home);
-        until_committed(&self.db, (KINDS, ORDER_STATUS), &mut self.random, |tx| {
+        until_read(&self.db, (KINDS, ORDER_STATUS), &mut self.random, |tx| {
             order_status::ask(tx, &question).map(drop)
         })
     }
@@ -239,6 +239,7 @@ impl TpccClient {
             all.skipped += skipped;
             all.deadlocks += ended.deadlocks;
             all.timeouts += ended.timeouts;
+            all.overwritten += ended.overwritten;
             match ended.outcome {
                 Outcome::Ok => all.outcome = Outcome::Ok,
                 Outcome::Miss => {}
@@ -282,8 +283,9 @@ impl TpccClient {
 
     fn stock_level(&mut self) -> Ended {
         let threshold = self.random.uniform(10, 20) as i32;
-        let (of, isolation) = ((self.home, self.district), self.manner.stock_level);
-        until_committed(&self.db, (KINDS, STOCK_LEVEL), &mut self.random, |tx| {
+        let of = (self.home, self.district);
+        let isolation = level(&self.db, self.manner.stock_level);
+        until_read(&self.db, (KINDS, STOCK_LEVEL), &mut self.random, |tx| {
             tx.set_isolation(isolation);
             stock_level::count(tx, of, threshold).map(drop)
         })

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use self::auditor::Auditor;
 use super::{
-    attempt::{Failure, until_committed},
+    attempt::{Failure, until_committed, until_read},
     contract::{About, Loaded, Size, Workload},
     ledger::{Ledger, Notes},
     loading::Loading,
@@ -178,10 +178,13 @@ impl Client for TransfersClient {
         let mut draw = || self.random.uniform(1, last) as u32;
         let (from, to) = (draw(), draw());
         let amount = self.random.uniform(0, MOST) as i64;
-        let ended = until_committed(&self.db, (KINDS, kind), &mut self.random, |tx| match kind {
-            0 => transfer(tx, from, to, amount),
-            _ => balance(tx.get(&ACCOUNTS, &from)?, from).map(drop),
-        });
+        let (named, random) = ((KINDS, kind), &mut self.random);
+        let ended = match kind {
+            0 => until_committed(&self.db, named, random, |tx| transfer(tx, from, to, amount)),
+            _ => until_read(&self.db, named, random, |tx| {
+                balance(tx.get(&ACCOUNTS, &from)?, from).map(drop)
+            }),
+        };
         if kind == 0 && ended.outcome == Outcome::Ok {
             self.notes.add(u64::from(from), -amount);
             self.notes.add(u64::from(to), amount);

@@ -16,7 +16,7 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::attempt::{Failure, until_committed},
+    workload::attempt::{Failure, level, until_committed, until_read},
 };
 
 /// The types of transaction, as they are named in results.
@@ -96,11 +96,11 @@ impl TxbenchClient {
     }
 
     fn read(&mut self, range: Range) -> Ended {
-        let isolation = self.shape.isolation;
+        let isolation = level(&self.db, self.shape.isolation);
         let TxbenchClient {
             db, sums, random, ..
         } = self;
-        until_committed(db, (KINDS, READ), random, |tx| {
+        until_read(db, (KINDS, READ), random, |tx| {
             tx.set_isolation(isolation);
             range.check(tx, sums)
         })
@@ -109,7 +109,7 @@ impl TxbenchClient {
     fn update(&mut self, range: Range) -> Ended {
         let table = (range.table + 1) % TABLES.len();
         let field = self.draw_update();
-        let isolation = self.shape.isolation;
+        let isolation = level(&self.db, self.shape.isolation);
         let TxbenchClient {
             db,
             sums,

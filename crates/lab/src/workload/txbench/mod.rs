@@ -46,7 +46,7 @@ pub struct Shape {
     pub hotspot: bool,
     /// Update in the order drawn.
     pub unordered: bool,
-    /// Isolation of transactions. Writes always lock.
+    /// Isolation of transactions, if the database's is serializable. Writes always lock.
     pub isolation: Isolation,
     /// Seed of the load and of the clients.
     pub seed: u64,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foxton::Database;
+use foxton::{Database, Transaction};
 
 use super::{
     Wisconsin,
@@ -13,7 +13,7 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::attempt::{Failure, until_committed},
+    workload::attempt::{Failure, until_committed, until_read},
 };
 
 /// A client of wisconsin.
@@ -53,7 +53,7 @@ impl Client for WisconsinClient {
         let kind = self.workload.mix.draw(&mut self.random);
         let (operation, work) = (Operation::TYPES[kind], &mut self.work);
         work.draw(operation);
-        let ended = until_committed(&self.db, (KINDS, kind), &mut self.random, |tx| {
+        let run = |tx: &mut Transaction| {
             let met = work.run(tx, operation)?;
             match met.is_right() {
                 true => Ok(()),
@@ -64,7 +64,12 @@ impl Client for WisconsinClient {
                     met.loaded
                 ))),
             }
-        });
+        };
+        let (kind, random) = ((KINDS, kind), &mut self.random);
+        let ended = match operation.is_scan() {
+            true => until_read(&self.db, kind, random, run),
+            false => until_committed(&self.db, kind, random, run),
+        };
         if ended.outcome == Outcome::Ok {
             work.committed(operation);
         }

@@ -39,6 +39,11 @@ impl Operation {
         Operation::Single,
     ];
 
+    /// True if it only reads, whatever came before: T1 to T4, and fetches of two.
+    pub fn is_scan(self) -> bool {
+        !matches!(self, Operation::Single | Operation::Insert)
+    }
+
     /// A short description.
     pub fn name(self) -> &'static str {
         match self {

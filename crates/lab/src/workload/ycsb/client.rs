@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foxton::Database;
+use foxton::{Database, Transaction};
 
 use super::{
     Ycsb,
@@ -16,7 +16,7 @@ use crate::{
     driver::Client,
     measure::outcome::{Ended, Outcome},
     random::Random,
-    workload::attempt::until_committed,
+    workload::attempt::{until_committed, until_read},
 };
 
 /// The type of a transaction of several operations, as it is named in results.
@@ -73,11 +73,14 @@ impl Client for YcsbClient {
             seed: self.workload.seed,
             order: &self.order,
         };
-        let ended = until_committed(&self.db, kind, &mut self.random, |tx| {
-            operations
-                .iter()
-                .try_for_each(|operation| operation.run(tx, known, read))
-        });
+        let run = |tx: &mut Transaction| {
+            let mut operations = operations.iter();
+            operations.try_for_each(|operation| operation.run(tx, known, read))
+        };
+        let ended = match operations.iter().all(Operation::is_read) {
+            true => until_read(&self.db, kind, &mut self.random, run),
+            false => until_committed(&self.db, kind, &mut self.random, run),
+        };
         if ended.outcome == Outcome::Ok {
             for operation in operations {
                 if let Operation::Insert(number) = *operation {

@@ -50,6 +50,11 @@ impl Operation {
         }
     }
 
+    /// True if it only reads.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Operation::Read(_) | Operation::Scan(..))
+    }
+
     /// Runs it. Read data are copied into `read`, and every record read must be complete.
     ///
     /// # Errors
