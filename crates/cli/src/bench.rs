@@ -60,8 +60,14 @@ mod restart;
 /// `foxton bench log-insert`.
 mod log_insert;
 
+/// Numbers with spread: shown and written.
+mod measured;
+
 /// `foxton bench pages`.
 mod pages;
+
+/// `foxton bench snapshots`.
+mod snapshots;
 
 /// `foxton bench queue`.
 mod queue;
@@ -96,6 +102,7 @@ use pages::Pages;
 use peak::Peak;
 use queue::Queue;
 use restart::Restart;
+use snapshots::Snapshots;
 use storm::StormArguments;
 use txbench::Txbench;
 
@@ -195,6 +202,12 @@ pub(crate) enum Bench {
     /// engine and the bare device, with and without a doublewrite buffer or a backup.
     /// Afterwards every row must be as the committed updates left it.
     Pages(Pages),
+    /// Reads at snapshots, and what a snapshot that does not end costs others.
+    ///
+    /// Transactions at the levels serializable and snapshot take turns within a pass, and so do the
+    /// methods by which snapshots are taken. Afterwards every row must be as the committed updates
+    /// left it, and every snapshot must have read what it has to.
+    Snapshots(Snapshots),
     /// A queue of jobs with 64 workers: each takes the first unlocked job, or waits for the first
     /// one.
     ///
@@ -273,6 +286,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Restart(arguments) => restart::run(&arguments),
         Bench::LogInsert(arguments) => log_insert::run(arguments),
         Bench::Pages(arguments) => pages::run(arguments),
+        Bench::Snapshots(arguments) => snapshots::run(arguments),
         Bench::Queue(arguments) => queue::run(&arguments),
         Bench::Peak(arguments) => peak::run(&arguments),
         Bench::HotRow(arguments) => hot_row::run(&arguments),

@@ -1,7 +1,6 @@
 //! `foxton bench pages`: paged tables whose data are larger than their memory.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -14,12 +13,11 @@ use foxton_lab::{
     progress::Audience,
 };
 
-use super::results::{command_line, judged, list_written, moment};
-use crate::{
-    output::{results_place, say, show},
-    seconds::seconds,
-    size::size,
+use super::{
+    measured::finish,
+    results::{command_line, moment},
 };
+use crate::{output::results_place, seconds::seconds, size::size};
 
 /// The arguments of `bench pages`.
 #[derive(Debug, Args)]
@@ -107,19 +105,9 @@ pub(crate) fn run(arguments: Pages) -> Result<ExitCode, String> {
         arguments.experiment,
         moment(&measured.machine)
     );
-    let directory = arguments
-        .out
-        .unwrap_or_else(|| Path::new("results").join(name));
-    let path = directory.join("record.json");
-    // Written first: a table that cannot be printed must not lose an hour's results.
-    let written = fs::create_dir_all(&directory)
-        .and_then(|()| fs::write(&path, measured.record()))
-        .map(|()| vec![path]);
-    say!("{}\n{}\n", measured.title, measured.machine.sentence());
-    show(&measured.table().render());
-    for note in &measured.notes {
-        say!("{note}");
-    }
-    list_written(written, &directory)?;
-    Ok(judged(&measured.machine, None))
+    let directory = arguments.out;
+    finish(
+        &measured,
+        &directory.unwrap_or_else(|| Path::new("results").join(name)),
+    )
 }

@@ -13,7 +13,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
@@ -23,7 +22,7 @@ use serde_json::{Value, json};
 use super::{
     alone::Alone,
     apart::Apart,
-    by_held,
+    by_held, callgrind,
     error::BenchError,
     loaded::{Load, Loaded},
     sweep::Sweep,
@@ -167,42 +166,18 @@ pub fn bare(system: &System, rounds: u64) {
 
 /// Instructions per lock and release, by callgrind.
 fn instructions(program: &Path, system: &System, audience: Audience) -> Result<f64, BenchError> {
-    const SHORT: u64 = 1_000;
-    const LONG: u64 = 11_000;
     audience.say(&format!("counting instructions of {system}"));
-    let (short, long) = (
-        count(program, system, SHORT)?,
-        count(program, system, LONG)?,
-    );
-    Ok((long - short) / ((LONG - SHORT) as f64 * BARE_LOCKS as f64))
-}
-
-fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError> {
-    let refuse = |what: String| {
-        BenchError::Settings(format!(
-            "instructions cannot be counted; install valgrind, or leave --instructions out. {what}"
-        ))
+    let arguments = |rounds: u64| {
+        let (rounds, manager) = (rounds.to_string(), system.manager_name());
+        let latch = system.latch_name();
+        let mut arguments = vec!["bench", "lock-cost", "--bare", &rounds, "--locks", &manager];
+        if latch != "-" {
+            arguments.extend(["--latch", &latch]);
+        }
+        arguments.into_iter().map(str::to_owned).collect()
     };
-    let mut command = Command::new("valgrind");
-    command
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program);
-    command.args(["bench", "lock-cost", "--bare", &rounds.to_string()]);
-    command.args(["--locks", &system.manager_name()]);
-    if system.latch_name() != "-" {
-        command.args(["--latch", &system.latch_name()]);
-    }
-    let output = command
-        .output()
-        .map_err(|error| refuse(format!("It could not be started: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(refuse(format!("The program failed under it:\n{said}")));
-    }
-    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
-    collected
-        .and_then(|(_, number)| number.trim().parse().ok())
-        .ok_or_else(|| refuse(format!("Its output could not be parsed:\n{said}")))
+    let round = callgrind::a_round(program, arguments, "leave --instructions out")?;
+    Ok(round / BARE_LOCKS as f64)
 }
 
 /// Share of the throughput without locks that a system keeps, pass by pass.

@@ -12,6 +12,15 @@ pub mod directory;
 /// A database for one experiment.
 pub mod scratch;
 
+/// Numbers with spread, as a table and as a record.
+pub mod measured;
+
+/// Clients, and counters sampled each second.
+mod observed;
+
+/// Rows that count their updates, their checks, and clients that read and update them.
+mod rows;
+
 /// Points interleaved over all systems.
 pub mod sweep;
 
@@ -45,6 +54,9 @@ pub(crate) mod by_held;
 /// Clients with a database each.
 mod apart;
 
+/// Instructions, counted by callgrind.
+mod callgrind;
+
 /// Cost of locking for a transaction, and of a lock alone.
 pub mod lock_cost;
 
@@ -56,6 +68,9 @@ pub mod restart;
 
 /// Paged tables whose data are larger than their memory.
 pub mod pages;
+
+/// Reads at snapshots, and what a snapshot that does not end costs.
+pub mod snapshots;
 
 /// A queue of jobs in a table, with locked jobs skipped or waited for.
 pub mod queue;

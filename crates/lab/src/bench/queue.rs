@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foxton::{Database, Durability, Lock, LockOptions, Table};
+use foxton::{Database, Durability, Lock, LockOptions, Snapshot, Table};
 
 use super::{error::BenchError, scratch::Scratch};
 use crate::{
@@ -119,7 +119,7 @@ fn point(settings: &Settings, system: &System, work: Duration) -> Result<Found, 
     let mut checked = 0;
     for rep in 0..settings.reps {
         let mut rate = |lock| {
-            let one = once(settings, system, work, lock)?;
+            let one = once(settings, system, (work, lock), Beside::Nothing)?;
             checked += one.done;
             Ok::<f64, BenchError>(one.done as f64 / one.took.as_secs_f64())
         };
@@ -146,6 +146,32 @@ fn point(settings: &Settings, system: &System, work: Duration) -> Result<Found, 
     })
 }
 
+/// What a queue is run beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A snapshot that is as old as the queue.
+    Snapshot,
+}
+
+/// Returns the jobs of no time that workers do in a second, skipping locked jobs.
+///
+/// # Errors
+///
+/// If the settings contradict each other, the engine refuses, a job was lost or done twice, or the
+/// snapshot has other jobs than were loaded.
+pub(super) fn jobs_a_second(
+    settings: &Settings,
+    system: &System,
+    beside: Beside,
+) -> Result<f64, BenchError> {
+    settings.sound().map_err(BenchError::Settings)?;
+    let how = (Duration::ZERO, Lock::Exclusive.skip_locked());
+    let one = once(settings, system, how, beside)?;
+    Ok(one.done as f64 / one.took.as_secs_f64())
+}
+
 /// One run.
 struct Once {
     done: u64,
@@ -155,13 +181,16 @@ struct Once {
 fn once(
     settings: &Settings,
     system: &System,
-    work: Duration,
-    lock: LockOptions,
+    (work, lock): (Duration, LockOptions),
+    beside: Beside,
 ) -> Result<Once, BenchError> {
     let directory = settings.directory.as_deref();
     let scratch = Scratch::new(system.clone(), settings.durability, directory, None)?;
     let db = &scratch.db;
     load(db, settings.jobs)?;
+    let snapshot = (beside == Beside::Snapshot).then(|| db.snapshot());
+    let snapshot = snapshot.transpose();
+    let snapshot = snapshot.map_err(BenchError::engine("taking a snapshot of the queue"))?;
     let begun = Instant::now();
     let end = begun + settings.window;
     let work = |number: u32| {
@@ -180,6 +209,7 @@ fn once(
     let counts = counts.map_err(BenchError::engine("a job of the queue"))?;
     let done = counts.iter().sum();
     check(db, settings.jobs, &counts)?;
+    snapshot.map_or(Ok(()), |snapshot| check_snapshot(&snapshot, settings.jobs))?;
     Ok(Once { done, took })
 }
 
@@ -219,6 +249,18 @@ fn check(db: &Database, jobs: u64, counts: &[u64]) -> Result<(), BenchError> {
     let (queued, done) = read.map_err(BenchError::engine("reading the queue"))?;
     let queued: Vec<u64> = queued.into_iter().map(|(job, _)| job).collect();
     picture(&queued, &done, jobs, counts).map_err(BenchError::Failed)
+}
+
+/// Checks that the snapshot has the queue as it was loaded.
+fn check_snapshot(snapshot: &Snapshot, jobs: u64) -> Result<(), BenchError> {
+    let found = snapshot.range(&JOBS, ..).and_then(|range| range.collect());
+    let found = found.map_err(BenchError::engine("reading the queue at a snapshot"))?;
+    match found.into_iter().map(|(job, _)| job).eq(0..jobs) {
+        true => Ok(()),
+        false => Err(BenchError::Failed(
+            "the snapshot has other jobs than were loaded".to_owned(),
+        )),
+    }
 }
 
 /// The check itself, on the rows read.

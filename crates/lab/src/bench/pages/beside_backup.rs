@@ -10,12 +10,14 @@ use foxton_sync::shim::{AtomicBool, Ordering::Relaxed};
 use super::{
     Settings,
     bare::{file_error, forget},
-    measured::{Measured, RATIO},
     place::{OpenPlace, Place},
-    rows::{KINDS, Skew},
 };
 use crate::{
-    bench::error::BenchError,
+    bench::{
+        error::BenchError,
+        measured::{Measured, RATIO},
+        rows::{KINDS, Skew},
+    },
     progress::{Audience, Progress},
 };
 

@@ -11,11 +11,16 @@
 use super::{
     Settings,
     bare::{BareFile, forget},
-    measured::{Measured, RATIO},
     place::{OpenPlace, Place},
-    rows::{KINDS, Skew},
 };
-use crate::{bench::error::BenchError, progress::Audience, progress::Progress};
+use crate::{
+    bench::{
+        error::BenchError,
+        measured::{Measured, RATIO},
+        rows::{KINDS, Skew},
+    },
+    progress::{Audience, Progress},
+};
 
 pub(super) fn run(settings: &Settings, audience: Audience) -> Result<Measured, BenchError> {
     let mut measured = Measured::new(

@@ -11,15 +11,15 @@ use std::time::Instant;
 
 use foxton::{Database, Durability, Index, Options, TableComponent};
 
-use super::{
-    Settings,
-    bare::file_error,
-    measured::Measured,
-    place::Place,
-    rows::{ROWS, Rows, options},
-};
+use super::{Settings, bare::file_error, place::Place};
 use crate::{
-    bench::{directory::ScratchDirectory, error::BenchError, runs::room},
+    bench::{
+        directory::ScratchDirectory,
+        error::BenchError,
+        measured::Measured,
+        rows::{ROWS, Rows, options},
+        runs::room,
+    },
     measure::memory,
     progress::{Audience, Progress},
     random::zipfian::scatter,

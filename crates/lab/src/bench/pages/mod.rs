@@ -4,17 +4,8 @@
 //! take turns within a pass. After the last pass every row is read, and the counters in the rows
 //! must add up to the committed updates. The numbers are ratios with their spread.
 
-/// Numbers with spread, as a table and as a record.
-pub mod measured;
-
 /// A directory that counts and records what is written.
 mod metered;
-
-/// Rows, their checks, and clients that read and update them.
-mod rows;
-
-/// Clients, and counters sampled each second.
-mod clients;
 
 /// The bare device.
 mod bare;
@@ -47,8 +38,7 @@ use std::{path::PathBuf, time::Duration};
 
 use foxton::Durability;
 
-use self::{clients::Times, measured::Measured, rows::LEAST_ROW_BYTES};
-use super::error::BenchError;
+use super::{error::BenchError, measured::Measured, observed::Times, rows::LEAST_ROW_BYTES};
 use crate::progress::Audience;
 
 /// Kind of measurement.

@@ -8,12 +8,15 @@ use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use super::{
     Settings,
     bare::file_error,
-    measured::Measured,
     metered::{DeviceMode, Meter, MeteredDevice, PAGE_FILE},
-    rows::{ROWS, RowClient, Rows, Skew, UPDATE, options},
 };
 use crate::{
-    bench::{directory::ScratchDirectory, error::BenchError},
+    bench::{
+        directory::ScratchDirectory,
+        error::BenchError,
+        measured::Measured,
+        rows::{ROWS, RowClient, Rows, Skew, UPDATE, options},
+    },
     driver::Client,
     progress::Audience,
     random::Random,

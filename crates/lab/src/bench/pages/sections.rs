@@ -7,13 +7,14 @@
 use foxton::{Database, Durability, Table, TableComponent};
 use foxton_sync::site::{AccountSummary, COUNTING, Component, Pattern};
 
-use super::{
-    Settings,
-    measured::Measured,
-    rows::{ROWS, Rows, options},
-};
+use super::Settings;
 use crate::{
-    bench::{critical_sections::NOT_COUNTING, error::BenchError},
+    bench::{
+        critical_sections::NOT_COUNTING,
+        error::BenchError,
+        measured::Measured,
+        rows::{ROWS, Rows, options},
+    },
     progress::Audience,
     random::Random,
 };

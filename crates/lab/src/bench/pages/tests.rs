@@ -1,6 +1,7 @@
 //! Every experiment, tiny: it runs, its data are right, and its record can be published.
 
 use super::*;
+use crate::bench::measured::MeasuredValue;
 use crate::results::record::ResultRecord;
 
 fn settings() -> Settings {
@@ -24,7 +25,7 @@ fn settings() -> Settings {
 }
 
 fn median(measured: &Measured, row: &str, series: &str) -> f64 {
-    let is_it = |value: &&measured::MeasuredValue| value.row == row && value.series == series;
+    let is_it = |value: &&MeasuredValue| value.row == row && value.series == series;
     let value = measured.values.iter().find(is_it);
     let value = value.unwrap_or_else(|| panic!("{series} of {row}: {:?}", measured.values));
     assert_eq!(value.passes.len(), 2, "{series} of {row}");

@@ -13,13 +13,18 @@ use std::fs;
 use super::{
     Settings,
     bare::{BareFile, file_error, forget},
-    measured::{Measured, RATIO},
     metered::{FileKind, RecordedCall},
     place::Place,
     replay::Replay,
-    rows::{KINDS, READ, Skew, UPDATE},
 };
-use crate::{bench::error::BenchError, progress::Audience, progress::Progress};
+use crate::{
+    bench::{
+        error::BenchError,
+        measured::{Measured, RATIO},
+        rows::{KINDS, READ, Skew, UPDATE},
+    },
+    progress::{Audience, Progress},
+};
 
 pub(super) fn run(settings: &Settings, audience: Audience) -> Result<Measured, BenchError> {
     let mut measured = Measured::new(

@@ -8,16 +8,13 @@
 //! pages beyond repair, so no option of the engine leaves it out; the device of this measurement
 //! drops its writes.
 
-use super::{
-    Settings,
-    bare::forget,
-    measured::{Measured, RATIO},
-    metered::FileKind,
-    place::Place,
-    rows::{KINDS, Skew, UPDATE},
-};
+use super::{Settings, bare::forget, metered::FileKind, place::Place};
 use crate::{
-    bench::error::BenchError,
+    bench::{
+        error::BenchError,
+        measured::{Measured, RATIO},
+        rows::{KINDS, Skew, UPDATE},
+    },
     progress::{Audience, Progress},
     random::zipfian::Scrambled,
 };

@@ -117,6 +117,18 @@ impl Observed {
         at(self.samples.last()) - at(self.samples.first())
     }
 
+    /// A counter at the end of the window; 0 without samples.
+    pub(super) fn last(&self, counter: usize) -> u64 {
+        let last = self.samples.last();
+        last.map_or(0, |sample| sample.counters[counter])
+    }
+
+    /// A counter in the middle of the window; 0 without samples.
+    pub(super) fn middle(&self, counter: usize) -> u64 {
+        let middle = self.samples.get(self.samples.len() / 2);
+        middle.map_or(0, |sample| sample.counters[counter])
+    }
+
     /// The smallest growth per second of a counter in any second ÷ the median; 0 if there was none.
     pub(super) fn worst_second(&self, counter: usize) -> f64 {
         // The last sample comes after a part of a second, which may be very short.
@@ -169,6 +181,7 @@ mod tests {
         assert!((observed.worst_second(0) - 0.5).abs() < 1e-9);
         assert!((observed.rate(0) - 35.0 / 4.1).abs() < 1e-9);
         assert_eq!((observed.growth(0), observed.resident_bytes()), (35, 41));
+        assert_eq!((observed.middle(0), observed.last(0)), (25, 35));
     }
 
     #[test]

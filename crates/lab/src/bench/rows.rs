@@ -49,7 +49,8 @@ impl Rows {
         self.count * (self.row_bytes as u64 + KEY_BYTES)
     }
 
-    fn write(key: u64, counter: u64, row: &mut [u8]) {
+    /// Writes the row with this key and counter.
+    pub(super) fn write(key: u64, counter: u64, row: &mut [u8]) {
         let bits = scatter(key ^ counter.rotate_left(40)).to_le_bytes();
         row[..8].copy_from_slice(&key.to_le_bytes());
         row[8..16].copy_from_slice(&counter.to_le_bytes());
@@ -59,7 +60,7 @@ impl Rows {
     }
 
     /// Returns the counter of a row; `None` if any byte is not as it was written.
-    fn counter(&self, key: u64, row: &[u8]) -> Option<u64> {
+    pub(super) fn counter(&self, key: u64, row: &[u8]) -> Option<u64> {
         if row.len() != self.row_bytes || row[..8] != key.to_le_bytes() {
             return None;
         }

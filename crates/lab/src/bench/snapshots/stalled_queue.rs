@@ -1,0 +1,72 @@
+//! Jobs of a queue, claimed by skipping locked rows, while one snapshot does not end.
+//!
+//! Each job deletes the first row of the queue. The snapshot needs the first of them for ever, and
+//! the workers must not visit them. At the end the snapshot must read the queue as it was loaded.
+
+use super::{Settings, levels::name_of};
+use crate::{
+    bench::{
+        error::BenchError,
+        measured::{Measured, RATIO},
+        queue::{self, Beside},
+    },
+    progress::Audience,
+    system::System,
+};
+
+/// Jobs in the queue for each worker.
+const JOBS_A_WORKER: u64 = 4;
+
+pub(super) fn run(settings: &Settings, audience: Audience) -> Result<Measured, BenchError> {
+    let mut measured = Measured::new(
+        "snapshot-queue",
+        "A queue beside a snapshot that does not end",
+        "Do the deleted rows that a snapshot needs slow down a queue?",
+        &settings.command,
+    );
+    let systems = settings.systems();
+    let runs = 2 * settings.passes * systems.len() as u32;
+    let progress = audience.clock("measuring", settings.window * runs);
+    for pass in 0..settings.passes {
+        for (system, &method) in systems.iter().zip(&settings.methods) {
+            let name = name_of(method);
+            progress.now(&format!("{name}, pass {} of {}", pass + 1, settings.passes));
+            let order = match pass % 2 {
+                0 => [Beside::Nothing, Beside::Snapshot],
+                _ => [Beside::Snapshot, Beside::Nothing],
+            };
+            let mut rates = [0.0; 2];
+            for beside in order {
+                let rate = queue::jobs_a_second(&of(settings, system), system, beside)?;
+                rates[beside as usize] = rate;
+                progress.advance(settings.window.as_millis() as u64);
+            }
+            measured.add(&name, "jobs without a snapshot", "1/s", rates[0]);
+            measured.add(&name, "jobs beside a snapshot", "1/s", rates[1]);
+            let series = "beside a snapshot ÷ without";
+            measured.add(&name, series, RATIO, rates[1] / rates[0].max(1e-9));
+        }
+    }
+    drop(progress);
+    measured.notes.push(format!(
+        "{} workers, {} jobs in the queue, {} s. Afterwards no job was lost or done twice, and the \
+         snapshot read the queue as it was loaded.",
+        settings.most_clients(),
+        JOBS_A_WORKER * u64::from(settings.most_clients()),
+        settings.window.as_secs_f64()
+    ));
+    Ok(measured)
+}
+
+fn of(settings: &Settings, system: &System) -> queue::Settings {
+    queue::Settings {
+        systems: vec![system.clone()],
+        workers: settings.most_clients(),
+        jobs: JOBS_A_WORKER * u64::from(settings.most_clients()),
+        work: Vec::new(),
+        window: settings.window,
+        reps: 1,
+        durability: settings.durability,
+        directory: settings.directory.clone(),
+    }
+}
