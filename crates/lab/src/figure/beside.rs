@@ -1,6 +1,7 @@
 //! The document's numbers beside ours: a table with a line for each thing the document shows and
 //! its counterpart here, then a line for each curve that the document does not have.
 
+use super::judge::has_note;
 use crate::{
     measure::curve::Curve,
     report::{
@@ -29,7 +30,7 @@ pub(super) struct Says {
     pub(super) system: &'static str,
     /// The document's result; begins with "shape" if only a curve is drawn.
     pub(super) result: &'static str,
-    /// The lock manager here that is built like it; empty if there is none.
+    /// The lock manager here that is built like it, or a word of its note; empty if there is none.
     pub(super) here: &'static str,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn curves(
         let counterparts: Vec<&Curve> = panel
             .curves
             .iter()
-            .filter(|curve| curve.lock_manager == line.here)
+            .filter(|curve| is_like(curve, line))
             .collect();
         let theirs = || [line.system.to_owned(), line.result.to_owned()];
         match (line.here, counterparts.as_slice()) {
@@ -65,11 +66,10 @@ pub(super) fn curves(
                 .for_each(|curve| table.row(with(theirs(), &curve.label(), describe(curve)))),
         }
     }
-    let ours = panel.curves.iter().filter(|curve| {
-        document
-            .iter()
-            .all(|line| line.here != curve.lock_manager.as_str())
-    });
+    let ours = panel
+        .curves
+        .iter()
+        .filter(|curve| document.iter().all(|line| !is_like(curve, line)));
     for curve in ours {
         let nothing = ["-".to_owned(), "-".to_owned()];
         table.row(with(nothing, &curve.label(), describe(curve)));
@@ -79,6 +79,11 @@ pub(super) fn curves(
         note: note.to_owned(),
         table,
     }
+}
+
+fn is_like(curve: &Curve, line: &Says) -> bool {
+    let is_noted = !line.here.is_empty() && has_note(curve, line.here);
+    curve.lock_manager == line.here || is_noted
 }
 
 fn with([system, result]: [String; 2], here: &str, ours: String) -> [String; 4] {

@@ -19,15 +19,35 @@ pub(super) fn curve_of<'a>(panel: &'a Findings, manager: &str) -> Option<&'a Cur
         .find(|curve| curve.lock_manager == manager)
 }
 
+/// Returns the first curve with this word in its note.
+pub(super) fn noted<'a>(panel: &'a Findings, word: &str) -> Option<&'a Curve> {
+    panel.curves.iter().find(|curve| has_note(curve, word))
+}
+
+/// True if the note of a curve has this word or these words.
+pub(super) fn has_note(curve: &Curve, words: &str) -> bool {
+    curve.note.split(", ").any(|note| note == words)
+}
+
 /// The claim that this manager keeps its peak; `None` if it was not measured.
 pub(super) fn keeps(panel: &Findings, manager: &str, says: &str) -> Option<Claim> {
-    let (found, ratio) = kept_share(panel, manager)?;
+    curve_keeps(panel, curve_of(panel, manager)?, says)
+}
+
+/// The same of a curve.
+pub(super) fn curve_keeps(panel: &Findings, curve: &Curve, says: &str) -> Option<Claim> {
+    let (found, ratio) = kept_share(panel, curve)?;
     Some(Claim::new(says, found, at_least(KEEPS), ratio >= KEEPS))
 }
 
 /// The claim that this manager falls from its peak; on few cores it need not.
 pub(super) fn falls(panel: &Findings, manager: &str, says: &str) -> Option<Claim> {
-    let (found, ratio) = kept_share(panel, manager)?;
+    curve_falls(panel, curve_of(panel, manager)?, says)
+}
+
+/// The same of a curve.
+pub(super) fn curve_falls(panel: &Findings, curve: &Curve, says: &str) -> Option<Claim> {
+    let (found, ratio) = kept_share(panel, curve)?;
     let claim = Claim::new(says, found, below(KEEPS), ratio < KEEPS);
     Some(where_cores_count(claim, panel.machine.cores))
 }
@@ -48,9 +68,8 @@ pub(super) fn where_cores_count(claim: Claim, cores: usize) -> Claim {
     }
 }
 
-/// The share of its peak that this manager keeps at the most clients, in words and as a number.
-fn kept_share(panel: &Findings, manager: &str) -> Option<(String, f64)> {
-    let curve = curve_of(panel, manager)?;
+/// The share of its peak that a curve keeps at the most clients, in words and as a number.
+fn kept_share(panel: &Findings, curve: &Curve) -> Option<(String, f64)> {
     let ratio = curve.no_collapse_ratio()?;
     let mpl = curve.points.last()?.mpl;
     let found = format!(

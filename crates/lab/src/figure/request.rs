@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use foxton::{Durability, TableComponent};
+use foxton::{Durability, Isolation, SnapshotMethod, TableComponent};
 use serde_json::{Value, json};
 
 use crate::{
@@ -106,7 +106,18 @@ impl Request {
         chosen
     }
 
-    /// The same and `direct:table`, the form of document 003.
+    /// Systems whose reads are at snapshots, by each method, to stand beside those of a figure; none
+    /// in the brief form, or if the request has systems.
+    pub(super) fn snapshots(&self) -> Vec<System> {
+        if self.brief || !self.systems.is_empty() {
+            return Vec::new();
+        }
+        let default = vec![System::new(Locks::Default, None)];
+        let systems = System::with_isolations(default, &[Isolation::Snapshot]);
+        System::with_snapshot_methods(systems, &SnapshotMethod::ALL)
+    }
+
+    /// [`chosen`](Self::chosen) and `direct:table`, the form of document 003.
     pub(super) fn chosen_and_by_table(&self) -> Chosen {
         let mut chosen = self.chosen();
         if self.systems.is_empty() {
@@ -286,6 +297,7 @@ mod tests {
                 ..request
             };
             assert_eq!(asked.chosen_and_default().systems, asked.systems);
+            assert!(asked.snapshots().is_empty());
         }
     }
 }
