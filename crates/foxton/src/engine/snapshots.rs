@@ -39,6 +39,12 @@
 //! front. If the committer found *off*, its place was taken before the reader loaded the front, so
 //! its commit LSN is at or below S. Otherwise it finds a later stage.
 //!
+//! A reader may be slow between its two looks at the stage, and find it on at both, though it was
+//! off in between. So the collector counts, while the stage is *closing*, each time that it is about
+//! to be off. A reader whose two looks find another count gives S up. It loads the count before the
+//! stage, and in the second look after it. If its first count has a closing that is not over, it
+//! finds that stage, or a later one that began with a reader.
+//!
 //! # Why a collector misses no snapshot
 //!
 //! A reader stores S in its place, passes the light fence, and loads the watermark again. The
@@ -61,8 +67,8 @@
 //!
 //! # Orderings
 //!
-//! * O1  the stage and the watermark (Release) to their loads (Acquire), with the fences of the two
-//!   arguments above.
+//! * O1  the stage, the watermark and the closings (Release) to their loads (Acquire), with the
+//!   fences of the two arguments above.
 //! * O2  a snapshot in its place (Release) to the collector (Acquire), and *ended* (Release) to the
 //!   reader (Acquire), with the fence that both pass in between.
 //! * O3  the flag of the background thread and the stage are in one order (SeqCst): either the
@@ -121,6 +127,8 @@ pub(crate) struct Snapshots {
     /// Views in the place of positions, if the options say so.
     pub(crate) read_views: Option<Box<ReadViews>>,
     state: CachePadded<AtomicU64>,
+    /// Times that the stage was about to be off.
+    closings: CachePadded<AtomicU64>,
     fence: Asymmetric,
     /// Segment n has `FIRST << n` places; their numbers are those of the commit slots.
     places: [OnceLock<Box<[CachePadded<SnapshotPlace>]>>; SEGMENTS],
@@ -217,6 +225,7 @@ impl Default for Snapshots {
             slots: CommitSlots::new(),
             read_views: None,
             state: CachePadded::new(AtomicU64::new(OFF)),
+            closings: CachePadded::default(),
             fence: Asymmetric::new(),
             places: Default::default(),
             kept: Mutex::default(),
@@ -279,6 +288,7 @@ impl Snapshots {
         let place = self.place(number);
         let mut has_started = false;
         loop {
+            let closings = self.closings.load(Ordering::Acquire); // O1
             let state = self.state.load(Ordering::Acquire); // O1
             match state & STAGE_MASK {
                 ON => {}
@@ -303,7 +313,8 @@ impl Snapshots {
             place.snapshot.store(word, Ordering::Release); // O2
             self.fence.light();
             let state = self.state.load(Ordering::Acquire); // O1
-            let is_kept = matches!(state & STAGE_MASK, STARTING | ON);
+            let is_kept = matches!(state & STAGE_MASK, STARTING | ON)
+                && self.closings.load(Ordering::Acquire) == closings; // O1
             if is_kept && snapshot.bytes() >= state >> LSN_SHIFT {
                 return (snapshot, has_started);
             }
@@ -623,6 +634,9 @@ impl Snapshots {
         let is_free = active.is_empty();
         if is_free {
             self.collect_released(worker, &active, front);
+            worker.account().passed(&STAGE);
+            // Before the exchange: see "Why I1 holds". Site: "snapshot stage".
+            self.closings.fetch_add(1, Ordering::AcqRel); // O1
         }
         let state = self.state.load(Ordering::Acquire); // O1
         if state & STAGE_MASK != CLOSING {
@@ -729,6 +743,32 @@ mod tests {
         assert!(snapshots.keeps() && !is_off_after(&snapshots, clock, 5));
         snapshots.deregister(70);
         assert!(is_off_after(&snapshots, (&worker, &mut now), 1) && !snapshots.keeps());
+    }
+
+    /// A reader takes its position, and is slow. Meanwhile the stage is off, a commit retires what
+    /// it replaced, and another reader begins the stage anew.
+    #[test]
+    fn a_position_from_before_the_stage_was_off_is_given_up() {
+        let (worker, now) = (Workers::new().worker(), Instant::now());
+        let snapshots = Snapshots::default();
+        snapshots.register(&worker, 0, front);
+        snapshots.deregister(0);
+        let (taken, clock) = (std::cell::Cell::new(0), std::cell::Cell::new(now));
+        let slow = || {
+            taken.set(taken.get() + 1);
+            if taken.get() > 1 {
+                return Lsn::new(120);
+            }
+            let mut now = clock.get();
+            assert!(is_off_after(&snapshots, (&worker, &mut now), 5));
+            clock.set(now);
+            // The commit ends at 120, and finds the stage off.
+            assert!(!snapshots.keeps());
+            snapshots.register(&worker, 2, || Lsn::new(120));
+            front()
+        };
+        let (lsn, _) = snapshots.register(&worker, 1, slow);
+        assert_eq!((lsn, taken.get()), (Lsn::new(120), 2));
     }
 
     /// The reader that began the stage lost its exchange, because the watermark was raised.
