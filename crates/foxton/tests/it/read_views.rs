@@ -213,3 +213,27 @@ fn readers_beside_writers_see_one_sum() {
         assert_nothing_is_kept(&db);
     }
 }
+
+/// A view is opened while a commit has its place in the log. It does not wait, and stays without
+/// that commit.
+#[cfg(feature = "hooks")]
+#[test]
+fn a_view_beside_a_commit_that_has_its_place_never_sees_it() {
+    let mut options = Options::tiny();
+    options.snapshots = SnapshotMethod::ReadViews;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| tx.put(&ACCOUNTS, &1, &10)).unwrap();
+    let stop = db.failpoints().stop(&foxton::failpoint::PLACED);
+    let writer = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.put(&ACCOUNTS, &1, &11)).unwrap())
+    };
+    stop.reached();
+    let view = db.snapshot().unwrap();
+    assert_eq!(amounts(&view), [(1, 10)]);
+    stop.release();
+    writer.join().unwrap();
+    assert_eq!(amounts(&view), [(1, 10)]);
+    assert_eq!(db.version_stats().lsn_waits.count, 0);
+    assert_eq!(amounts(&db.snapshot().unwrap()), [(1, 11)]);
+}
