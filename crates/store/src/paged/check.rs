@@ -24,6 +24,9 @@
 //! A bit for each page of the file, and the pages that the log changes. A page is read once, in the
 //! order of the trees, and those in no tree in the order of their numbers.
 
+/// Check of a database in use.
+mod online;
+
 /// Pages as a restart would have them.
 mod restarted;
 
@@ -38,6 +41,7 @@ use super::PageId;
 use super::page::{PageFault, PageKind, PageSize, SlottedPage, SpaceMap};
 use super::recovery::{Analysis, RecoveryError};
 use super::space::{PageFileError, PageSource};
+pub use online::check_open_pages;
 use restarted::{PageContent, RestartedPages};
 
 /// A defect of a page.

@@ -242,6 +242,15 @@ impl<'t> TreeVisit<'t> {
         }
     }
 
+    /// As [`couple`](Self::couple), and compares the child with its parent in any case.
+    pub(super) fn couple_checked(
+        &mut self,
+        parent: &PageView<'t>,
+        child: FoundChild<'t>,
+    ) -> Step<PageView<'t>> {
+        self.check_child(parent, child.view, child.slot)
+    }
+
     /// As [`couple`](Self::couple), for a child that was not compared with its parent since it was
     /// loaded: the page may be another than was written last. Afterwards only changes in memory
     /// could make it differ.

@@ -99,11 +99,14 @@ mod compact;
 
 mod verify;
 
+mod inspect;
+
 mod tests;
 
 mod ahead_tests;
 mod bulk_tests;
 mod free_tests;
+mod inspect_tests;
 mod relocate_tests;
 
 pub use ahead::ScanAhead;
@@ -113,6 +116,7 @@ pub use detached::DetachedVisit;
 pub use directory::TableDirectory;
 pub use error::TreeError;
 pub use free::FreeStep;
+pub use inspect::TreeInspection;
 pub use read::{ScanDirection, ScanRange};
 pub use relocate::{PagePlace, Relocation};
 pub(super) use store::BESIDE_PART;

@@ -45,7 +45,7 @@ pub enum Relocation {
 }
 
 /// A page of a tree as it was read, by which its parent is found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PagePlace {
     /// The page.
     pub page: PageId,
@@ -58,6 +58,14 @@ pub struct PagePlace {
 }
 
 impl PagePlace {
+    pub(super) fn level(&self) -> u8 {
+        self.level
+    }
+
+    pub(super) fn low(&self) -> &[u8] {
+        &self.low
+    }
+
     /// Returns the place of a page that was read. The view was not validated since.
     pub fn of(view: &PageView<'_>) -> Option<PagePlace> {
         let content = view.read();
