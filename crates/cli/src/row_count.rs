@@ -53,7 +53,7 @@ fn count(db: &Database, table: &TableStats) -> Result<u64, String> {
     let raw: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
     let count = || {
         let mut tx = db.begin()?;
-        tx.set_isolation(Isolation::ReadUncommitted);
+        tx.set_isolation(Isolation::ReadUncommitted)?;
         let mut rows = 0;
         tx.range(&raw, ..).for_each_bytes(|_, _| {
             rows += 1;

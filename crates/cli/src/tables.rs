@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use foxton::status::{
     Checkpoints, ConflictingOwner, Deadlock, HotName, PageStatus, ResidentStatus, Status, Usage,
-    called,
+    VersionStatus, called,
 };
 use foxton_lab::report::{
     number::{bytes, duration_us, grouped},
@@ -221,6 +221,35 @@ pub(crate) fn page_waits(status: &PageStatus) -> String {
         grouped(status.waiting_for_space as f64),
         grouped(status.waiting_for_cleaner as f64)
     )
+}
+
+/// Snapshots that `versions` shows one by one.
+const SNAPSHOTS: usize = 3;
+
+/// Lines on snapshots and the versions that they keep; none if there was no snapshot.
+pub(crate) fn versions(status: &VersionStatus) -> Vec<String> {
+    if status.active == 0 && status.pruned == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!(
+        "versions: {} of {} kept, {} freed, {} snapshots ended, {} waits",
+        bytes(status.bytes),
+        bytes(status.limit),
+        grouped(status.pruned as f64),
+        grouped(status.ended as f64),
+        grouped(status.waits as f64),
+    )];
+    let shown = status.snapshots.iter().take(SNAPSHOTS);
+    lines.extend(shown.map(|snapshot| {
+        format!(
+            "snapshot {} at {}, {} old, keeps {}",
+            named(&snapshot.label),
+            snapshot.lsn,
+            time(snapshot.age),
+            bytes(snapshot.bytes)
+        )
+    }));
+    lines
 }
 
 /// Memory of the rows in memory, if it has a limit.

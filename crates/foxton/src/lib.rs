@@ -99,7 +99,7 @@ pub use api::convert::Conversion;
 pub use api::database::Database;
 pub use api::range::{AsyncIndexRange, AsyncRange, IndexRange, IndexRow, IndexRows, Range, Rows};
 pub use api::session::Session;
-pub use api::snapshot::{ActiveSnapshot, Snapshot, SnapshotAt, VersionStats};
+pub use api::snapshot::{Snapshot, SnapshotAt, VersionStats};
 pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use engine::cancel_signal::CancelSignal;
@@ -109,11 +109,13 @@ pub use error::{Error, Result};
 pub use foxton_log::Lsn;
 pub use options::admission::Admission;
 pub use options::snapshot_method::SnapshotMethod;
+pub use options::version_warning::{VersionCall, VersionWarning};
 pub use options::{
     Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
     Options, VictimPolicy,
 };
 pub use recovery::restart::RecoveryReport;
+pub use types::active_snapshot::ActiveSnapshot;
 pub use types::codec::{Key, Value};
 pub use types::component::TableComponent;
 pub use types::index::{Index, Indexes, Keys};

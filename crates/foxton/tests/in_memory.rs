@@ -126,7 +126,7 @@ fn transactions_are_what_they_are_elsewhere() {
         (0..2_000).collect::<Vec<_>>()
     );
     let mut reader = db.begin().unwrap();
-    reader.set_isolation(Isolation::Serializable);
+    reader.set_isolation(Isolation::Serializable).unwrap();
     assert_eq!(reader.get(&ROWS, &1).unwrap(), Some(2_000));
     assert_eq!(Some(&reader.commit_at().unwrap()), ends.keys().last());
 }

@@ -202,7 +202,7 @@ impl Client<'_> {
         if self.plan.mixed {
             let drawn = self.random.below(Isolation::LOCKING.len() as u64);
             self.level = Isolation::LOCKING[drawn as usize];
-            tx.set_isolation(self.level);
+            tx.set_isolation(self.level)?;
         }
         self.saved.clear();
         let count = 1 + self.random.below(self.plan.steps);

@@ -140,7 +140,7 @@ impl SessionThread {
             Work::Begin(level) => {
                 let mut tx = self.begin()?;
                 if let Some(level) = level {
-                    tx.set_isolation(level);
+                    tx.set_isolation(level).map_err(|error| error.to_string())?;
                 }
                 self.tx = Some(tx);
                 Ok(vec!["open".to_owned()])

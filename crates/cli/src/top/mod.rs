@@ -176,6 +176,8 @@ mod tests {
             "1 deadlock",
             "pages: 90 % of 1,000 used, 25 % dirty, hits 98.0 %; 1,000 reads/s, 0 writes/s",
             "waiting: 3 for a page, 1 for a latch, 0 for space, 2 for the page cleaner",
+            "versions: 3 MiB of 1 GiB kept, 70 freed, 0 snapshots ended, 0 waits",
+            "snapshot report at 5000, 9 s old, keeps 3 MiB",
             "q quit",
         ] {
             assert!(text.contains(words), "no {words:?} in\n{text}");

@@ -142,6 +142,10 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, status: &Status) {
         let words = alarm(format!(" {words}"), status.resident.is_nearly_full);
         lines.push(Line::from(words));
     }
+    let is_full = status.versions.bytes > status.versions.limit / 2;
+    for words in tables::versions(&status.versions) {
+        lines.push(Line::from(alarm(format!(" {words}"), is_full)));
+    }
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),

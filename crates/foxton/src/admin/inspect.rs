@@ -19,7 +19,7 @@ use crate::engine::Counter;
 use crate::error::TableNames;
 use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
-use crate::status::{Deadlock, ResidentStatus, Status};
+use crate::status::{Deadlock, ResidentStatus, Status, VersionStatus};
 use crate::types::component::TableComponent;
 
 pub use foxton_lock::inspect::LockStats;
@@ -212,6 +212,8 @@ pub struct Stats {
     pub log: LogStats,
     /// Memory of the rows of tables in memory.
     pub resident: ResidentStatus,
+    /// Snapshots, and the versions that are kept for them.
+    pub versions: VersionStatus,
     /// Pages of paged tables; `None` if there are no paged tables.
     pub pages: Option<PageStats>,
     /// The tables.
@@ -450,6 +452,7 @@ impl Database {
                 .log()
                 .map_or_else(LogStats::default, |log| log.stats(&worker)),
             resident: capture::resident(engine),
+            versions: capture::versions(engine),
             pages: engine.pages().map(PageStats::of),
             tables: engine
                 .catalog

@@ -286,9 +286,11 @@ both! {
 
     /// Sets how far later reads of this transaction are isolated from others, instead of
     /// [`Options::isolation`](crate::Options::isolation). Earlier reads keep their locks.
-    pub fn set_isolation(&mut self, isolation: Isolation) {
-        if let Ok(mut guard) = self.attach() {
-            guard.txn.isolation = isolation;
-        }
+    ///
+    /// # Errors
+    /// `level_too_late`, if it changes to or from [`Isolation::Snapshot`] after a read. The level is
+    /// as before then. `ended_idle`, if the idle timeout has ended the transaction.
+    pub fn set_isolation(&mut self, isolation: Isolation) -> Result<()> {
+        self.attach()?.set_isolation(isolation)
     }
 }

@@ -33,6 +33,9 @@ pub(crate) mod database;
 /// Snapshots.
 pub(crate) mod snapshot;
 
+/// Reads of tasks at snapshots.
+mod async_snapshot;
+
 /// Conversion of tables between the components.
 pub(crate) mod convert;
 

@@ -5,6 +5,7 @@ use std::mem;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -14,10 +15,12 @@ use crate::api::operation::{self, Attempt, Operation, Prepare};
 use crate::api::range::{IndexRange, Range};
 use crate::api::range_scan::RangeScan;
 use crate::engine::commit_lsn_waits::CommitLsnWaits;
+use crate::engine::idle_snapshot::IdleSnapshot;
 use crate::error::Result;
 use crate::txn::bound::BoundTxn;
 use crate::txn::handle::{GiveBack, TxnGuard};
 use crate::txn::snapshot_view::SnapshotView;
+use crate::types::active_snapshot::ActiveSnapshot;
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::isolation::Isolation;
@@ -40,6 +43,7 @@ static SNAPSHOT: Site = Site::new(Component::Transaction, Pattern::Fixed, "snaps
 /// changed since. [`Database::snapshots`] says how much that is. If all together keep more than
 /// [`Options::version_bytes`](crate::Options::version_bytes), the one that keeps the most is ended:
 /// its reads then get `snapshot_ended`.
+/// [`Options::version_warning`](crate::Options::version_warning) is called before.
 ///
 /// ```
 /// use foxton::{Database, Options, Table};
@@ -63,13 +67,50 @@ pub struct Snapshot {
 
 /// A snapshot, shared by its handles.
 struct SharedSnapshot {
-    /// The context in whose place it is registered, while no read uses it.
-    bound: Mutex<Option<Box<BoundTxn>>>,
+    own: Mutex<OwnContext>,
     view: SnapshotView,
     /// The newest commits that reads depend on: of all, and of those that wait to be durable.
     any: AtomicU64,
     sync: AtomicU64,
+    /// With an idle timeout.
+    idle: Option<Arc<IdleSnapshot>>,
     db: Database,
+}
+
+/// The context in whose place a snapshot is registered.
+struct OwnContext {
+    state: ContextState,
+    /// A label that the context is to have.
+    label: Option<Label>,
+}
+
+enum ContextState {
+    /// No read uses it.
+    Here(Box<BoundTxn>),
+    /// A read uses it, or had it and was forgotten.
+    Reading,
+    /// The snapshot has ended.
+    Released,
+}
+
+impl OwnContext {
+    /// Takes the context for a read.
+    fn take(&mut self) -> Option<Box<BoundTxn>> {
+        match mem::replace(&mut self.state, ContextState::Reading) {
+            ContextState::Here(bound) => Some(bound),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    fn put(&mut self, mut bound: Box<BoundTxn>) {
+        if let Some(label) = self.label.take() {
+            bound.ctx.owner.set_label(label);
+        }
+        self.state = ContextState::Here(bound);
+    }
 }
 
 impl fmt::Debug for Snapshot {
@@ -81,23 +122,23 @@ impl fmt::Debug for Snapshot {
 }
 
 impl SharedSnapshot {
-    /// Returns a context to read with: that of the snapshot, or another if a read uses it.
-    fn take(&self) -> Result<Box<BoundTxn>> {
+    /// Returns a context to read with, of a thread or of a task: that of the snapshot, or another
+    /// if a read uses it.
+    fn attach(&self, is_of_task: bool) -> Result<TxnGuard<'_>> {
         self.db.share().engine().check_process()?;
         // Site: "snapshot handle".
-        let own = shim::try_lock(&self.bound).and_then(|mut bound| bound.take());
+        let own = shim::try_lock(&self.own).and_then(|mut own| own.take());
         let mut bound = match own {
             Some(bound) => bound,
             None => self.db.acquire()?,
         };
+        if let Some(idle) = &self.idle {
+            idle.begin_read();
+        }
         bound.txn.isolation = Isolation::Snapshot;
         bound.txn.view = Some(self.view);
-        Ok(bound)
-    }
-
-    fn read<T>(&self, read: impl FnOnce(&mut BoundTxn) -> Result<T>) -> Result<T> {
-        let mut guard = TxnGuard::lent(self.take()?, self);
-        read(&mut guard)
+        bound.ctx.budget.set_of_task(is_of_task);
+        Ok(TxnGuard::lent(bound, self))
     }
 
     /// Adds what the reads of `bound` depend on.
@@ -116,25 +157,59 @@ impl SharedSnapshot {
     fn release(&self) -> Option<Box<BoundTxn>> {
         if self.db.share().engine().is_inherited() {
             // Site: "snapshot handle".
-            mem::forget(shim::try_lock(&self.bound).and_then(|mut bound| bound.take()));
+            mem::forget(shim::try_lock(&self.own).and_then(|mut own| own.take()));
             return None;
         }
-        // Site: "snapshot handle".
-        let mut bound = shim::lock(&self.bound).take()?;
-        bound.ctx.engine.snapshots.deregister(self.view.place);
-        bound.txn.view = None;
-        Some(bound)
+        let state = {
+            // Site: "snapshot handle".
+            let mut own = shim::lock(&self.own);
+            mem::replace(&mut own.state, ContextState::Released)
+        };
+        if let ContextState::Released = state {
+            return None;
+        }
+        if let Some(idle) = &self.idle {
+            idle.end();
+        }
+        self.db
+            .share()
+            .engine()
+            .snapshots
+            .deregister(self.view.place);
+        match state {
+            ContextState::Here(mut bound) => {
+                bound.txn.view = None;
+                Some(bound)
+            }
+            // No context uses the place again: the forgotten read has the one that it is of.
+            ContextState::Reading | ContextState::Released => None,
+        }
+    }
+
+    /// Ends the snapshot, and returns a context that is to wait for what was read.
+    fn end(&self) -> Result<Box<BoundTxn>> {
+        self.db.share().engine().check_process()?;
+        let bound = match self.release() {
+            Some(bound) => bound,
+            None => self.db.acquire()?,
+        };
+        let stamps = [&self.any, &self.sync].map(|stamp| stamp.load(Ordering::Relaxed));
+        bound.txn.reads.set_stamps(stamps);
+        Ok(bound)
     }
 }
 
 impl GiveBack for SharedSnapshot {
     fn give_back(&self, bound: Box<BoundTxn>) {
         self.gather(&bound);
+        if let Some(idle) = &self.idle {
+            idle.end_read(bound.ctx.engine.workers.clock().now());
+        }
         let is_own = bound.ctx.place() == Some(self.view.place);
         match is_own {
             true => {
                 bound.ctx.worker.account().passed(&SNAPSHOT);
-                *shim::lock(&self.bound) = Some(bound);
+                shim::lock(&self.own).put(bound);
             }
             false => BoundTxn::recycle(bound),
         }
@@ -161,18 +236,9 @@ pub enum SnapshotAt {
     Durable,
 }
 
-/// An active snapshot: see [`Database::snapshots`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActiveSnapshot {
-    /// Its position in the log; with [`SnapshotMethod::ReadViews`](crate::SnapshotMethod::ReadViews)
-    /// its number.
-    pub lsn: Lsn,
-    /// Bytes of the versions that are kept for it, about.
-    pub bytes: u64,
-}
-
 /// Versions kept for snapshots, and counts: see [`Database::version_stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct VersionStats {
     /// Bytes of the versions that are kept, about.
     pub bytes: u64,
@@ -198,6 +264,15 @@ impl Database {
     /// # Errors
     /// As for [`snapshot`](Self::snapshot), and of the sync that [`SnapshotAt::Durable`] waits for.
     pub fn snapshot_at(&self, at: SnapshotAt) -> Result<Snapshot> {
+        let snapshot = self.begin_snapshot()?;
+        if at == SnapshotAt::Durable {
+            self.sync()?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Begins a snapshot at the newest commit, and waits for nothing.
+    pub(super) fn begin_snapshot(&self) -> Result<Snapshot> {
         let mut bound = self.acquire()?;
         let mut view = match bound.register() {
             Ok(view) => view,
@@ -207,19 +282,24 @@ impl Database {
             }
         };
         view.is_own = false;
-        let snapshot = Snapshot {
+        let engine = self.share().engine();
+        let idle = engine.options.idle_timeout.map(|_| {
+            bound.ctx.worker.account().passed(&SNAPSHOT);
+            let idle = Arc::new(IdleSnapshot::new(engine, (view.lsn, view.place)));
+            engine.idle.insert(&idle);
+            idle
+        });
+        let state = ContextState::Here(bound);
+        Ok(Snapshot {
             shared: Arc::new(SharedSnapshot {
-                bound: Mutex::new(Some(bound)),
+                own: Mutex::new(OwnContext { state, label: None }),
                 view,
                 any: AtomicU64::new(0),
                 sync: AtomicU64::new(0),
+                idle,
                 db: self.clone(),
             }),
-        };
-        if at == SnapshotAt::Durable {
-            self.sync()?;
-        }
-        Ok(snapshot)
+        })
     }
 
     /// Calls `read` with a snapshot at the newest commit, and ends it.
@@ -244,16 +324,23 @@ impl Database {
     }
 
     /// Returns the active snapshots, the oldest first: those of handles, and those of transactions
-    /// at [`Isolation::Snapshot`].
+    /// at [`Isolation::Snapshot`]. Those that were ended are not among them.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options};
+    /// let db = Database::in_memory(Options::default())?;
+    /// let snapshot = db.snapshot()?;
+    /// snapshot.set_label("monthly report");
+    /// let active = db.snapshots();
+    /// assert_eq!((active[0].lsn, &*active[0].label), (snapshot.lsn(), "monthly report"));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
     pub fn snapshots(&self) -> Vec<ActiveSnapshot> {
         let engine = self.share().engine();
         if engine.is_inherited() {
             return Vec::new();
         }
-        let active = engine.snapshots.list().into_iter();
-        active
-            .map(|(_, lsn, bytes)| ActiveSnapshot { lsn, bytes })
-            .collect()
+        engine.snapshots.active_list()
     }
 
     /// Returns what is kept for snapshots.
@@ -270,11 +357,35 @@ impl Database {
 }
 
 impl Snapshot {
+    /// Calls `read` with a context that reads at the snapshot.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&mut BoundTxn) -> Result<T>) -> Result<T> {
+        read(&mut *self.attach(false)?)
+    }
+
+    /// Returns a context that reads at the snapshot, of a thread or of a task.
+    pub(super) fn attach(&self, is_of_task: bool) -> Result<TxnGuard<'_>> {
+        self.shared.attach(is_of_task)
+    }
+
     fn run<P, T>(&self, operation: Operation<impl Prepare<P>, impl Attempt<P, T>>) -> Result<T> {
-        self.shared.read(|bound| {
+        self.read(|bound| {
             let (prepared, mut attempt) = ((operation.prepare)(bound)?, operation.attempt);
             bound.block_on(operation.wait, |bound| attempt(bound, &prepared))
         })
+    }
+
+    /// Names the snapshot for people: [`Database::snapshots`] shows it by this name. If another
+    /// thread reads at it just then, it has the name afterwards.
+    pub fn set_label(&self, label: impl Into<Label>) {
+        if self.shared.db.share().engine().is_inherited() {
+            return;
+        }
+        // Site: "snapshot handle".
+        let mut own = shim::lock(&self.shared.own);
+        match &mut own.state {
+            ContextState::Here(bound) => bound.ctx.owner.set_label(label),
+            _ => own.label = Some(label.into()),
+        }
     }
 
     /// Returns its position in the log: it reads the commits that end there or before.
@@ -286,6 +397,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// `key_too_long`, `undecodable`, `table_types`; `snapshot_ended` if it kept too much memory;
+    /// `ended_idle` if nobody has read at it for [`idle_timeout`](crate::Options::idle_timeout);
     /// `younger_than_snapshot` for a table that was converted since; `snapshot_of_pages` for a
     /// paged table.
     pub fn get<K: Key + ?Sized, V: Value + ?Sized>(
@@ -328,7 +440,7 @@ impl Snapshot {
     /// Returns the row that a unique index has under `key`.
     ///
     /// # Errors
-    /// As for [`get`](Self::get); `younger_than_snapshot` for an index that was made since.
+    /// As for [`get`](Self::get); `index_younger_than_snapshot` for an index that was made since.
     pub fn get_by<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         index: &Index<I, K, V>,
@@ -346,8 +458,7 @@ impl Snapshot {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<Range<'_, K, V>> {
-        let bound = self.shared.take()?;
-        let guard = TxnGuard::lent(bound, &*self.shared);
+        let guard = self.attach(false)?;
         Ok(Range(RangeScan::table(Ok(guard), table, range)))
     }
 
@@ -360,8 +471,7 @@ impl Snapshot {
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> Result<IndexRange<'_, I, K, V>> {
-        let bound = self.shared.take()?;
-        let guard = TxnGuard::lent(bound, &*self.shared);
+        let guard = self.attach(false)?;
         Ok(IndexRange(RangeScan::index(Ok(guard), index, range)))
     }
 
@@ -372,17 +482,19 @@ impl Snapshot {
     /// # Errors
     /// A storage error, if the log has failed: a commit that was read may be lost.
     pub fn end(self) -> Result<()> {
-        let Some(shared) = Arc::into_inner(self.shared) else {
+        let Some(mut bound) = self.into_ended()? else {
             return Ok(());
         };
-        shared.db.share().engine().check_process()?;
-        let Some(mut bound) = shared.release() else {
-            return Ok(());
-        };
-        let stamps = [&shared.any, &shared.sync].map(|stamp| stamp.load(Ordering::Relaxed));
-        bound.txn.reads.set_stamps(stamps);
         let ended = bound.commit();
         BoundTxn::recycle(bound);
         ended
+    }
+
+    /// Ends the snapshot, if no clone of it is left. Returns what waits for what was read.
+    pub(super) fn into_ended(self) -> Result<Option<Box<BoundTxn>>> {
+        match Arc::into_inner(self.shared) {
+            None => Ok(None),
+            Some(shared) => shared.end().map(Some),
+        }
     }
 }

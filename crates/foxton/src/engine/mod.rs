@@ -65,6 +65,9 @@ pub(crate) mod checkpoint_thread;
 /// Idle timeout: registry of idle slots, and thread.
 pub(crate) mod idle_timeout;
 
+/// Snapshots at which nobody reads.
+pub(crate) mod idle_snapshot;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;

@@ -30,7 +30,8 @@
 //!   replaced at once. (I6 of the design; I2 of `version` rests on it.)
 //! * I2  A version that a registered snapshot needs is in the chain of its record, or among the
 //!   deleted rows of its table.
-//! * I3  A registered snapshot changes only to *none*, or to *ended*; the latter by the collector.
+//! * I3  A registered snapshot changes only to *none*, or to *ended*: by the collector, or by the
+//!   idle timeout, if nobody reads at it.
 //!
 //! # Why I1 holds
 //!
@@ -79,6 +80,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use foxton_lock::owner::OwnerObserver;
 use foxton_log::Lsn;
 use foxton_store::memory::CommitSlots;
 use foxton_sync::asymmetric::Asymmetric;
@@ -91,7 +93,10 @@ use foxton_sync::worker::Worker;
 use crate::catalog::OpenTable;
 use crate::engine::commit_lsn_waits::WaitCounters;
 use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
+use crate::error::Conflict;
 use crate::options::snapshot_method::SnapshotMethod;
+use crate::options::version_warning::VersionWarning;
+use crate::types::active_snapshot::ActiveSnapshot;
 
 /// The stage and the watermark: read by every commit, and written by collectors.
 static STAGE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "snapshot stage");
@@ -120,6 +125,8 @@ const LSN_SHIFT: u32 = 2;
 const NONE: u64 = 0;
 const REGISTERED: u64 = 1;
 const ENDED: u64 = 2;
+/// In a place: a snapshot that was ended because it was idle.
+const IDLE: u64 = 3;
 
 /// See the [module](self).
 pub(crate) struct Snapshots {
@@ -141,6 +148,8 @@ pub(crate) struct Snapshots {
     pub(crate) ended: AtomicU64,
     pub(crate) pruned: AtomicU64,
     pub(crate) lsn_waits: WaitCounters,
+    /// True from a warning until much less is kept.
+    has_warned: AtomicBool,
     /// True while the background thread collects.
     is_swept: AtomicBool,
     /// When the background thread last found a snapshot.
@@ -157,6 +166,8 @@ struct SnapshotPlace {
     batch: Mutex<LeftVersions>,
     /// The read view, if that is what a snapshot is.
     read_view: Mutex<Option<Arc<ReadView>>>,
+    /// Shows the transaction of the context, for people.
+    owner: Mutex<Option<OwnerObserver>>,
 }
 
 /// Replaced versions that wait to be collected.
@@ -234,6 +245,7 @@ impl Default for Snapshots {
             ended: AtomicU64::new(0),
             pruned: AtomicU64::new(0),
             lsn_waits: WaitCounters::default(),
+            has_warned: AtomicBool::new(false),
             is_swept: AtomicBool::new(false),
             last_seen: Mutex::default(),
         }
@@ -272,6 +284,12 @@ impl Snapshots {
             let numbered = places.iter().enumerate();
             numbered.map(move |(at, place)| ((first + at) as u32, &**place))
         })
+    }
+
+    /// Makes `owner` the one that is shown for the place `number`: that of its context.
+    pub(crate) fn set_owner(&self, number: u32, owner: OwnerObserver) {
+        // Site: "kept versions": once for a context.
+        *shim::lock(&self.place(number).owner) = Some(owner);
     }
 
     /// Registers a snapshot in the place `number`, and returns its position. `front` loads the
@@ -382,12 +400,39 @@ impl Snapshots {
         }
     }
 
-    /// True if the snapshot in the place `number` was ended to free memory. A reader asks after
+    /// Returns why the snapshot in the place `number` was ended, if it was. A reader asks after
     /// each row that it has read.
     #[inline]
-    pub(crate) fn is_ended(&self, number: u32) -> bool {
+    pub(crate) fn ended(&self, number: u32) -> Option<Conflict> {
         self.fence.light();
-        self.place(number).snapshot.load(Ordering::Acquire) & 3 == ENDED // O2
+        let state = self.place(number).snapshot.load(Ordering::Acquire) & 3; // O2
+        match state {
+            ENDED => Some(Conflict::SNAPSHOT_ENDED),
+            IDLE => Some(Conflict::IDLE),
+            _ => None,
+        }
+    }
+
+    /// Ends the snapshot at `lsn` in the place `number`, because nobody reads at it. The caller
+    /// keeps its owner from deregistering it meanwhile.
+    pub(crate) fn end_idle(&self, number: u32, lsn: Lsn) {
+        self.end(number, lsn, IDLE);
+    }
+
+    /// Ends a snapshot, unless that was done. Returns true if this has ended it.
+    fn end(&self, number: u32, lsn: Lsn, how: u64) -> bool {
+        let word = lsn.bytes() << LSN_SHIFT;
+        // Site: "kept versions".
+        let exchanged = self.place(number).snapshot.compare_exchange(
+            word | REGISTERED,
+            word | how,
+            Ordering::AcqRel, // O2
+            Ordering::Relaxed,
+        );
+        if exchanged.is_ok() {
+            self.fence.heavy(); // I3: from now on each reader finds it ended.
+        }
+        exchanged.is_ok()
     }
 
     /// True if a commit must keep what it replaced. For a committer that has its commit LSN.
@@ -647,7 +692,7 @@ impl Snapshots {
     }
 
     /// Returns the active snapshots, oldest first: place, position and bytes kept.
-    pub(crate) fn list(&self) -> Vec<(u32, Lsn, u64)> {
+    fn list(&self) -> Vec<(u32, Lsn, u64)> {
         // Site: "kept versions".
         let kept = shim::lock(&self.kept);
         let words = self.all_places().map(|(number, place)| {
@@ -666,6 +711,49 @@ impl Snapshots {
         list
     }
 
+    /// Returns the active snapshots for people, oldest first.
+    pub(crate) fn active_list(&self) -> Vec<ActiveSnapshot> {
+        let list = self.list().into_iter();
+        list.map(|entry| self.describe(entry)).collect()
+    }
+
+    fn describe(&self, (number, lsn, bytes): (u32, Lsn, u64)) -> ActiveSnapshot {
+        // Site: "kept versions": for people.
+        let owner = shim::lock(&self.place(number).owner).clone();
+        let described = owner.map(|owner| owner.describe());
+        let (label, age) = described.map_or(Default::default(), |(_, label, age)| (label, age));
+        ActiveSnapshot {
+            lsn,
+            age,
+            label: label.to_string(),
+            bytes,
+        }
+    }
+
+    /// Returns the warning for a program whose snapshots may keep `limit` bytes: when they first
+    /// keep more than a half of that, and each time that one is about to be ended.
+    pub(crate) fn warning(&self, limit: u64) -> Option<VersionWarning> {
+        // Relaxed: a hint, and the flag is used by one thread.
+        let bytes = self.retained.load(Ordering::Relaxed);
+        let is_ending = bytes > limit;
+        if bytes < limit / 4 {
+            self.has_warned.store(false, Ordering::Relaxed);
+        }
+        if !is_ending && (bytes <= limit / 2 || self.has_warned.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let list = self.list().into_iter();
+        let largest = list.max_by_key(|&(_, _, bytes)| bytes);
+        let largest = largest.filter(|&(_, _, bytes)| bytes > 0)?;
+        self.has_warned.store(true, Ordering::Relaxed);
+        Some(VersionWarning {
+            bytes,
+            limit,
+            snapshot: self.describe(largest),
+            is_ending,
+        })
+    }
+
     /// Ends the snapshots at the position that keeps the most, if more than `limit` bytes are kept.
     /// Returns true if one was ended. One that keeps nothing is not to blame.
     pub(crate) fn end_largest(&self, limit: u64) -> bool {
@@ -679,23 +767,13 @@ impl Snapshots {
             return false;
         };
         let mut has_ended = false;
-        for (_, place) in self.all_places() {
-            let word = largest.bytes() << LSN_SHIFT | REGISTERED;
-            let ended = largest.bytes() << LSN_SHIFT | ENDED;
-            // Site: "kept versions".
-            let exchanged = place.snapshot.compare_exchange(
-                word,
-                ended,
-                Ordering::AcqRel, // O2
-                Ordering::Relaxed,
-            );
-            has_ended |= exchanged.is_ok();
+        for &(number, lsn, _) in &list {
+            has_ended |= lsn == largest && self.end(number, lsn, ENDED);
         }
         if let Some(views) = &self.read_views {
             views.close(largest.bytes());
         }
         if has_ended {
-            self.fence.heavy(); // I3: from now on each reader finds it ended.
             // Relaxed: counted for people. Site: "kept versions".
             self.ended.fetch_add(1, Ordering::Relaxed);
         }
@@ -789,13 +867,13 @@ mod tests {
         let snapshots = Snapshots::default();
         snapshots.register(&worker, 0, front);
         snapshots.retained.store(1000, Ordering::Relaxed);
-        assert!(!snapshots.end_largest(999) && !snapshots.is_ended(0));
+        assert!(!snapshots.end_largest(999) && snapshots.ended(0).is_none());
         let batch = LeftVersions {
             bytes: 1000,
             ..LeftVersions::default()
         };
         shim::lock(&snapshots.kept).insert(front().bytes(), batch);
-        assert!(!snapshots.end_largest(1000) && !snapshots.is_ended(0));
-        assert!(snapshots.end_largest(999) && snapshots.is_ended(0));
+        assert!(!snapshots.end_largest(1000) && snapshots.ended(0).is_none());
+        assert!(snapshots.end_largest(999) && snapshots.ended(0).is_some());
     }
 }

@@ -46,6 +46,11 @@ pub enum IndexError {
         /// The index.
         index: String,
     },
+    /// The index was made, or its table was converted, after the snapshot at which it is read.
+    Younger {
+        /// The index.
+        index: String,
+    },
     /// An index name is empty or too long.
     Name {
         /// Bytes of the name.
@@ -140,6 +145,7 @@ impl IndexError {
             IndexError::Differs { .. } => "index_differs",
             IndexError::Undeclared { .. } => "index_undeclared",
             IndexError::NotOpen { .. } => "index_not_open",
+            IndexError::Younger { .. } => "index_younger_than_snapshot",
             IndexError::Name { .. } => "index_name",
             IndexError::ReservedTable => "reserved_table",
         }
@@ -192,6 +198,11 @@ impl fmt::Display for IndexError {
                 f,
                 "index \"{index}\" was not declared to this database, or was dropped: declare it in \
                  Options::indexes or with create_index before reading by it"
+            ),
+            IndexError::Younger { index } => write!(
+                f,
+                "index \"{index}\" was made, or its table converted, after the snapshot; begin \
+                 another snapshot"
             ),
             IndexError::Name { bytes } => write!(
                 f,

@@ -229,6 +229,8 @@ pub enum Request {
     StillOpen,
     /// Locking is off, so a session cannot hold locks.
     SessionWithoutLocks,
+    /// The level was to change to or from `Snapshot` after a read.
+    LevelTooLate,
     /// Locking is off, so there are no versions to read at a snapshot.
     SnapshotWithoutLocks,
     /// A snapshot does not read paged tables yet.
@@ -306,6 +308,7 @@ impl Request {
             Request::ForkedChild => "forked_child",
             Request::StillOpen => "still_open",
             Request::SessionWithoutLocks => "session_without_locks",
+            Request::LevelTooLate => "level_too_late",
             Request::SnapshotWithoutLocks => "snapshot_without_locks",
             Request::SnapshotOfPages => "snapshot_of_pages",
             Request::YoungerThanSnapshot => "younger_than_snapshot",
@@ -412,6 +415,10 @@ impl fmt::Display for Request {
             ),
             Request::SessionWithoutLocks => f.write_str(
                 "locking is off, so a session cannot hold locks; open the database with locking on",
+            ),
+            Request::LevelTooLate => f.write_str(
+                "the transaction has read already, so its level does not change to or from \
+                 snapshot; set it before the first read",
             ),
             Request::SnapshotWithoutLocks => f.write_str(
                 "locking is off, so no versions are kept; open the database with locking on",

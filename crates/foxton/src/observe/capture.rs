@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use foxton_lock::inspect::{self, LockSnapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::{Class, Name};
+use foxton_sync::shim::{AtomicU64, Ordering};
 
 use crate::engine::page_store::OpenPages;
 use crate::engine::{Counter, Engine};
 use crate::status::{
     Checkpoints, ConflictingOwner, CycleMember, Deadlock, HotName, Locks, PageStatus, QueueStatus,
-    RequestStatus, ResidentStatus, Status, Transactions, Usage,
+    RequestStatus, ResidentStatus, SnapshotStatus, Status, Transactions, Usage, VersionStatus,
 };
 
 /// Maximum number of holders and waiters in a status, approximately.
@@ -107,6 +108,7 @@ pub(crate) fn status(engine: &Engine) -> Status {
         checkpoints: checkpoints(engine),
         pages: engine.pages().map(page_status),
         resident: resident(engine),
+        versions: versions(engine),
         deadlocks: engine
             .locks
             .deadlocks()
@@ -128,6 +130,32 @@ pub(crate) fn resident(engine: &Engine) -> ResidentStatus {
         limit,
         is_nearly_full: limit
             .is_some_and(|limit| bytes.saturating_mul(5) >= limit.saturating_mul(4)),
+    }
+}
+
+/// Returns the snapshots, and what is kept for them.
+pub(crate) fn versions(engine: &Engine) -> VersionStatus {
+    let snapshots = &engine.snapshots;
+    let active = snapshots.active_list();
+    // Relaxed: counted for people.
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    VersionStatus {
+        bytes: count(&snapshots.retained),
+        limit: engine.options.version_bytes,
+        pruned: count(&snapshots.pruned),
+        ended: count(&snapshots.ended),
+        waits: count(&snapshots.waits),
+        active: active.len() as u64,
+        snapshots: active
+            .into_iter()
+            .take(LISTED)
+            .map(|snapshot| SnapshotStatus {
+                lsn: snapshot.lsn.bytes(),
+                age: snapshot.age,
+                label: snapshot.label,
+                bytes: snapshot.bytes,
+            })
+            .collect(),
     }
 }
 

@@ -10,6 +10,8 @@ pub mod progress;
 
 /// Method by which snapshots are taken.
 pub(crate) mod snapshot_method;
+/// Warnings about versions that snapshots keep.
+pub(crate) mod version_warning;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,6 +29,7 @@ use crate::error::{Request, Result};
 use crate::options::admission::Admission;
 use crate::options::progress::ProgressCall;
 use crate::options::snapshot_method::SnapshotMethod;
+use crate::options::version_warning::VersionCall;
 use crate::status::WaitDump;
 use crate::types::component::TableComponent;
 use crate::types::index::Indexes;
@@ -116,7 +119,8 @@ pub struct Options {
     /// no transaction, but lets [`Database::transactions`](crate::Database::transactions) report
     /// idle times. With a timeout, each operation takes a mutex of its own transaction twice. A
     /// transaction is not idle during an operation or while the program iterates over a range. A
-    /// session between its transactions is not idle either.
+    /// session between its transactions is not idle either. A [`Snapshot`](crate::Snapshot) that
+    /// nobody reads is ended likewise.
     pub idle_timeout: Option<Duration>,
     /// Whether transactions take locks. Default [`Locking::On`].
     pub locking: Locking,
@@ -184,6 +188,10 @@ pub struct Options {
     /// Bytes that replaced versions may take which snapshots keep. Beyond that the snapshot that
     /// keeps the most is ended: its reads get `snapshot_ended`. Default 1 GiB.
     pub version_bytes: u64,
+    /// Callback for warnings: that the kept versions take more than a half of
+    /// [`version_bytes`](Self::version_bytes), once until they take less than a quarter; and that a
+    /// snapshot is ended because they take more than all. Default `None`.
+    pub version_warning: Option<VersionCall>,
     /// Bytes of memory for the pages of paged tables: frames, what belongs to each in memory, and
     /// the buffers of reads and writes. Default 64 MiB; at least 16 pages and buffers for them,
     /// which take about 360,000 bytes if pages have the usual 8 KiB. A database without paged
@@ -261,6 +269,7 @@ impl Default for Options {
             resident_memory: u64::MAX,
             snapshots: SnapshotMethod::Lsn,
             version_bytes: 1 << 30,
+            version_warning: None,
             page_memory: 64 << 20,
             max_page_memory: None,
             page_bytes: PageSize::default().bytes(),

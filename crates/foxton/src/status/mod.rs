@@ -55,6 +55,45 @@ pub struct Status {
     pub pages: Option<PageStatus>,
     /// Memory of the rows of tables in memory.
     pub resident: ResidentStatus,
+    /// Snapshots, and the versions that are kept for them.
+    pub versions: VersionStatus,
+}
+
+/// Snapshots, and the versions that are kept for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct VersionStatus {
+    /// Bytes of the versions that are kept, about.
+    pub bytes: u64,
+    /// [`Options::version_bytes`](crate::Options::version_bytes).
+    pub limit: u64,
+    /// Versions that were freed because no snapshot needed them.
+    pub pruned: u64,
+    /// Number of times that a snapshot was ended to free memory.
+    pub ended: u64,
+    /// Number of times that a reader has waited for a commit that was taking its place in the log.
+    pub waits: u64,
+    /// Number of active snapshots.
+    pub active: u64,
+    /// The oldest active snapshots, the oldest first, at most a hundred.
+    pub snapshots: Vec<SnapshotStatus>,
+}
+
+/// An active snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SnapshotStatus {
+    /// Its position in the log, in bytes.
+    pub lsn: u64,
+    /// Time since its handle was made, or its transaction began.
+    #[serde(with = "micros", rename = "age_micros")]
+    pub age: Duration,
+    /// Label of the handle or of the transaction; empty if it has none.
+    pub label: String,
+    /// Bytes of the versions that are kept for it, about.
+    pub bytes: u64,
 }
 
 /// Memory of the rows of tables in memory, with the entries of their indexes. Bytes are

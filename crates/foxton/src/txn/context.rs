@@ -204,9 +204,13 @@ impl WorkerContext {
         let worker = engine.workers.worker();
         let owner = engine.locks.owner();
         let drops = engine.catalog.drops();
+        let commit_slot = WriterSlot::acquire(&engine);
+        if let Some(place) = commit_slot.number() {
+            engine.snapshots.set_owner(place, owner.observer());
+        }
         WorkerContext {
             drops,
-            commit_slot: WriterSlot::acquire(&engine),
+            commit_slot,
             engine,
             worker,
             owner,

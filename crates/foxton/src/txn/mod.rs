@@ -82,6 +82,9 @@ pub(crate) mod scan;
 /// Reads by an index.
 pub(crate) mod index_read;
 
+/// Sweeps of the versions that snapshots keep.
+mod snapshot_sweep;
+
 /// Reads at a snapshot.
 pub(crate) mod snapshot;
 

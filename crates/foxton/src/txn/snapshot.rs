@@ -26,9 +26,9 @@ use std::time::Instant;
 use foxton_log::Lsn;
 use foxton_store::memory::{Begin, CommitSlots, Record, SnapshotRead, VersionReader};
 use foxton_sync::epoch::Guard;
+use foxton_sync::shim::Ordering;
 use foxton_sync::shim::hint::spin_loop;
 use foxton_sync::shim::thread::{self, Thread};
-use foxton_sync::worker::Worker;
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
@@ -36,6 +36,7 @@ use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::read::KeyList;
 use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
+use super::snapshot_sweep::start_sweeps;
 use super::snapshot_view::SnapshotView;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
@@ -44,8 +45,7 @@ use crate::catalog::table_store::TableStore;
 use crate::engine::Engine;
 use crate::engine::early_release::ReadDependencies;
 use crate::engine::read_views::ReadView;
-use crate::engine::snapshots::LINGER;
-use crate::error::{Conflict, Request, Result};
+use crate::error::{Conflict, IndexError, Request, Result};
 use crate::options::Locking;
 use crate::testing::injected_fault;
 use crate::types::isolation::Isolation;
@@ -76,12 +76,12 @@ impl ViewReader<'_> {
         &self.engine.snapshots.slots
     }
 
-    /// Refuses a read whose snapshot was ended. Called with the version in a hazard, before the
+    /// Refuses a read whose snapshot was ended, to free memory or because it was idle. Called with the version in a hazard, before the
     /// program sees it.
     fn check(&self) -> Result<()> {
-        match self.engine.snapshots.is_ended(self.view.place) {
-            false => Ok(()),
-            true => Err(Conflict::SNAPSHOT_ENDED.into()),
+        match self.engine.snapshots.ended(self.view.place) {
+            None => Ok(()),
+            Some(ended) => Err(ended.into()),
         }
     }
 
@@ -186,11 +186,26 @@ impl BoundTxn {
     #[inline(always)]
     pub(crate) fn view(&mut self, lock: Lock) -> Result<Option<SnapshotView>> {
         match self.txn.isolation == Isolation::Snapshot && lock == Lock::Shared {
-            false => Ok(None),
+            false => {
+                self.txn.has_read = true;
+                Ok(None)
+            }
             // Without locking there is no other transaction, so every read is of one moment.
             true if self.ctx.place().is_none() => Ok(None),
             true => self.take_view().map(Some),
         }
+    }
+
+    /// Changes the level of later reads. All reads before and after a change to or from `Snapshot`
+    /// would not be of one moment, so there must be none before.
+    pub(crate) fn set_isolation(&mut self, isolation: Isolation) -> Result<()> {
+        let is_at_snapshot = self.txn.isolation == Isolation::Snapshot;
+        let changes = is_at_snapshot != (isolation == Isolation::Snapshot);
+        if changes && (self.txn.has_read || self.txn.view.is_some()) {
+            return Err(Request::LevelTooLate.into());
+        }
+        self.txn.isolation = isolation;
+        Ok(())
     }
 
     /// As [`absent_to_read`](Self::absent_to_read), for reads at every level. At a snapshot a table
@@ -608,9 +623,13 @@ fn check_readable(table: &OpenTable, view: SnapshotView) -> Result<AttemptResult
     if let TableStore::Paged(_) = &table.store {
         return Err(Request::SnapshotOfPages.into());
     }
-    match table.is_since(view.lsn) {
-        true => Ok(AttemptResult::Done(())),
-        false => Err(Request::YoungerThanSnapshot.into()),
+    match (table.is_since(view.lsn), &table.of) {
+        (true, _) => Ok(AttemptResult::Done(())),
+        (false, None) => Err(Request::YoungerThanSnapshot.into()),
+        (false, Some(_)) => {
+            let index = table.record.name.clone();
+            Err(IndexError::Younger { index }.into())
+        }
     }
 }
 
@@ -668,26 +687,6 @@ impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
-}
-
-/// Makes the background thread collect versions until no snapshot is left.
-fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
-    if engine.snapshots.is_being_swept() {
-        return;
-    }
-    let swept = Arc::downgrade(engine);
-    let sweep = move |worker: &Worker| {
-        let engine = swept.upgrade()?;
-        let front = || engine.persistence.front();
-        let now = engine.workers.clock().now();
-        let limit = engine.options.version_bytes;
-        let mut goes_on = engine.snapshots.goes_on(worker, front, now);
-        while goes_on && engine.snapshots.end_largest(limit) {
-            goes_on = engine.snapshots.goes_on(worker, front, now);
-        }
-        goes_on.then_some(LINGER)
-    };
-    engine.background.repeat(worker, LINGER, Box::new(sweep));
 }
 
 impl Txn {

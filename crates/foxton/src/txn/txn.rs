@@ -42,6 +42,8 @@ pub(crate) struct Txn {
     pub(crate) has_changed_pages: bool,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
+    /// True if it has read by key or by range, other than at a snapshot.
+    pub(crate) has_read: bool,
     /// The snapshot at which plain reads read, once it is taken.
     pub(crate) view: Option<SnapshotView>,
     pub(crate) changes: Changes,
@@ -131,6 +133,7 @@ impl Txn {
             has_changed_pages: false,
             durability: options.durability,
             isolation: options.isolation,
+            has_read: false,
             view: None,
             changes: Changes::default(),
             page_transaction: PageTransaction::new(),
@@ -174,6 +177,7 @@ impl Txn {
         }
         self.uses_pages = false;
         self.has_changed_pages = false;
+        self.has_read = false;
         self.on_commit = None;
         self.durability = options.durability;
         self.isolation = options.isolation;

@@ -42,7 +42,7 @@ use crate::types::lock_options::{Lock, LockOptions, LockWait};
 /// db.run(|tx| tx.put(&STOCK, "apples", &3))?;
 ///
 /// let mut report = db.begin()?;
-/// report.set_isolation(Isolation::ReadCommitted);
+/// report.set_isolation(Isolation::ReadCommitted)?;
 /// assert_eq!(report.get(&STOCK, "apples")?, Some(3));
 /// db.run(|tx| tx.put(&STOCK, "apples", &2))?; // does not wait for the report
 /// assert_eq!(report.get(&STOCK, "apples")?, Some(2));

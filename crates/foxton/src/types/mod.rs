@@ -29,3 +29,6 @@ pub(crate) mod isolation;
 
 /// Savepoints of a transaction.
 pub(crate) mod savepoint;
+
+/// Active snapshots.
+pub(crate) mod active_snapshot;

@@ -158,7 +158,7 @@ fn types_are_compared_once_the_table_exists() -> Result<()> {
     each_manager(|db| {
         let check = || -> Result<()> {
             let mut reader = db.begin_async()?;
-            reader.set_isolation(Isolation::ReadCommitted);
+            reader.set_isolation(Isolation::ReadCommitted).unwrap();
             assert_eq!(now(reader.get(&WRONG, &1))?, None);
             let mut writer = db.begin_async()?;
             now(writer.put(&ABSENT, &1, &1))?;
@@ -230,12 +230,12 @@ fn a_reader_waits_neither_for_a_maker_of_the_table_nor_at_levels_that_hold_nothi
         drop(maker);
         for level in [Isolation::ReadCommitted, Isolation::ReadUncommitted] {
             let mut reader = db.begin_async().unwrap();
-            reader.set_isolation(level);
+            reader.set_isolation(level).unwrap();
             assert_eq!(now(reader.range(&OTHER, ..).count()).unwrap(), 0);
         }
         assert!(db.locks().is_empty());
         let mut reader = db.begin_async().unwrap();
-        reader.set_isolation(Isolation::ReadCommitted);
+        reader.set_isolation(Isolation::ReadCommitted).unwrap();
         assert_eq!(now(reader.get(&OTHER, &1)).unwrap(), None);
         let mut maker = db.begin_async().unwrap();
         now(maker.put(&OTHER, &1, &1)).unwrap();

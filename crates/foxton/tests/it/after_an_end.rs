@@ -184,7 +184,7 @@ fn every_operation_of_a_thread_is_refused() {
     refusals(&mut tx, &savepoint, ENDED, "drop it and run it again");
     // Operations that cannot fail have no effect.
     tx.set_label("victim still");
-    tx.set_isolation(Isolation::ReadUncommitted);
+    tx.set_isolation(Isolation::ReadUncommitted).unwrap();
     assert_eq!(tx.get(&TABLE, &1).unwrap_err().code(), ENDED);
     tx.rollback();
     only_the_other(&db, other);

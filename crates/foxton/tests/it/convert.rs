@@ -224,7 +224,7 @@ fn writers_lose_nothing_and_readers_find_all_rows() {
                 barrier.wait();
                 while !stop.load(Ordering::Relaxed) {
                     db.run(|tx| {
-                        tx.set_isolation(isolation);
+                        tx.set_isolation(isolation).unwrap();
                         assert_eq!(tx.range(&ROWS, ..).count()?, COUNTERS);
                         assert!(tx.get(&ROWS, &7)?.is_some());
                         assert!(tx.get_by(&BY_REVERSE, &7_u64.reverse_bits())?.is_some());

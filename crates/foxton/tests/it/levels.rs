@@ -255,7 +255,7 @@ fn read_committed_locks_only_during_the_read() {
     over_all_managers(|options| {
         let db = database(options, TWO);
         let mut tx = db.begin().unwrap();
-        tx.set_isolation(ReadCommitted);
+        tx.set_isolation(ReadCommitted).unwrap();
         assert_eq!(tx.get(&TABLE, &1).unwrap(), Some(10));
         assert_eq!(tx.get(&TABLE, &7).unwrap(), None);
         assert_eq!(tx.range(&TABLE, ..).collect().unwrap(), TWO);
@@ -277,9 +277,9 @@ fn read_committed_locks_only_during_the_read() {
             assert_eq!(refused.unwrap_err().code(), "lock_busy");
         }
         // Keys read while the transaction was serializable stay locked.
-        tx.set_isolation(Serializable);
+        tx.set_isolation(Serializable).unwrap();
         assert_eq!(tx.get(&TABLE, &8).unwrap(), None);
-        tx.set_isolation(ReadCommitted);
+        tx.set_isolation(ReadCommitted).unwrap();
         assert_eq!(tx.get(&TABLE, &8).unwrap(), None);
         assert_eq!(locked_keys(&db), 3, "{:?}", db.locks());
     });
@@ -290,7 +290,7 @@ fn a_refused_read_releases_no_lock_later() {
     over_all_managers(|options| {
         let db = database(options, TWO);
         let (mut writer, mut tx) = (db.begin().unwrap(), db.begin().unwrap());
-        tx.set_isolation(ReadCommitted);
+        tx.set_isolation(ReadCommitted).unwrap();
         writer.put(&TABLE, &1, &11).unwrap();
         let soon = Lock::Shared.timeout(Duration::from_millis(1));
         let refused = tx.get_locked(&TABLE, &1, soon);

@@ -74,6 +74,7 @@ mod restart;
 mod restore;
 mod savepoints;
 mod sessions;
+mod snapshot_handles;
 #[cfg(feature = "hooks")]
 mod snapshot_hooks;
 mod snapshots;

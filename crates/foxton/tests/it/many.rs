@@ -323,7 +323,7 @@ fn the_next_read_does_not_release_a_lock_of_a_dropped_one() {
         let mut holder = Session::new(&db, "holder");
         assert_eq!(holder.put(3, 33), Done);
         let mut tx = db.begin_async().unwrap();
-        tx.set_isolation(Isolation::ReadCommitted);
+        tx.set_isolation(Isolation::ReadCommitted).unwrap();
         {
             let mut waits = Box::pin(tx.get_many(&TABLE, &[1, 3]));
             let mut context = Context::from_waker(Waker::noop());

@@ -58,7 +58,7 @@ fn files(path: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
 fn is_filled(db: &Database) {
     for level in LEVELS {
         let mut tx = db.begin().unwrap();
-        tx.set_isolation(level);
+        tx.set_isolation(level).unwrap();
         assert_eq!(tx.range(&ROWS, ..).count().unwrap(), 200);
         assert_eq!(tx.get(&ROWS, &200).unwrap().as_deref(), Some(&[1; 900][..]));
         assert_eq!(tx.get(&ROWS, &7).unwrap(), None);

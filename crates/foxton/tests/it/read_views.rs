@@ -115,7 +115,7 @@ fn a_transaction_at_a_view_sees_its_own_writes_and_loses_no_update() {
     db.run(|tx| tx.put(&ACCOUNTS, &1, &100)).unwrap();
     let begin = || {
         let mut tx = db.begin().unwrap();
-        tx.set_isolation(Isolation::Snapshot);
+        tx.set_isolation(Isolation::Snapshot).unwrap();
         assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(100));
         tx
     };

@@ -76,7 +76,7 @@ fn a_transaction_reads_what_it_wrote() {
     for fault in [None, Some(OWN_VERSION_MISSED)] {
         let db = with_a_row(fault);
         let mut tx = db.begin().unwrap();
-        tx.set_isolation(Isolation::Snapshot);
+        tx.set_isolation(Isolation::Snapshot).unwrap();
         tx.put(&ROWS, &1, &11).unwrap();
         let expected = if fault.is_none() { 11 } else { 10 };
         assert_eq!(tx.get(&ROWS, &1).unwrap(), Some(expected));

@@ -125,7 +125,7 @@ fn a_transaction_at_a_snapshot_sees_its_own_writes_and_loses_no_update() {
     let db = in_memory();
     db.run(|tx| tx.put(&ACCOUNTS, &1, &100)).unwrap();
     let mut tx = db.begin().unwrap();
-    tx.set_isolation(Isolation::Snapshot);
+    tx.set_isolation(Isolation::Snapshot).unwrap();
     assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(100));
     tx.put(&ACCOUNTS, &2, &7).unwrap();
     tx.put(&ACCOUNTS, &2, &8).unwrap();
@@ -147,7 +147,7 @@ fn a_transaction_at_a_snapshot_sees_its_own_writes_and_loses_no_update() {
 
     for locks in [false, true] {
         let mut tx = db.begin().unwrap();
-        tx.set_isolation(Isolation::Snapshot);
+        tx.set_isolation(Isolation::Snapshot).unwrap();
         assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(90));
         db.run(|tx| tx.insert(&ACCOUNTS, &3, &3)).unwrap();
         db.run(|tx| tx.delete(&ACCOUNTS, &3).map(drop)).unwrap();
@@ -259,7 +259,7 @@ fn indexes_are_read_at_a_snapshot() {
         .next()
         .unwrap()
         .unwrap_err();
-    assert_eq!(refused.code(), "younger_than_snapshot");
+    assert_eq!(refused.code(), "index_younger_than_snapshot");
 }
 
 /// Random transfers, insertions and deletions beside readers: each snapshot has one sum, and what

@@ -135,7 +135,7 @@ fn a_scan_visits_few_rows_between_two_yields() {
     for level in Isolation::ALL {
         for reversed in [false, true] {
             let mut tx = begin(&db);
-            tx.set_isolation(level);
+            tx.set_isolation(level).unwrap();
             let (seen, before) = (Cell::new(0u64), Cell::new(0));
             let check = || {
                 assert!(seen.get() - before.get() <= AT_MOST);

@@ -159,7 +159,7 @@ fn attempt<E: Into<End>>(
     body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
 ) -> Result<End, Failure> {
     let mut tx = db.begin()?;
-    tx.set_isolation(isolation);
+    tx.set_isolation(isolation)?;
     if let Some(label) = label {
         tx.set_label(label);
     }
@@ -254,7 +254,7 @@ mod tests {
         let mut attempts = 0;
         let mut write = |tx: &mut Transaction| -> Result<(), Failure> {
             attempts += 1;
-            tx.set_isolation(level(&db, Isolation::Serializable));
+            tx.set_isolation(level(&db, Isolation::Serializable))?;
             tx.get(&ROWS, &1)?;
             if attempts < 3 {
                 other();

@@ -256,7 +256,7 @@ impl<'c> Session<'c> {
         let at = self.played.answers.len();
         if at == 0 {
             let mut tx = stage.db.begin_async()?;
-            tx.set_isolation(stage.level);
+            tx.set_isolation(stage.level)?;
             self.idle = Some(tx);
             self.played.begun = now;
         }

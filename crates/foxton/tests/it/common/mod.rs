@@ -73,7 +73,7 @@ impl Session {
 
     pub fn at(level: Isolation, db: &Database, label: &'static str) -> Session {
         let mut tx = db.begin_async().unwrap();
-        tx.set_isolation(level);
+        tx.set_isolation(level).unwrap();
         tx.set_label(label);
         Session::of(tx)
     }

@@ -70,7 +70,7 @@ impl LevelClient {
         let last = mixture.drawn.saturating_sub(mixture.reads);
         let first = self.random.uniform(0, last);
         until_committed(&self.db, (KINDS, READ), &mut self.random, |tx| {
-            tx.set_isolation(mixture.level);
+            tx.set_isolation(mixture.level)?;
             label(tx, mixture, READ);
             if mixture.reads == 1 {
                 let is_right = |row: &[u8]| rows.counter(first, row).is_some();

@@ -92,7 +92,8 @@ fn names(db: &Database, bank: &Smallbank) -> Result<(), String> {
     })?;
     let unreadable = |error: foxton::Error| format!("{} cannot be read: {error}", BY_NAME.name());
     let mut tx = db.begin().map_err(unreadable)?;
-    tx.set_isolation(Isolation::ReadUncommitted);
+    tx.set_isolation(Isolation::ReadUncommitted)
+        .map_err(unreadable)?;
     let (mut next, mut wrong) = (1, None);
     // Names have as many digits each: their order is that of the numbers.
     tx.range_by(&BY_NAME, ..)

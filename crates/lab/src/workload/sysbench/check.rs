@@ -54,7 +54,8 @@ fn entries(db: &Database, table: usize, numbers: &mut [Option<i32>]) -> Result<(
     let index = BY_K[table].name();
     let unreadable = |error: foxton::Error| format!("{index} cannot be read: {error}");
     let mut tx = db.begin().map_err(unreadable)?;
-    tx.set_isolation(Isolation::ReadUncommitted);
+    tx.set_isolation(Isolation::ReadUncommitted)
+        .map_err(unreadable)?;
     let mut wrong = None;
     tx.range_by(&BY_K[table], ..)
         .for_each(|k, id, _| {

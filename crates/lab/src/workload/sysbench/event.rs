@@ -65,7 +65,7 @@ impl Event {
     /// If the engine refuses an operation, or a row is missing or damaged.
     pub fn run(&mut self, tx: &mut Transaction, random: &mut Random) -> Result<(), Failure> {
         self.changes.clear();
-        tx.set_isolation(self.isolation);
+        tx.set_isolation(self.isolation)?;
         self.point_reads(tx, random)?;
         self.read_range(tx, random)?;
         self.sum_range(tx, random)?;

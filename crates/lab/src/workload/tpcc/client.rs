@@ -286,7 +286,7 @@ impl TpccClient {
         let of = (self.home, self.district);
         let isolation = level(&self.db, self.manner.stock_level);
         until_read(&self.db, (KINDS, STOCK_LEVEL), &mut self.random, |tx| {
-            tx.set_isolation(isolation);
+            tx.set_isolation(isolation)?;
             stock_level::count(tx, of, threshold).map(drop)
         })
     }

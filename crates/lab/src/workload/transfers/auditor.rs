@@ -101,7 +101,7 @@ fn audit(db: &Database, sum: i64) -> Result<bool, String> {
         _ => Isolation::Serializable,
     };
     let ended = once_read(db, (&["audit"], 0), |tx| {
-        tx.set_isolation(isolation);
+        tx.set_isolation(isolation)?;
         let (mut found, mut accounts) = (0, 0_u64);
         tx.range(&ACCOUNTS, ..).for_each(|_, balance| {
             found += balance;

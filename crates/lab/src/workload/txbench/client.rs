@@ -101,7 +101,7 @@ impl TxbenchClient {
             db, sums, random, ..
         } = self;
         until_read(db, (KINDS, READ), random, |tx| {
-            tx.set_isolation(isolation);
+            tx.set_isolation(isolation)?;
             range.check(tx, sums)
         })
     }
@@ -121,7 +121,7 @@ impl TxbenchClient {
         let mut began = Instant::now();
         let ended = until_committed(db, (KINDS, UPDATE), random, |tx| {
             began = Instant::now();
-            tx.set_isolation(isolation);
+            tx.set_isolation(isolation)?;
             range.check(tx, sums)?;
             keys.iter()
                 .try_for_each(|&key| write(tx, table, key, field, text))

@@ -112,7 +112,8 @@ pub fn faults(
 ) -> Result<Vec<Fault>, String> {
     let mut faults = Faults::default();
     let mut tx = db.begin().map_err(|error| error.to_string())?;
-    tx.set_isolation(Isolation::ReadUncommitted);
+    tx.set_isolation(Isolation::ReadUncommitted)
+        .map_err(|error| error.to_string())?;
     let paid = paid::Paid::read(&mut tx, scale, sums, &mut faults)?;
     let mut ordered = stock::Ordered::new(&mut tx, scale, &mut faults)?;
     let mut totals = district::Totals::default();

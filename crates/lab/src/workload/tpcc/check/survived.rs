@@ -19,7 +19,7 @@ use crate::workload::tpcc::{
 pub fn acknowledged(db: &Database, events: &[Event]) -> foxton::Result<Vec<Fault>> {
     let mut faults = Faults::default();
     let mut tx = db.begin()?;
-    tx.set_isolation(Isolation::ReadUncommitted);
+    tx.set_isolation(Isolation::ReadUncommitted)?;
     for event in events {
         match *event {
             Event::NewOrder {
