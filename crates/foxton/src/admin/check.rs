@@ -115,16 +115,20 @@ pub struct Report {
 
 impl Report {
     fn note(&mut self, place: &str, offset: Option<u64>, what: impl Into<String>) {
-        if self.findings.len() == MOST {
-            self.left_out += 1;
-            return;
-        }
         let (place, what) = (place.to_owned(), what.into());
-        self.findings.push(Finding {
+        self.add(Finding {
             place,
             offset,
             what,
         });
+    }
+
+    /// Adds a defect.
+    pub(super) fn add(&mut self, finding: Finding) {
+        match self.findings.len() < MOST {
+            true => self.findings.push(finding),
+            false => self.left_out += 1,
+        }
     }
 
     /// Records a defect of a checkpoint. Returns an error if the checkpoint could not be read.

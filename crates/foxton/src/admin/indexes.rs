@@ -3,6 +3,7 @@
 use crate::admin::check::Finding;
 use crate::api::database::Database;
 use crate::api::index_build;
+use crate::api::table_check;
 use crate::catalog::index_catalog::{INDEX_TREES, IndexName};
 use crate::catalog::table_store::TableStore;
 use crate::error::Result;
@@ -160,12 +161,14 @@ impl Database {
     }
 
     /// Compares all open indexes with their tables: each row must be found by each of its keys, and
-    /// each entry must lead to a row that has its key. While an index is compared, transactions
-    /// cannot write to its table.
+    /// each entry must lead to a row that has its key. Each index is read at a durable
+    /// [snapshot](Database::snapshot_at), so transactions go on. If its table cannot be read at a
+    /// snapshot, as one in pages, they cannot write to that table meanwhile.
     ///
     /// # Errors
     /// A conflict if a lock was not granted; a request error if a row does not match the table's
-    /// types. A defect of an index is a finding, not an error.
+    /// types; a storage error if the log has failed. A defect of an index is a finding, not an
+    /// error.
     pub fn check_indexes(&self) -> Result<Vec<Finding>> {
         self.engine().check_process()?;
         let mut findings = Vec::new();
@@ -175,22 +178,15 @@ impl Database {
                 "index {} of table {}",
                 known.record.name, known.record.table
             );
-            let found = self.run_busy(|tx| {
-                let (mut found, mut count) = (Vec::new(), 0_usize);
-                index_build::compare(tx, &index, |row, what| {
-                    count += 1;
-                    if count <= TOLD {
-                        let what = format!("row 0x{}: {what}", hex(row));
-                        found.push(Finding::new(place.clone(), what));
-                    }
-                })?;
-                if count > TOLD {
-                    let what = format!("{} more such findings", count - TOLD);
-                    found.push(Finding::new(place.clone(), what));
-                }
-                Ok(found)
-            })?;
-            findings.extend(found);
+            let found = table_check::compare(self, &index, TOLD)?;
+            for (row, what) in &found.rows {
+                let what = format!("row 0x{}: {what}", hex(row));
+                findings.push(Finding::new(place.clone(), what));
+            }
+            if found.count > TOLD {
+                let what = format!("{} more such findings", found.count - TOLD);
+                findings.push(Finding::new(place, what));
+            }
         }
         Ok(findings)
     }

@@ -12,6 +12,9 @@ pub mod shrink;
 /// Administration of secondary indexes.
 pub(crate) mod indexes;
 
+/// Integrity checks of a database in use.
+mod online_check;
+
 /// Pages of paged tables.
 mod page_stats;
 

@@ -44,7 +44,6 @@ use crate::txn::context::WorkerContext;
 use crate::txn::former_rows;
 use crate::txn::index_plan::{extract, too_long};
 use crate::txn::table_locks::TableLocks;
-use crate::types::codec::Undecodable;
 use crate::types::index::DeclaredIndex;
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
@@ -423,93 +422,5 @@ impl IndexFill<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Compares an open index with its table, under locks on the whole of both. Calls `report` for each
-/// difference, with the key of the row and a description.
-pub(crate) fn compare(
-    tx: &mut Transaction,
-    index: &OpenIndex,
-    mut report: impl FnMut(&[u8], &str),
-) -> Result<()> {
-    let bound = &mut *tx.attach()?;
-    let entries = &*index.entries;
-    let table = entries.of.as_deref().expect("entries lead to a table");
-    lock_whole(bound, table, Mode::S)?;
-    lock_whole(bound, entries, Mode::S)?;
-    if index.is_dropped() {
-        return Ok(());
-    }
-    if table.is_paged() {
-        return paged_index_build::compare(bound, index, report);
-    }
-    let mut found = ExtractedKeys::default();
-    walk(&bound.ctx.worker, table, |guard, row| {
-        extract(index, row.key(), row.value(&mut guard.hazard()), &mut found)?;
-        for index_key in found.iter() {
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            index.kind.write_key(index_key, row.key(), &mut key);
-            index
-                .kind
-                .write_value(index_key.len(), row.key(), &mut value);
-            let mut hazard = guard.hazard();
-            let entry = entries.resident().get(guard, &key);
-            match entry.and_then(|entry| entry.value(&mut hazard)) {
-                None => report(row.key(), "it is not in the index"),
-                Some(there) if there != value => {
-                    report(row.key(), "the index leads to another row instead");
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
-    })?;
-    walk(&bound.ctx.worker, entries, |guard, entry| {
-        let (mut of_entry, mut of_row) = (guard.hazard(), guard.hazard());
-        let Some(value) = entry.value(&mut of_entry) else {
-            return Ok(());
-        };
-        let (index_key, primary) = index.kind.read(entry.key(), value);
-        let row = table.resident().get(guard, primary);
-        let row = row.and_then(|row| row.value(&mut of_row));
-        match row {
-            None => report(primary, "the index leads to it, and it is not there"),
-            Some(row) => {
-                extract(index, primary, Some(row), &mut found)?;
-                if !found.contains(index_key) {
-                    report(primary, "the index has it by a key that it does not have");
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Ok(())
-}
-
-/// Calls `inspect` with each record of a table that no transaction changes.
-fn walk(
-    worker: &Worker,
-    table: &OpenTable,
-    mut inspect: impl FnMut(&Guard<'_>, &Record) -> Result<(), Undecodable>,
-) -> Result<()> {
-    let mut position: Option<Vec<u8>> = None;
-    loop {
-        let guard = worker.pin();
-        let from = match &position {
-            None => Bound::Unbounded,
-            Some(key) => Bound::Excluded(&key[..]),
-        };
-        let mut cursor = table.resident().forward(&guard, from);
-        let next = std::iter::from_fn(|| cursor.next_record());
-        let batch: Vec<&Record> = next.take(BATCH).collect();
-        let Some(last) = batch.last() else {
-            return Ok(());
-        };
-        let past = last.key().to_vec();
-        for record in batch {
-            inspect(&guard, record)?;
-        }
-        position = Some(past);
     }
 }

@@ -21,7 +21,7 @@ mod methods;
 /// Entries of an index, sorted in bounded memory.
 mod sorted_entries;
 
-/// Indexes of paged tables: their trees, filled and compared.
+/// Indexes of paged tables: their trees, and what fills them.
 pub(crate) mod paged_index_build;
 
 /// Creation and removal of indexes.
@@ -35,6 +35,9 @@ pub(crate) mod snapshot;
 
 /// Reads of tasks at snapshots.
 mod async_snapshot;
+
+/// Checks of rows and of indexes.
+pub(crate) mod table_check;
 
 /// Conversion of tables between the components.
 pub(crate) mod convert;

@@ -1,4 +1,4 @@
-//! Indexes of paged tables: making, opening and comparing them.
+//! Indexes of paged tables: making and opening them.
 //!
 //! # Making an index
 //!
@@ -44,10 +44,8 @@ use crate::types::index::{DeclaredIndex, Extract};
 use crate::types::index_entry::ExtractedKeys;
 use crate::types::isolation::Isolation;
 use crate::types::limits::{FIRST_PAGED_INDEX, MAX_KEY_BYTES};
-use crate::types::lock_options::{LockOptions, LockWait};
+use crate::types::lock_options::LockWait;
 
-/// Bytes of rows that are copied before they are compared.
-const BATCH_BYTES: usize = 64 << 10;
 /// Rows that are read at once.
 const BATCH_ROWS: u64 = 1024;
 /// Maximum bytes of entries that are sorted at once, beside a quarter of the memory for pages.
@@ -346,92 +344,6 @@ impl<'i> IndexLoad<'i> {
             refused: index.kind.read(key, refused).1.to_vec(),
         })
     }
-}
-
-/// As [`compare`](super::index_build::compare), of a paged table. Both are locked.
-pub(super) fn compare(
-    bound: &mut BoundTxn,
-    index: &OpenIndex,
-    mut report: impl FnMut(&[u8], &str),
-) -> Result<()> {
-    let entries = &index.entries;
-    let table = entries.of.as_ref().expect("entries lead to a table");
-    let [of_entries, of_rows] =
-        [entries, table].map(|table| bound.ctx.cached_entries(table.clone()));
-    let (mut found, mut key, mut value) = (ExtractedKeys::default(), Vec::new(), Vec::new());
-    for_each(bound, table, |bound, primary, row| {
-        extract(index, primary, Some(row), &mut found)?;
-        for index_key in found.iter() {
-            key.clear();
-            value.clear();
-            index.kind.write_key(index_key, primary, &mut key);
-            index.kind.write_value(index_key.len(), primary, &mut value);
-            match get(bound, of_entries, &key)? {
-                None => report(primary, "it is not in the index"),
-                Some(there) if there != value => {
-                    report(primary, "the index leads to another row instead");
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
-    })?;
-    let mut found = ExtractedKeys::default();
-    for_each(bound, entries, |bound, key, value| {
-        let (index_key, primary) = index.kind.read(key, value);
-        match get(bound, of_rows, primary)? {
-            None => report(primary, "the index leads to it, and it is not there"),
-            Some(row) => {
-                extract(index, primary, Some(&row), &mut found)?;
-                if !found.contains(index_key) {
-                    report(primary, "the index has it by a key that it does not have");
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Returns the value of a key of a table that is locked as a whole, by its place among the cached
-/// tables.
-fn get(bound: &mut BoundTxn, place: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
-    bound.ctx.key.clear();
-    bound.ctx.key.extend_from_slice(key);
-    without_locks(bound, |bound| {
-        bound.block_on(LockWait::Default, |bound| {
-            bound.get_step(place, LockOptions::default(), &mut Some(<[u8]>::to_vec))
-        })
-    })
-}
-
-/// Calls `visit` with each row of a table that is locked as a whole.
-fn for_each(
-    bound: &mut BoundTxn,
-    table: &Arc<OpenTable>,
-    mut visit: impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<()>,
-) -> Result<()> {
-    let place = bound.ctx.cached_entries(table.clone());
-    let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    bound.txn.scan.begin::<[u8]>(&.., |_, _| Ok(()))?;
-    while !bound.txn.scan.is_finished() {
-        let mut bytes = 0;
-        without_locks(bound, |bound| {
-            bound.block_on(LockWait::Default, |bound| {
-                bound.scan_step(place, &mut |key, value| {
-                    bytes += key.len() + value.len();
-                    batch.push((key.to_vec(), value.to_vec()));
-                    match bytes < BATCH_BYTES {
-                        true => ControlFlow::Continue(()),
-                        false => ControlFlow::Break(()),
-                    }
-                })
-            })
-        })?;
-        for (key, value) in batch.drain(..) {
-            visit(bound, &key, &value)?;
-        }
-    }
-    Ok(())
 }
 
 /// Reads without locks: the transaction has the whole table.

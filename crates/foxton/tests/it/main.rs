@@ -49,6 +49,7 @@ mod model;
 #[cfg(unix)]
 mod observe;
 mod old_files;
+mod online_check;
 mod page_memory;
 mod paged_ahead;
 mod paged_backup;
