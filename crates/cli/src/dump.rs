@@ -1,4 +1,7 @@
-//! `foxton dump`: the rows of a database as text.
+//! `foxton dump`: the rows of a database as text, as of one position of the log.
+//!
+//! The tables are read at one durable snapshot, and transactions go on. Tables that a snapshot does
+//! not read are locked before it begins, so what they have is of the same position.
 //!
 //! A file gets its name once it is complete and durable, because half a dump looks like a complete
 //! one of fewer rows.
@@ -11,7 +14,10 @@ use std::{
     process::ExitCode,
 };
 
-use foxton::{Database, Table, Transaction, codec::Encoded, inspect::TableStats};
+use foxton::{
+    Database, LockWait, Lsn, Snapshot, SnapshotAt, Table, TableComponent, TableLock, Transaction,
+    codec::Encoded, inspect::TableStats,
+};
 use foxton_lab::{
     progress::{Audience, Progress},
     report::number::{bytes, grouped},
@@ -33,7 +39,7 @@ const STEP: u64 = 256;
 pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     let db = existing::open(&what.directory)?;
     let tables = chosen(&db, what)?;
-    let (rows, size) = match what.out == Path::new("-") {
+    let written = match what.out == Path::new("-") {
         true => write(&db, &tables, what.format, &mut StandardOutput)?,
         false => {
             let mut file = unfinished(what).map_err(|error| unmade(what, &error))?;
@@ -46,15 +52,15 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
             written
         }
     };
-    let end = db.recovered().log_end;
     note!(
-        "{} rows of {}, {}, at log position {end}",
-        grouped(rows as f64),
+        "{} rows of {}, {}, at log position {}",
+        grouped(written.rows as f64),
         match tables.len() {
             1 => "1 table".to_owned(),
             count => format!("{count} tables"),
         },
-        bytes(size),
+        bytes(written.bytes),
+        written.lsn,
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -74,13 +80,20 @@ fn unfinished(what: &Dump) -> io::Result<NamedTempFile> {
         .tempfile_in(beside)
 }
 
-/// Writes tables, and returns the number of rows and bytes.
+/// Extent of a dump.
+struct Written {
+    rows: u64,
+    bytes: u64,
+    lsn: Lsn,
+}
+
+/// Writes tables, all of one position of the log.
 fn write(
     db: &Database,
     tables: &[TableStats],
     format: RowFormat,
     sink: &mut dyn Write,
-) -> Result<(u64, u64), String> {
+) -> Result<Written, String> {
     let mut writing = Writing {
         sink: BufWriter::new(Counted { sink, bytes: 0 }),
         rows: 0,
@@ -90,8 +103,12 @@ fn write(
             "rows",
         ),
     };
-    writing.tables(db, tables, format)?;
-    Ok((writing.rows, writing.sink.get_ref().bytes))
+    let lsn = writing.tables(db, tables, format)?;
+    Ok(Written {
+        rows: writing.rows,
+        bytes: writing.sink.get_ref().bytes,
+        lsn,
+    })
 }
 
 fn unmade(what: &Dump, error: &io::Error) -> String {
@@ -132,6 +149,60 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
     Ok(chosen)
 }
 
+/// True if a snapshot does not read the table.
+fn is_locked(table: &TableStats) -> bool {
+    table.component == TableComponent::Paged
+}
+
+fn raw(table: &TableStats) -> Table<Encoded, Encoded> {
+    Table::new(existing::forever(&table.name))
+}
+
+/// All tables as of one position of the log.
+struct Moment {
+    snapshot: Snapshot,
+    /// It has locked the tables that the snapshot does not read.
+    tx: Option<Transaction>,
+}
+
+impl Moment {
+    fn begin(db: &Database, tables: &[TableStats]) -> foxton::Result<Moment> {
+        let mut locking = None;
+        for table in tables.iter().filter(|table| is_locked(table)) {
+            let tx = match &mut locking {
+                Some(tx) => tx,
+                None => locking.insert(db.begin()?),
+            };
+            tx.set_label("dump");
+            tx.lock_table(&raw(table), TableLock::Shared, LockWait::Default)?;
+        }
+        // A transaction has its position before it gives up its locks. So this one is behind all
+        // that have written to the locked tables.
+        let snapshot = db.snapshot_at(SnapshotAt::Durable)?;
+        let tx = locking;
+        Ok(Moment { snapshot, tx })
+    }
+
+    /// Shows each row of a table to `take`, until it breaks.
+    fn read(
+        &mut self,
+        table: &TableStats,
+        take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> foxton::Result<()> {
+        let raw = raw(table);
+        let rows = match &mut self.tx {
+            Some(tx) if is_locked(table) => tx.range(&raw, ..),
+            _ => self.snapshot.range(&raw, ..)?,
+        };
+        rows.try_for_each_bytes(take)
+    }
+
+    fn end(self) -> foxton::Result<()> {
+        self.tx.map_or(Ok(()), Transaction::commit)?;
+        self.snapshot.end()
+    }
+}
+
 struct Writing<'w> {
     sink: BufWriter<Counted<'w>>,
     rows: u64,
@@ -139,30 +210,31 @@ struct Writing<'w> {
 }
 
 impl Writing<'_> {
-    /// Writes all tables in one transaction, which locks the rows it reads.
+    /// Writes all tables, and returns the position of which they are.
     fn tables(
         &mut self,
         db: &Database,
         tables: &[TableStats],
         format: RowFormat,
-    ) -> Result<(), String> {
-        let mut tx = db.begin().map_err(|error| error.to_string())?;
-        tx.set_label("dump");
+    ) -> Result<Lsn, String> {
+        let mut moment = Moment::begin(db, tables).map_err(|error| error.to_string())?;
+        let lsn = moment.snapshot.lsn();
         for (index, table) in tables.iter().enumerate() {
             self.progress.now(&plain(&table.name));
             let more = tables.len() - 1 - index;
             match format {
-                RowFormat::Jsonl => self.lines(&mut tx, table, more)?,
-                RowFormat::Csv => self.columns(&mut tx, table)?,
+                RowFormat::Jsonl => self.lines(&mut moment, table, more)?,
+                RowFormat::Csv => self.columns(&mut moment, table)?,
             }
         }
-        tx.commit().map_err(|error| error.to_string())?;
-        self.sink.flush().map_err(|error| unwritten(&error))
+        moment.end().map_err(|error| error.to_string())?;
+        self.sink.flush().map_err(|error| unwritten(&error))?;
+        Ok(lsn)
     }
 
     fn lines(
         &mut self,
-        tx: &mut Transaction,
+        moment: &mut Moment,
         table: &TableStats,
         more: usize,
     ) -> Result<(), String> {
@@ -171,7 +243,7 @@ impl Writing<'_> {
         let mut header = types.header(&table.name, table.component);
         header["more"] = more.into();
         self.line(header.to_string().as_bytes())?;
-        let rows = self.each(tx, table, |writing, key, value| {
+        let rows = self.each(moment, table, |writing, key, value| {
             let (key, value) = (types.key.to_json(key), types.value.to_json(value));
             line.clear();
             // No map is built for every row. Writing to a string does not fail.
@@ -182,12 +254,12 @@ impl Writing<'_> {
         self.line(end.to_string().as_bytes())
     }
 
-    fn columns(&mut self, tx: &mut Transaction, table: &TableStats) -> Result<(), String> {
+    fn columns(&mut self, moment: &mut Moment, table: &TableStats) -> Result<(), String> {
         let types = Types::of(table);
         let mut names = columns::names(&types.key, "key");
         names.extend(columns::names(&types.value, "value"));
         self.record(&names)?;
-        self.each(tx, table, |writing, key, value| {
+        self.each(moment, table, |writing, key, value| {
             let cells = |shape, bytes| {
                 columns::cells(shape, bytes).ok_or_else(|| {
                     format!(
@@ -208,13 +280,12 @@ impl Writing<'_> {
     /// Writes every row of a table; returns their number.
     fn each(
         &mut self,
-        tx: &mut Transaction,
+        moment: &mut Moment,
         table: &TableStats,
         mut write: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), String>,
     ) -> Result<u64, String> {
-        let raw: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
         let (mut rows, mut failed) = (0, None);
-        let read = tx.range(&raw, ..).try_for_each_bytes(|key, value| {
+        let read = moment.read(table, |key, value| {
             rows += 1;
             if rows % STEP == 0 {
                 self.progress.advance(STEP);
@@ -270,4 +341,83 @@ fn unwritten(error: &io::Error) -> String {
     format!(
         "the dump could not be written ({error}); free some space, or name another file with --out"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+
+    const CURRENT: Table<u64, i64> = Table::new("current");
+    const SAVINGS: Table<u64, i64> = Table::new("savings");
+    const RESERVE: Table<u64, i64> = Table::new("reserve").paged();
+    const ROWS: u64 = 300;
+
+    /// Moves one unit from table to table and back, until it is to end.
+    fn move_around(db: &Database, is_over: &AtomicBool) {
+        let tables = [CURRENT, SAVINGS, RESERVE];
+        for step in 0.. {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let (from, to) = (step as usize % 3, (step as usize / 3) % 3);
+            let (first, second) = (step * 7 % ROWS, step * 11 % ROWS);
+            db.run(|tx| {
+                let less = tx.get_for_update(&tables[from], &first)?.unwrap_or(0) - 1;
+                tx.put(&tables[from], &first, &less)?;
+                let more = tx.get_for_update(&tables[to], &second)?.unwrap_or(0) + 1;
+                tx.put(&tables[to], &second, &more)
+            })
+            .unwrap();
+        }
+    }
+
+    /// Each dump counts once all that is moved between tables.
+    #[test]
+    fn a_dump_is_of_one_position_while_transactions_go_on() {
+        let db = Database::in_memory(foxton::Options::default()).unwrap();
+        db.run(|tx| {
+            (0..ROWS).try_for_each(|key| {
+                tx.put(&CURRENT, &key, &100)?;
+                tx.put(&SAVINGS, &key, &100)?;
+                tx.put(&RESERVE, &key, &100)
+            })
+        })
+        .unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..2)
+                .map(|_| scope.spawn(|| move_around(&db, &is_over)))
+                .collect();
+            let mut last = None;
+            for round in 0..20 {
+                let mut text = Vec::new();
+                let tables = db.stats().tables;
+                let written = write(&db, &tables, RowFormat::Jsonl, &mut text).unwrap();
+                assert!(last <= Some(written.lsn), "dump {round} is older");
+                last = Some(written.lsn);
+                let lines = std::str::from_utf8(&text).unwrap().lines();
+                let sum: i64 = lines
+                    .filter_map(|line| {
+                        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                        line.get("value")?.as_i64()
+                    })
+                    .sum();
+                assert_eq!(
+                    (written.rows, sum),
+                    (3 * ROWS, 300 * ROWS as i64),
+                    "dump {round}"
+                );
+            }
+            is_over.store(true, Ordering::Relaxed);
+            writers
+                .into_iter()
+                .for_each(|writer| writer.join().unwrap());
+        });
+        assert!(db.snapshots().is_empty());
+    }
 }
