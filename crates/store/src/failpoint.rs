@@ -45,6 +45,12 @@ pub const LOSER_WINS: Failpoint = Failpoint::fault("pages/loser wins");
 /// A split gives away the reserved bytes of rows, which an open transaction may need for its undo.
 pub const RESERVE_GIVEN_AWAY: Failpoint = Failpoint::fault("pages/reserve given away");
 
+/// A page has the new state of a row before the old one is recorded, so readers at snapshots may
+/// find neither right. Only they show it, so it is not in [`PAGE_FAULTS`].
+pub const VERSION_LATE: Failpoint = Failpoint::fault("pages/version late");
+/// With [`VERSION_LATE`]: a page has the new state of a row, and the old one is not recorded yet.
+pub const VERSION_MISSING: Failpoint = Failpoint::passing("pages/version missing");
+
 /// The faults of pages.
 pub const PAGE_FAULTS: [Failpoint; 13] = [
     PAGE_BEFORE_LOG,

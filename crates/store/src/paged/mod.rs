@@ -9,6 +9,9 @@ mod page_id;
 // Pages: layout, changes, checksums.
 pub mod page;
 
+// Versions of rows, for readers at snapshots.
+pub mod row_versions;
+
 // Restart for pages that are larger than memory.
 #[cfg(not(loom))]
 pub mod recovery;

@@ -11,8 +11,9 @@ use super::PagedTree;
 use super::ahead::ScanAhead;
 use super::error::TreeError;
 use super::token::ScanToken;
+use crate::failpoint::{VERSION_LATE, VERSION_MISSING};
 use crate::paged::PageId;
-use crate::paged::page::{KeyBytes, PageOperation, SlottedPage};
+use crate::paged::page::{KeyBytes, PageOperation, RowFlags, SlottedPage};
 use crate::paged::page_log::{LogSpace, LoggedRow, PageEntry, PageRecord, RowBefore, RowUndo};
 use crate::paged::pool::{
     AheadPages, FixedPage, PageAbsence, PageHint, PageRequest, PageReservation, PageUse, PageView,
@@ -20,6 +21,7 @@ use crate::paged::pool::{
 };
 use crate::paged::recovery::{PageTransaction, UndoPosition};
 use crate::paged::reserve::MAX_RESERVED;
+use crate::paged::row_versions::{ROW_VERSIONS, VersionRecorder};
 use crate::paged::space::{PageAllocation, PagePurpose};
 
 /// Result of an attempt.
@@ -122,7 +124,14 @@ pub struct TreeVisit<'t> {
     pub(super) is_log_full: bool,
     /// The transaction that logs changes of rows.
     transaction: Option<&'t mut PageTransaction>,
+    /// Keeps what changes of rows replace.
+    recorder: Option<VersionRecorder<'t>>,
+    /// Of an injected fault: what a change has replaced, and is recorded too late.
+    late: Option<(KeyBytes, ReplacedState)>,
 }
+
+/// Flags and value of a row that a change replaces; `None`: there was none.
+type ReplacedState = Option<(RowFlags, Vec<u8>)>;
 
 impl fmt::Debug for TreeVisit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,6 +164,8 @@ impl PagedTree {
             lost: None,
             is_log_full: false,
             transaction: None,
+            recorder: None,
+            late: None,
         }
     }
 }
@@ -166,6 +177,11 @@ impl<'t> TreeVisit<'t> {
     /// [`Unlogged`]: crate::paged::page_log::Unlogged
     pub fn log_to(&mut self, transaction: &'t mut PageTransaction) {
         self.transaction = Some(transaction);
+    }
+
+    /// Keeps what later changes of rows replace, for readers at snapshots.
+    pub fn record_versions(&mut self, recorder: VersionRecorder<'t>) {
+        self.recorder = Some(recorder);
     }
 
     /// Makes later changes those of a delete, which may claim the pages that are left to deletes.
@@ -478,31 +494,32 @@ impl<'t> TreeVisit<'t> {
         operation: PageOperation<'_>,
     ) -> Result<(), TreeError> {
         let page = writer.page();
-        let (mut key, mut value) = (KeyBytes::new(), Vec::new());
-        let transaction = self.transaction.as_deref_mut().map(|transaction| {
+        let (mut key, mut value, mut flags) = (KeyBytes::new(), Vec::new(), RowFlags::GHOST);
+        let has_recorder = self.recorder.is_some();
+        if has_recorder || self.transaction.is_some() {
             let content = writer.read();
-            let before = match &operation {
-                PageOperation::Replace { slot, .. } => {
-                    key = content.key(usize::from(*slot));
-                    content.append_value(usize::from(*slot), &mut value);
-                    RowBefore::Value(&value)
+            match &operation {
+                PageOperation::Replace { slot, .. }
+                | PageOperation::Rewrite { slot, .. }
+                | PageOperation::SetFlags { slot, .. } => {
+                    let slot = usize::from(*slot);
+                    key = content.key(slot);
+                    flags = content.row(slot).expect("it was checked").flags;
+                    let keeps_value = matches!(&operation, PageOperation::SetFlags { .. });
+                    if !keeps_value || has_recorder && !flags.has(RowFlags::GHOST) {
+                        content.append_value(slot, &mut value);
+                    }
                 }
-                PageOperation::Rewrite { slot, .. } => {
-                    key = content.key(usize::from(*slot));
-                    content.append_value(usize::from(*slot), &mut value);
-                    let row = content.row(usize::from(*slot));
-                    RowBefore::Row(row.expect("it was checked").flags, &value)
-                }
-                PageOperation::SetFlags { slot, .. } => {
-                    key = content.key(usize::from(*slot));
-                    let row = content.row(usize::from(*slot));
-                    RowBefore::Flags(row.expect("it was checked").flags)
-                }
-                PageOperation::Insert { key: new, .. } => {
-                    key = KeyBytes::from_slice(new);
-                    RowBefore::Absent
-                }
+                PageOperation::Insert { key: new, .. } => key = KeyBytes::from_slice(new),
                 _ => unreachable!("not a change of a row: {operation:?}"),
+            }
+        }
+        let transaction = self.transaction.as_deref_mut().map(|transaction| {
+            let before = match &operation {
+                PageOperation::Replace { .. } => RowBefore::Value(&value),
+                PageOperation::Rewrite { .. } => RowBefore::Row(flags, &value),
+                PageOperation::SetFlags { .. } => RowBefore::Flags(flags),
+                _ => RowBefore::Absent,
             };
             let table = self.tree.table;
             let key = &key[..];
@@ -519,8 +536,26 @@ impl<'t> TreeVisit<'t> {
             transaction,
         };
         let logged = log.insert(self.worker, space, PageRecord::Row(row))?;
+        if let Some(recorder) = &mut self.recorder {
+            // Before the page has the new state: I1 of `row_versions`.
+            let before = (!flags.has(RowFlags::GHOST)).then_some((flags, value));
+            self.worker.account().passed(&ROW_VERSIONS);
+            match self.worker.failpoints().misbehaves(&VERSION_LATE) {
+                true => self.late = Some((key, before)),
+                false => recorder.replace((self.tree.table, &key), before),
+            }
+        }
         writer.change(logged, |content| entry.operation.apply(content, page));
         Ok(())
+    }
+
+    /// Records what a change has replaced that an injected fault has not recorded in time. The page
+    /// is not latched any more.
+    pub(super) fn record_late(&mut self) {
+        if let (Some((key, before)), Some(recorder)) = (self.late.take(), &mut self.recorder) {
+            self.worker.failpoints().pass(&VERSION_MISSING);
+            recorder.replace((self.tree.table, &key), before);
+        }
     }
 
     /// Checks the operations of an SMO, logs them as one record, and applies them (I3, I4). They

@@ -430,6 +430,8 @@ impl<'t> TreeVisit<'t> {
             return self.busy(page);
         }
         self.change_row(space, &mut writer, operation)?;
+        drop(writer);
+        self.record_late();
         Ok(result)
     }
 
