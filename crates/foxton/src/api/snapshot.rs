@@ -398,8 +398,8 @@ impl Snapshot {
     /// # Errors
     /// `key_too_long`, `undecodable`, `table_types`; `snapshot_ended` if it kept too much memory;
     /// `ended_idle` if nobody has read at it for [`idle_timeout`](crate::Options::idle_timeout);
-    /// `younger_than_snapshot` for a table that was converted since; `snapshot_of_pages` for a
-    /// paged table.
+    /// `younger_than_snapshot` for a table that was converted since; a storage error, if a page of
+    /// a paged table cannot be read.
     pub fn get<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,

@@ -138,7 +138,7 @@ fn is_refused(error: &Error) -> bool {
         Error::Request(Request::Index(error)) => matches!(**error, IndexError::Younger { .. }),
         Error::Request(request) => matches!(
             request,
-            Request::SnapshotOfPages | Request::YoungerThanSnapshot | Request::SnapshotWithoutLocks
+            Request::ReadViewOfPages | Request::YoungerThanSnapshot | Request::SnapshotWithoutLocks
         ),
         Error::Conflict(conflict) => matches!(
             conflict.reason(),

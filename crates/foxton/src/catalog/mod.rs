@@ -229,6 +229,12 @@ impl OpenTable {
         matches!(self.store, TableStore::Paged(_))
     }
 
+    /// Returns its number among the trees, of which number 0 is the directory.
+    #[inline]
+    pub(crate) fn tree_number(&self) -> u64 {
+        u64::from(self.record.id) + 1
+    }
+
     /// Returns the name of the table or index with the number `space`, if it is this one or its
     /// table.
     pub(crate) fn call(&self, space: u32) -> String {

@@ -228,7 +228,14 @@ impl ReadDependencies {
     pub(crate) fn record_version(&self, record: &Record, begin: Begin) {
         match begin.committed() {
             None => self.record(record),
-            Some((_, Promise::Nothing)) => {}
+            Some(_) => self.record_begin(begin),
+        }
+    }
+
+    /// Records that a state of a row was read that began at `begin`.
+    pub(crate) fn record_begin(&self, begin: Begin) {
+        match begin.committed() {
+            None | Some((_, Promise::Nothing)) => {}
             Some((end, promise)) => {
                 let is_sync = u64::from(promise == Promise::Durable);
                 self.record_stamp(end.bytes() << SYNC | is_sync);

@@ -117,7 +117,7 @@ impl PageCheckpoints {
 
 /// Number of a table among the trees, of which number 0 is the directory.
 pub(crate) fn tree_number(table: &OpenTable) -> u64 {
-    u64::from(table.record.id) + 1
+    table.tree_number()
 }
 
 impl PageStore {

@@ -29,7 +29,8 @@
 //! * I1  While the stage is off, no registered snapshot lies below a commit that retired what it
 //!   replaced at once. (I6 of the design; I2 of `version` rests on it.)
 //! * I2  A version that a registered snapshot needs is in the chain of its record, or among the
-//!   deleted rows of its table.
+//!   deleted rows of its table. Of a paged table it is on its page, or among the replaced states of
+//!   [`row_versions`](foxton_store::paged::row_versions).
 //! * I3  A registered snapshot changes only to *none*, or to *ended*: by the collector, or by the
 //!   idle timeout, if nobody reads at it.
 //!
@@ -83,6 +84,8 @@ use std::time::{Duration, Instant};
 use foxton_lock::owner::OwnerObserver;
 use foxton_log::Lsn;
 use foxton_store::memory::CommitSlots;
+use foxton_store::paged::row_versions::{RowVersions, VersionedKey};
+use foxton_store::paged::values::LargeValue;
 use foxton_sync::asymmetric::Asymmetric;
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::epoch::Guard;
@@ -91,6 +94,7 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use crate::catalog::OpenTable;
+use crate::catalog::table_store::TableStore;
 use crate::engine::commit_lsn_waits::WaitCounters;
 use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
 use crate::error::Conflict;
@@ -133,6 +137,8 @@ pub(crate) struct Snapshots {
     pub(crate) slots: CommitSlots,
     /// Views in the place of positions, if the options say so.
     pub(crate) read_views: Option<Box<ReadViews>>,
+    /// Versions of rows of paged tables.
+    pub(crate) rows: RowVersions,
     state: CachePadded<AtomicU64>,
     /// Times that the stage was about to be off.
     closings: CachePadded<AtomicU64>,
@@ -235,6 +241,7 @@ impl Default for Snapshots {
         Snapshots {
             slots: CommitSlots::new(),
             read_views: None,
+            rows: RowVersions::new(),
             state: CachePadded::new(AtomicU64::new(OFF)),
             closings: CachePadded::default(),
             fence: Asymmetric::new(),
@@ -573,12 +580,20 @@ impl Snapshots {
             holder.is_some()
         };
         let mut pruned = 0;
-        if let Some(record) = table.resident().get(guard, key) {
-            let result = record.prune(guard, &self.slots, &needed);
-            pruned += result.versions as u64;
-            if result.is_busy {
-                // Another thread is at it, for its own entry. This one comes again.
-                of_entry.set(Some(0));
+        match &table.store {
+            TableStore::Resident(rows) => {
+                let record = rows.get(guard, key);
+                let result = record.map(|record| record.prune(guard, &self.slots, &needed));
+                let result = result.unwrap_or_default();
+                pruned += result.versions as u64;
+                if result.is_busy {
+                    // Another thread is at it, for its own entry. This one comes again.
+                    of_entry.set(Some(0));
+                }
+            }
+            TableStore::Paged(_) => {
+                let row = VersionedKey::new(table.tree_number(), key);
+                pruned += self.rows.prune(&row, &needed) as u64;
             }
         }
         if let Some(deleted) = table.deleted.get() {
@@ -588,6 +603,16 @@ impl Snapshots {
             pruned,
             holder: of_entry.get(),
         }
+    }
+
+    /// Returns the large values that a row had in a version that is gone. They may be free now.
+    pub(crate) fn take_released(&self) -> Vec<u64> {
+        let released = self.rows.take_large().into_iter();
+        let value = |bytes: Box<[u8]>| LargeValue::decode(&bytes);
+        released
+            .filter_map(value)
+            .map(|value| value.number)
+            .collect()
     }
 
     /// Collects what contexts have left that do not commit any more, and what ended snapshots

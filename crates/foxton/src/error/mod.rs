@@ -233,8 +233,8 @@ pub enum Request {
     LevelTooLate,
     /// Locking is off, so there are no versions to read at a snapshot.
     SnapshotWithoutLocks,
-    /// A snapshot does not read paged tables yet.
-    SnapshotOfPages,
+    /// Read views, the baseline of snapshots, do not read paged tables.
+    ReadViewOfPages,
     /// The table or index was made, or moved to another component, after the snapshot.
     YoungerThanSnapshot,
     /// An index refuses a row, or differs from its declaration.
@@ -310,7 +310,7 @@ impl Request {
             Request::SessionWithoutLocks => "session_without_locks",
             Request::LevelTooLate => "level_too_late",
             Request::SnapshotWithoutLocks => "snapshot_without_locks",
-            Request::SnapshotOfPages => "snapshot_of_pages",
+            Request::ReadViewOfPages => "read_view_of_pages",
             Request::YoungerThanSnapshot => "younger_than_snapshot",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
@@ -423,9 +423,9 @@ impl fmt::Display for Request {
             Request::SnapshotWithoutLocks => f.write_str(
                 "locking is off, so no versions are kept; open the database with locking on",
             ),
-            Request::SnapshotOfPages => f.write_str(
-                "a snapshot does not read paged tables yet; read it in a serializable transaction, \
-                 or move the table to memory with `convert`",
+            Request::ReadViewOfPages => f.write_str(
+                "read views do not read paged tables; leave `Options::snapshots` as it is, or move \
+                 the table to memory with `convert`",
             ),
             Request::YoungerThanSnapshot => f.write_str(
                 "the table or index was made or converted after the snapshot; begin another snapshot",

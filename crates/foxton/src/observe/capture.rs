@@ -144,7 +144,7 @@ pub(crate) fn versions(engine: &Engine) -> VersionStatus {
         limit: engine.options.version_bytes,
         pruned: count(&snapshots.pruned),
         ended: count(&snapshots.ended),
-        waits: count(&snapshots.waits),
+        waits: snapshots.lsn_waits.read().count,
         active: active.len() as u64,
         snapshots: active
             .into_iter()

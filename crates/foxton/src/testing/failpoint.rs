@@ -1,5 +1,7 @@
 //! Failpoints of transactions; see [`foxton_sync::failpoint`].
 
+pub use foxton_store::failpoint::VERSION_MISSING;
+
 use foxton_sync::failpoint::Failpoint;
 
 /// An insert has looked up its right neighbour and locked the gap, and has not inserted.
@@ -30,6 +32,9 @@ pub const ENTRY_READ: Failpoint = Failpoint::passing("txn/entry read");
 /// A commit has its place in the log, and readers at snapshots do not know it yet. It may be passed
 /// under a latch of the log, so it is not in [`ALL`].
 pub const PLACED: Failpoint = Failpoint::passing("txn/placed");
+/// A reader of a paged table at a snapshot has read the page, and not looked for versions of the
+/// row. Reached only at snapshots, so not in [`ALL`].
+pub const PAGE_READ: Failpoint = Failpoint::passing("txn/page read");
 /// A transaction that was idle for too long is about to be ended, and its program is not using it.
 /// Reached only with `Options::idle_timeout`, on a thread of its own, so not in [`ALL`].
 pub const IDLE: Failpoint = Failpoint::passing("txn/idle");

@@ -10,7 +10,7 @@
 pub use foxton_lock::failpoint::{
     ANCHOR_IGNORED, CONVERTED_IGNORED, GRANT_UNCONFIRMED, GRANTED_TWICE, QUEUE_IGNORED,
 };
-pub use foxton_store::failpoint::PAGE_FAULTS;
+pub use foxton_store::failpoint::{PAGE_FAULTS, VERSION_LATE};
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_sync::failpoint::{Failpoint, Failpoints};
@@ -83,6 +83,12 @@ pub const UNRESOLVED_TAKEN_FOR_INVISIBLE: Failpoint =
 pub const DELETED_ROWS_MISSED: Failpoint = Failpoint::fault("txn/deleted rows missed");
 /// A transaction that reads at a snapshot does not see what it has written.
 pub const OWN_VERSION_MISSED: Failpoint = Failpoint::fault("txn/own version missed");
+/// A reader of a paged table at a snapshot does not look whether there was a rollback meanwhile.
+pub const ROLLBACK_MISSED: Failpoint = Failpoint::fault("txn/rollback missed");
+/// A ghost of a paged table is purged, and readers at snapshots do not find its key any more.
+pub const PURGE_UNCOPIED: Failpoint = Failpoint::fault("txn/purge uncopied");
+/// A large value is freed although a reader at a snapshot may need it.
+pub const KEPT_VALUE_FREED: Failpoint = Failpoint::fault("txn/kept value freed");
 
 /// All faults that show while a database runs.
 pub const ALL: [Failpoint; 31] = [

@@ -132,7 +132,7 @@ impl BoundTxn {
             // after the next restart.
             return match self.ctx.engine.check() {
                 Ok(()) => {
-                    if !self.txn.changes.undo.is_empty() {
+                    if self.txn.has_versions() {
                         self.take_position();
                     }
                     self.change_catalog();

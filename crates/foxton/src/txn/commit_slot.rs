@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use foxton_log::Lsn;
 use foxton_store::memory::{Begin, OwnSlot, Promise, VersionWriter};
+use foxton_store::paged::row_versions::{OwnedVersions, VersionRecorder};
 use foxton_sync::worker::Worker;
 
 use crate::engine::Engine;
@@ -101,6 +102,23 @@ impl WriterSlot {
             NO_UPDATE | NEVER => (end, promise(durability)),
             number => (Lsn::new(number), Promise::Nothing),
         }
+    }
+
+    /// Returns what keeps the states of rows of paged tables that the transaction replaces.
+    #[inline]
+    pub(super) fn recorder<'t>(
+        &'t self,
+        owned: &'t mut OwnedVersions,
+        table: usize,
+    ) -> Option<VersionRecorder<'t>> {
+        let own = self.begin_write()?;
+        let versions = &self.snapshots().rows;
+        Some(VersionRecorder {
+            versions,
+            owned,
+            own,
+            table,
+        })
     }
 
     /// Returns what writes versions of the transaction.

@@ -3,9 +3,20 @@
 //!
 //! See [`snapshots`](crate::engine::snapshots) for what is kept, and for how long.
 
+use std::mem;
+use std::sync::Arc;
+
+use foxton_log::Lsn;
+use foxton_store::memory::Begin;
+use foxton_store::paged::row_versions::ROW_VERSIONS;
+use foxton_sync::worker::Worker;
+
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
+use super::paged::examine_marked;
 use super::txn::Txn;
+use crate::engine::Engine;
+use crate::engine::page_store::OpenPages;
 
 impl BoundTxn {
     /// Stamps the versions of a transaction that has its commit LSN, and leaves what they replaced
@@ -13,8 +24,14 @@ impl BoundTxn {
     /// The locks are still held.
     #[inline]
     pub(super) fn end_versions(&mut self) {
-        if !self.txn.changes.undo.is_empty() && self.ctx.engine.snapshots.keeps() {
-            self.keep_versions();
+        if self.txn.has_versions() {
+            let keeps = self.ctx.engine.snapshots.keeps();
+            if keeps && !self.txn.changes.undo.is_empty() {
+                self.keep_versions();
+            }
+            if !self.txn.row_versions.is_empty() {
+                self.end_row_versions(keeps);
+            }
         }
         self.ctx.commit_slot.end(&self.ctx.worker);
     }
@@ -65,10 +82,74 @@ impl BoundTxn {
         commit_slot.has_left = true;
     }
 
+    /// As [`end_versions`](Self::end_versions), of rows of paged tables.
+    fn end_row_versions(&mut self, keeps: bool) {
+        let WorkerContext {
+            engine,
+            worker,
+            tables,
+            commit_slot,
+            ..
+        } = &mut self.ctx;
+        let Txn {
+            row_versions,
+            commit_lsn,
+            durability,
+            ..
+        } = &mut self.txn;
+        let (Some(own), Some(begin)) = (&commit_slot.own, commit_slot.begin()) else {
+            return;
+        };
+        let snapshots = &engine.snapshots;
+        worker.account().passed(&ROW_VERSIONS);
+        if !keeps {
+            snapshots
+                .rows
+                .commit(row_versions, begin, None, |_, _, _| {});
+            return;
+        }
+        let (lsn, promise) = commit_slot.stamp(*commit_lsn, *durability);
+        let stamp = Some(Begin::at(lsn, promise));
+        let mut left: Vec<(usize, Box<[u8]>, (Lsn, usize))> = Vec::new();
+        snapshots
+            .rows
+            .commit(row_versions, begin, stamp, |table, key, version| {
+                left.push((table, key.into(), version));
+            });
+        let left = left.iter();
+        let left = left.map(|(table, key, version)| (&tables[*table].table, &key[..], *version));
+        snapshots.leave(own.number(), left);
+        commit_slot.has_left = true;
+    }
+
+    /// Takes back the versions of rows of paged tables, once their changes are undone. The locks
+    /// are still held.
+    #[inline]
+    pub(super) fn take_versions_back(&mut self) {
+        if self.txn.row_versions.is_empty() {
+            return;
+        }
+        let WorkerContext {
+            engine,
+            worker,
+            commit_slot,
+            ..
+        } = &self.ctx;
+        let (rows, owned) = (&engine.snapshots.rows, &mut self.txn.row_versions);
+        worker.account().passed(&ROW_VERSIONS);
+        match commit_slot.begin() {
+            Some(own) if !engine.pages().is_some_and(OpenPages::has_failed) => {
+                rows.roll_back(owned, own);
+            }
+            // The pages may have the changes still.
+            _ => rows.abandon(owned),
+        }
+    }
+
     /// Collects what earlier commits have left, if that is much. The locks are released.
     #[inline]
     pub(super) fn collect_versions(&mut self) {
-        if !std::mem::take(&mut self.ctx.commit_slot.has_left) {
+        if !mem::take(&mut self.ctx.commit_slot.has_left) {
             return;
         }
         if let Some(own) = &self.ctx.commit_slot.own {
@@ -77,6 +158,15 @@ impl BoundTxn {
             engine
                 .snapshots
                 .collect_own(&self.ctx.worker, own.number(), front);
+            examine_released(engine, &self.ctx.worker);
         }
+    }
+}
+
+/// Examines large values that a version had which is gone.
+pub(super) fn examine_released(engine: &Arc<Engine>, worker: &Worker) {
+    let released = engine.snapshots.take_released();
+    if !released.is_empty() {
+        examine_marked(engine, worker, released);
     }
 }

@@ -21,6 +21,9 @@ pub(crate) mod changes;
 /// Locks released right after a read.
 pub(crate) mod short_lock;
 
+/// Position of a snapshot.
+pub(crate) mod snapshot_view;
+
 /// State of a range scan.
 pub(crate) mod scan_state;
 
@@ -32,9 +35,6 @@ pub(crate) mod index_plan;
 
 /// Lock scopes: the locks that outlive a transaction.
 pub(crate) mod lock_scope;
-
-/// Position of a snapshot.
-pub(crate) mod snapshot_view;
 
 /// A transaction.
 #[expect(

@@ -88,6 +88,7 @@ impl BoundTxn {
             commit_slot,
             ..
         } = &self.ctx;
+        let is_versioned = self.txn.has_versions();
         let Txn {
             changes,
             page_transaction,
@@ -100,7 +101,6 @@ impl BoundTxn {
             return Ok(*commit_lsn);
         };
         let log = &logged.log;
-        let is_versioned = !changes.undo.is_empty();
         let begin = page_transaction.range().map(|(begin, _)| begin);
         let insert = |kind, parts: &[&[u8]]| match is_versioned {
             true => insert_version(log, worker, (kind, parts), (commit_slot, *durability)),

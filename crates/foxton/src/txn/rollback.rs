@@ -86,6 +86,7 @@ impl BoundTxn {
         self.txn.pending = PendingUndo::Nothing;
         // A panic may have left the commit without its place, and readers that wait for it.
         self.ctx.commit_slot.stop_commit();
+        self.take_versions_back();
         self.ctx.commit_slot.end(&self.ctx.worker);
         self.release_all();
         self.purge_some();

@@ -11,6 +11,7 @@ use foxton_store::paged::btree::ScanAhead;
 
 use super::attempt::AttemptResult;
 use super::short_lock::ShortLock;
+use super::snapshot_view::ViewRows;
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{Error, Result};
 use crate::types::index_entry::{raise_past, raise_past_all};
@@ -102,6 +103,8 @@ pub(crate) struct ScanState {
     pub(crate) is_of_keys: bool,
     /// The entry of an index of a paged table whose row is the next to be read.
     pub(super) entry: LockedEntry,
+    /// Of a scan of a paged table at a snapshot: rows that it has read ahead.
+    pub(super) view_rows: ViewRows,
     /// How far the scan of a paged table reads ahead.
     pub(super) ahead: Cell<ScanAhead>,
     /// Early released commits that the scans of this transaction depend on.
@@ -133,6 +136,7 @@ impl ScanState {
         self.progress = Progress::Start;
         self.ahead.take();
         self.entry.is_set = false;
+        self.view_rows.clear();
         self.closed_above = false;
         self.covered = None;
         Ok(())
@@ -159,6 +163,7 @@ impl ScanState {
     }
 
     pub(crate) fn shrink(&mut self) {
+        self.view_rows = ViewRows::default();
         let LockedEntry { index_key, key, .. } = &mut self.entry;
         for buffer in [
             &mut self.low,

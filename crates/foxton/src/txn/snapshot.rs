@@ -5,6 +5,8 @@
 //! transaction's own. It waits in one case only: the writer of a version is about to learn its
 //! commit LSN. A thread then sleeps, without a pin; a task yields.
 //!
+//! Of a paged table the rows are on pages, and their versions in memory: see `paged/snapshot.rs`.
+//!
 //! # Rows that were deleted
 //!
 //! A reader looks into the table first, and then among the table's
@@ -26,7 +28,6 @@ use std::time::Instant;
 use foxton_log::Lsn;
 use foxton_store::memory::{Begin, CommitSlots, Record, SnapshotRead, VersionReader};
 use foxton_sync::epoch::Guard;
-use foxton_sync::shim::Ordering;
 use foxton_sync::shim::hint::spin_loop;
 use foxton_sync::shim::thread::{self, Thread};
 
@@ -76,8 +77,8 @@ impl ViewReader<'_> {
         &self.engine.snapshots.slots
     }
 
-    /// Refuses a read whose snapshot was ended, to free memory or because it was idle. Called with the version in a hazard, before the
-    /// program sees it.
+    /// Refuses a read whose snapshot was ended, to free memory or because it was idle. Called with
+    /// the version in a hazard, before the program sees it.
     fn check(&self) -> Result<()> {
         match self.engine.snapshots.ended(self.view.place) {
             None => Ok(()),
@@ -281,7 +282,11 @@ impl BoundTxn {
     /// Waits until the commit LSN of the writer of `begin` is known, or returns that the task has
     /// to yield first.
     #[cold]
-    fn wait_for_lsn(&self, view: SnapshotView, begin: Begin) -> Result<AttemptResult<()>> {
+    pub(super) fn wait_for_lsn(
+        &self,
+        view: SnapshotView,
+        begin: Begin,
+    ) -> Result<AttemptResult<()>> {
         let snapshots = &self.ctx.engine.snapshots;
         let (slots, began) = (&snapshots.slots, Instant::now());
         for _ in 0..SPINS {
@@ -316,8 +321,12 @@ impl BoundTxn {
         view: SnapshotView,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<AttemptResult<Option<R>>> {
-        let table = &*self.ctx.tables[table].table;
         let read = &mut |value: &[u8]| Some(read.take()?(value));
+        if self.ctx.tables[table].table.is_paged() {
+            let found = done!(self.get_paged_at(table, view, read));
+            return Ok(AttemptResult::Done(found.flatten()));
+        }
+        let table = &*self.ctx.tables[table].table;
         let found = done!(self.read_at(table, view, &self.ctx.key, read));
         Ok(AttemptResult::Done(found.flatten()))
     }
@@ -332,6 +341,9 @@ impl BoundTxn {
         next: &mut usize,
         read: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<AttemptResult<()>> {
+        if self.ctx.tables[table].table.is_paged() {
+            return self.get_many_paged_at(table, view, keys, next, read);
+        }
         while *next < keys.len() {
             if self.ctx.budget.is_spent() {
                 return Ok(AttemptResult::Pause);
@@ -359,7 +371,7 @@ impl BoundTxn {
     ) -> Result<AttemptResult<Option<R>>> {
         let reader = self.view_reader(view);
         loop {
-            done!(check_readable(table, view));
+            done!(check_readable(&self.ctx.engine, table, view));
             let guard = self.ctx.worker.pin();
             let found = reader.get(&guard, table, key, &mut *read)?;
             drop(guard);
@@ -374,20 +386,27 @@ impl BoundTxn {
 
     /// Returns what reads versions for one attempt.
     fn view_reader(&self, view: SnapshotView) -> ViewReader<'_> {
-        let WorkerContext {
-            engine,
-            commit_slot,
-            ..
-        } = &self.ctx;
-        let own = view.is_own.then(|| commit_slot.begin()).flatten();
-        let faults = engine.faults();
-        let is_missed = faults.misbehaves(&injected_fault::OWN_VERSION_MISSED);
         ViewReader {
-            engine,
+            engine: &self.ctx.engine,
             view,
-            own: own.filter(|_| !is_missed),
-            read_view: engine.snapshots.read_view(view.place),
+            own: self.own_begin(view),
+            read_view: self.ctx.engine.snapshots.read_view(view.place),
             reads: &self.txn.reads,
+        }
+    }
+
+    /// Returns the begin of the transaction's own versions, which it sees.
+    pub(super) fn own_begin(&self, view: SnapshotView) -> Option<Begin> {
+        let own = view.is_own.then(|| self.ctx.commit_slot.begin()).flatten();
+        let faults = self.ctx.engine.faults();
+        own.filter(|_| !faults.misbehaves(&injected_fault::OWN_VERSION_MISSED))
+    }
+
+    /// Refuses a read whose snapshot was ended.
+    pub(super) fn check_view(&self, view: SnapshotView) -> Result<()> {
+        match self.ctx.engine.snapshots.ended(view.place) {
+            None => Ok(()),
+            Some(ended) => Err(ended.into()),
         }
     }
 
@@ -401,6 +420,9 @@ impl BoundTxn {
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
         let table = self.ctx.tables[index].table.clone();
+        if table.is_paged() {
+            return self.scan_paged_at(index, view, take);
+        }
         self.scan_parts(&table, view, &mut |_, key, value| {
             Ok(AttemptResult::Done(take(key, value)))
         })
@@ -414,6 +436,9 @@ impl BoundTxn {
         view: SnapshotView,
         take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
+        if let Some(places) = self.ctx.index_lookups[by].places {
+            return self.scan_by_paged_at(by, places, view, take);
+        }
         let index = self.ctx.index_lookups[by].index.clone();
         check_open(&index)?;
         let table = table_of(&index.entries).clone();
@@ -442,6 +467,9 @@ impl BoundTxn {
         view: SnapshotView,
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
+        if let Some(places) = self.ctx.index_lookups[by].places {
+            return self.get_by_paged_at(by, places, view, read);
+        }
         let index = self.ctx.index_lookups[by].index.clone();
         check_open(&index)?;
         let entry = std::mem::take(&mut self.ctx.key);
@@ -475,7 +503,7 @@ impl BoundTxn {
         take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<ControlFlow<()>>>,
     ) -> Result<AttemptResult<()>> {
         loop {
-            done!(check_readable(table, view));
+            done!(check_readable(&self.ctx.engine, table, view));
             let part = self.read_part(table, view)?;
             done!(check_current(table));
             for (key, value) in &part.rows {
@@ -596,7 +624,7 @@ impl Part {
 
 impl ScanState {
     /// True if `key` is past the end of the range, in the order of the scan.
-    fn is_outside(&self, key: &[u8]) -> bool {
+    pub(super) fn is_outside(&self, key: &[u8]) -> bool {
         match (self.to(), self.reversed) {
             (Bound::Unbounded, _) => false,
             (Bound::Included(end), false) => key > end,
@@ -607,7 +635,7 @@ impl ScanState {
     }
 
     /// Returns the end of the range, in the order of the scan.
-    fn to(&self) -> Bound<&[u8]> {
+    pub(super) fn to(&self) -> Bound<&[u8]> {
         match self.reversed {
             false => bound(self.high_end, &self.high),
             true => bound(self.low_end, &self.low),
@@ -616,12 +644,18 @@ impl ScanState {
 }
 
 /// Refuses tables that have no versions at the snapshot.
-fn check_readable(table: &OpenTable, view: SnapshotView) -> Result<AttemptResult<()>> {
+pub(super) fn check_readable(
+    engine: &Engine,
+    table: &OpenTable,
+    view: SnapshotView,
+) -> Result<AttemptResult<()>> {
     if table.of.is_none() {
         done!(check_current(table));
     }
-    if let TableStore::Paged(_) = &table.store {
-        return Err(Request::SnapshotOfPages.into());
+    if let TableStore::Paged(_) = &table.store
+        && engine.snapshots.read_views.is_some()
+    {
+        return Err(Request::ReadViewOfPages.into());
     }
     match (table.is_since(view.lsn), &table.of) {
         (true, _) => Ok(AttemptResult::Done(())),
@@ -635,7 +669,7 @@ fn check_readable(table: &OpenTable, view: SnapshotView) -> Result<AttemptResult
 
 /// Makes the attempt again if the table was converted. A reader asks again after it has read,
 /// because the former rows are freed without regard to snapshots.
-fn check_current(table: &OpenTable) -> Result<AttemptResult<()>> {
+pub(super) fn check_current(table: &OpenTable) -> Result<AttemptResult<()>> {
     match table.is_former() {
         false => Ok(AttemptResult::Done(())),
         true => Ok(AttemptResult::Pause),

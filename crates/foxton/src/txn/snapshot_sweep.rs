@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use foxton_sync::worker::Worker;
 
+use super::end_versions::examine_released;
 use crate::engine::Engine;
 use crate::engine::snapshots::LINGER;
 
@@ -19,6 +20,7 @@ pub(super) fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
         let now = engine.workers.clock().now();
         loop {
             let goes_on = engine.snapshots.goes_on(worker, front, now);
+            examine_released(&engine, worker);
             if !goes_on {
                 return None;
             }

@@ -14,6 +14,7 @@
 use foxton_lock::name::Name;
 use foxton_log::Lsn;
 use foxton_store::paged::recovery::PageTransaction;
+use foxton_store::paged::row_versions::OwnedVersions;
 
 use super::changes::{ChangeCounts, Changes};
 use super::index_plan::IndexPlan;
@@ -47,6 +48,8 @@ pub(crate) struct Txn {
     /// The snapshot at which plain reads read, once it is taken.
     pub(crate) view: Option<SnapshotView>,
     pub(crate) changes: Changes,
+    /// States that its changes of paged tables have replaced, for readers at snapshots.
+    pub(super) row_versions: OwnedVersions,
     /// Its records of changes of pages.
     pub(crate) page_transaction: PageTransaction,
     /// Large values that the transaction has marked.
@@ -136,6 +139,7 @@ impl Txn {
             has_read: false,
             view: None,
             changes: Changes::default(),
+            row_versions: OwnedVersions::default(),
             page_transaction: PageTransaction::new(),
             marked_values: Vec::new(),
             pending: PendingUndo::Nothing,
@@ -154,6 +158,12 @@ impl Txn {
     #[inline]
     pub(crate) fn has_no_redo(&self) -> bool {
         self.changes.has_no_redo() && !self.page_transaction.has_begun()
+    }
+
+    /// True if it has written versions that a reader at a snapshot may find.
+    #[inline]
+    pub(super) fn has_versions(&self) -> bool {
+        !self.changes.undo.is_empty() || !self.row_versions.is_empty()
     }
 
     /// Makes `cancel_token` able to end the transaction.

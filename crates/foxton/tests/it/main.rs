@@ -78,6 +78,7 @@ mod sessions;
 mod snapshot_handles;
 #[cfg(feature = "hooks")]
 mod snapshot_hooks;
+mod snapshot_pages;
 mod snapshots;
 mod stress;
 mod yielding;

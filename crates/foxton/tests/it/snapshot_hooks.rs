@@ -5,15 +5,24 @@ use std::thread;
 use std::time::Duration;
 
 use foxton::injected_fault::{
-    DELETED_ROWS_MISSED, OWN_VERSION_MISSED, UNRESOLVED_TAKEN_FOR_INVISIBLE,
+    DELETED_ROWS_MISSED, KEPT_VALUE_FREED, OWN_VERSION_MISSED, PURGE_UNCOPIED, ROLLBACK_MISSED,
+    UNRESOLVED_TAKEN_FOR_INVISIBLE, VERSION_LATE,
 };
-use foxton::{Database, Isolation, Options, Table, failpoint};
+use foxton::{Database, Isolation, Options, Table, TableComponent, failpoint};
 use foxton_sync::failpoint::Failpoint;
+
+use crate::common::paged::tiny_pages;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
 fn with_a_row(fault: Option<Failpoint>) -> Database {
-    let db = Database::in_memory(Options::tiny()).unwrap();
+    with_a_row_in(TableComponent::Resident, fault)
+}
+
+fn with_a_row_in(component: TableComponent, fault: Option<Failpoint>) -> Database {
+    let mut options = tiny_pages(Options::tiny(), 32);
+    options.component = component;
+    let db = Database::in_memory(options).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &10)).unwrap();
     if let Some(fault) = fault {
         db.failpoints().arm(&fault);
@@ -23,8 +32,11 @@ fn with_a_row(fault: Option<Failpoint>) -> Database {
 
 /// A commit has its place in the log, and readers at a snapshot behind it do not know yet where
 /// that is. Returns whether a reader waited, and what it read then and later.
-fn read_beside_a_placed_commit(fault: Option<Failpoint>) -> (bool, Option<u64>, Option<u64>) {
-    let db = with_a_row(fault);
+fn read_beside_a_placed_commit(
+    component: TableComponent,
+    fault: Option<Failpoint>,
+) -> (bool, Option<u64>, Option<u64>) {
+    let db = with_a_row_in(component, fault);
     let stop = db.failpoints().stop(&failpoint::PLACED);
     let writer = {
         let db = db.clone();
@@ -49,12 +61,14 @@ fn read_beside_a_placed_commit(fault: Option<Failpoint>) -> (bool, Option<u64>, 
 
 #[test]
 fn a_reader_waits_for_a_commit_that_has_its_place() {
-    assert_eq!(
-        read_beside_a_placed_commit(None),
-        (true, Some(11), Some(11))
-    );
+    for component in TableComponent::ALL {
+        assert_eq!(
+            read_beside_a_placed_commit(component, None),
+            (true, Some(11), Some(11))
+        );
+    }
     let fault = Some(UNRESOLVED_TAKEN_FOR_INVISIBLE);
-    let (waits, first, second) = read_beside_a_placed_commit(fault);
+    let (waits, first, second) = read_beside_a_placed_commit(TableComponent::Resident, fault);
     assert!(!waits && first != second, "one snapshot gave two answers");
 }
 
@@ -73,12 +87,92 @@ fn a_deleted_row_is_found_where_its_record_was_removed() {
 
 #[test]
 fn a_transaction_reads_what_it_wrote() {
-    for fault in [None, Some(OWN_VERSION_MISSED)] {
-        let db = with_a_row(fault);
-        let mut tx = db.begin().unwrap();
-        tx.set_isolation(Isolation::Snapshot).unwrap();
-        tx.put(&ROWS, &1, &11).unwrap();
-        let expected = if fault.is_none() { 11 } else { 10 };
-        assert_eq!(tx.get(&ROWS, &1).unwrap(), Some(expected));
+    for component in TableComponent::ALL {
+        for fault in [None, Some(OWN_VERSION_MISSED)] {
+            let db = with_a_row_in(component, fault);
+            let mut tx = db.begin().unwrap();
+            tx.set_isolation(Isolation::Snapshot).unwrap();
+            tx.put(&ROWS, &1, &11).unwrap();
+            let expected = if fault.is_none() { 11 } else { 10 };
+            assert_eq!(tx.get(&ROWS, &1).unwrap(), Some(expected));
+        }
+    }
+}
+
+/// A scan finds the key of a purged ghost among the deleted rows.
+#[test]
+fn a_deleted_row_of_a_page_is_found_where_its_ghost_was_purged() {
+    for fault in [None, Some(DELETED_ROWS_MISSED), Some(PURGE_UNCOPIED)] {
+        let db = with_a_row_in(TableComponent::Paged, fault);
+        // A leaf keeps its last row.
+        db.run(|tx| tx.put(&ROWS, &2, &20)).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        let purged = db.stats().ghosts_purged;
+        db.run(|tx| tx.delete(&ROWS, &1)).unwrap();
+        assert!(db.stats().ghosts_purged > purged, "the ghost stays");
+        assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(10));
+        let rows = snapshot.range(&ROWS, ..).unwrap().into_iter().count();
+        assert_eq!(rows, 1 + usize::from(fault.is_none()), "{fault:?}");
+    }
+}
+
+/// A reader has read a page with a change that is undone before it looks for versions.
+#[test]
+fn a_reader_beside_a_rollback_reads_the_page_again() {
+    for fault in [None, Some(ROLLBACK_MISSED)] {
+        for scans in [false, true] {
+            let db = with_a_row_in(TableComponent::Paged, fault);
+            let snapshot = db.snapshot().unwrap();
+            let mut tx = db.begin().unwrap();
+            tx.put(&ROWS, &1, &11).unwrap();
+            let stop = db.failpoints().stop(&failpoint::PAGE_READ);
+            let reader = thread::spawn(move || match scans {
+                false => snapshot.get(&ROWS, &1).unwrap(),
+                true => {
+                    let rows = snapshot.range(&ROWS, ..).unwrap().into_iter();
+                    rows.map(|row| row.unwrap().1).next()
+                }
+            });
+            stop.reached();
+            tx.rollback();
+            stop.release();
+            let expected = if fault.is_none() { 10 } else { 11 };
+            assert_eq!(reader.join().unwrap(), Some(expected));
+        }
+    }
+}
+
+/// A page has a change, and what it has replaced is not recorded yet.
+#[test]
+fn a_change_is_recorded_before_its_page_has_it() {
+    let db = with_a_row_in(TableComponent::Paged, Some(VERSION_LATE));
+    let snapshot = db.snapshot().unwrap();
+    let stop = db.failpoints().stop(&failpoint::VERSION_MISSING);
+    let writer = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &11)).unwrap())
+    };
+    stop.reached();
+    assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(11), "not found");
+    stop.release();
+    writer.join().unwrap();
+    assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(10));
+}
+
+/// The background thread frees large values that no row has.
+#[test]
+fn a_large_value_stays_while_a_snapshot_may_need_it() {
+    const LARGE: Table<u64, [u8]> = Table::new("large");
+    for fault in [None, Some(KEPT_VALUE_FREED)] {
+        let db = with_a_row_in(TableComponent::Paged, fault);
+        db.run(|tx| tx.put(&LARGE, &1, &[7; 9000])).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        db.run(|tx| tx.put(&LARGE, &1, &[8; 10])).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        let found = snapshot.get(&LARGE, &1);
+        match fault {
+            None => assert_eq!(found.unwrap(), Some(vec![7; 9000])),
+            Some(_) => assert_eq!(found.unwrap_err().code(), "damaged"),
+        }
     }
 }

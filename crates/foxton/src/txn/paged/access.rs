@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use foxton_store::paged::btree::{PagedTree, ScanToken, TreeAttempt, TreeError, TreeVisit};
 use foxton_store::paged::pool::PageHint;
 use foxton_store::paged::recovery::{PageTransaction, UndoPosition};
+use foxton_store::paged::row_versions::VersionRecorder;
 use foxton_sync::worker::Worker;
 
 use crate::catalog::table_store::TableStore;
@@ -36,6 +37,8 @@ pub(super) struct PageAccess<'a> {
     visit: Option<TreeVisit<'a>>,
     /// The transaction that logs changes of rows, until a visit has it.
     transaction: Option<&'a mut PageTransaction>,
+    /// Keeps the states that changes of rows replace. A visit takes it.
+    recorder: Option<VersionRecorder<'a>>,
 }
 
 impl<'a> PageAccess<'a> {
@@ -59,16 +62,22 @@ impl<'a> PageAccess<'a> {
             leaf,
             visit,
             transaction: None,
+            recorder: None,
         }
     }
 
-    /// Makes changes of rows changes of `transaction`, which logs them, if there is a log.
-    pub(super) fn log_to(mut self, transaction: &'a mut PageTransaction) -> PageAccess<'a> {
-        if self.pages.recovery().is_some() {
-            match &mut self.visit {
-                Some(visit) => visit.log_to(transaction),
-                None => self.transaction = Some(transaction),
-            }
+    /// Makes changes of rows changes of `transaction`, which logs them, if there is a log. The
+    /// `recorder` keeps the states that they replace; without locking there is none.
+    #[inline]
+    pub(super) fn log_to(
+        mut self,
+        transaction: &'a mut PageTransaction,
+        recorder: Option<VersionRecorder<'a>>,
+    ) -> PageAccess<'a> {
+        self.transaction = self.pages.recovery().is_some().then_some(transaction);
+        self.recorder = recorder;
+        if let Some(visit) = &mut self.visit {
+            attach(visit, &mut self.transaction, &mut self.recorder);
         }
         self
     }
@@ -111,9 +120,7 @@ impl<'a> PageAccess<'a> {
             let visit = self.tree.visit(self.worker);
             visit.beginning_at(self.leaf.get())
         });
-        if let Some(transaction) = self.transaction.take() {
-            visit.log_to(transaction);
-        }
+        attach(visit, &mut self.transaction, &mut self.recorder);
         match attempt(visit) {
             Ok(TreeAttempt::Done(result)) => {
                 self.leaf.set(visit.leaf());
@@ -159,6 +166,21 @@ impl<'a> PageAccess<'a> {
     /// nothing.
     pub(super) fn is_unchanged(&self, token: &ScanToken) -> bool {
         self.tree.is_unchanged(token)
+    }
+}
+
+/// Gives a visit what changes of rows are made with.
+#[inline]
+fn attach<'a>(
+    visit: &mut TreeVisit<'a>,
+    transaction: &mut Option<&'a mut PageTransaction>,
+    recorder: &mut Option<VersionRecorder<'a>>,
+) {
+    if let Some(transaction) = transaction.take() {
+        visit.log_to(transaction);
+    }
+    if let Some(recorder) = recorder.take() {
+        visit.record_versions(recorder);
     }
 }
 

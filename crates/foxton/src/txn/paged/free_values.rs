@@ -13,6 +13,9 @@
 //! undo comes before this thread. A value is not stored under a number twice, so one that is not in
 //! use stays so. Between two steps the lock may be released.
 //!
+//! A version that a reader at a snapshot may need keeps its value, too. The mark then stays. The
+//! value is examined again when the version is gone ([`Snapshots`](crate::engine::snapshots)).
+//!
 //! Without locking one transaction is open at a time, and then nothing is freed.
 
 use std::mem;
@@ -24,6 +27,7 @@ use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
 use foxton_store::paged::btree::{PagedTree, ScanDirection, ScanRange, TableDirectory, TreeError};
 use foxton_store::paged::page::{LeafRows, RowFlags};
+use foxton_store::paged::row_versions::VersionedKey;
 use foxton_store::paged::values::{LargeValue, MarkedRow, mark_key, part_key};
 use foxton_sync::shim;
 use foxton_sync::worker::Worker;
@@ -31,6 +35,7 @@ use foxton_sync::worker::Worker;
 use crate::engine::Engine;
 use crate::engine::page_store::OpenPages;
 use crate::options::Locking;
+use crate::testing::injected_fault;
 use crate::txn::bound::BoundTxn;
 use crate::txn::large_state::value_name;
 use crate::txn::table_locks::request_now;
@@ -52,6 +57,8 @@ enum Freed {
     Partly,
     /// A transaction may still change the row.
     Locked,
+    /// A reader at a snapshot may need it. It is examined again when its version is pruned.
+    Kept,
 }
 
 impl BoundTxn {
@@ -92,6 +99,7 @@ pub(in crate::txn) fn examine_marked(engine: &Arc<Engine>, worker: &Worker, numb
                 pages.values.put_back(number);
                 Some(LONG_PAUSE)
             }
+            Ok(Freed::Kept) => Some(PAUSE),
             // The mark stays, and the next opening finds it. The page is another operation's error.
             Err(_) => Some(PAUSE),
         }
@@ -120,7 +128,7 @@ fn free(
         let is_open = shim::lock(&engine.open);
         return match *is_open {
             true => Ok(Freed::Locked),
-            false => free_unlocked(worker, pages, tree, number, row),
+            false => free_unlocked(engine, worker, (pages, tree), number, row),
         };
     }
     let Some(table) = table_of(row) else {
@@ -131,7 +139,7 @@ fn free(
     let name = value_name(table, number, &engine.hasher);
     let mut is_locked = |request| request_now(engine, worker, &mut owner, request);
     let freed = match is_locked(parent) && is_locked((name, None, KEY)) {
-        true => free_unlocked(worker, pages, tree, number, row),
+        true => free_unlocked(engine, worker, (pages, tree), number, row),
         false => Ok(Freed::Locked),
     };
     release(engine, worker, owner);
@@ -150,13 +158,24 @@ fn release(engine: &Engine, worker: &Worker, mut owner: Owner) {
 
 /// As [`free`], under the lock of the value.
 fn free_unlocked(
+    engine: &Engine,
     worker: &Worker,
-    pages: &OpenPages,
-    tree: &PagedTree,
+    (pages, tree): (&OpenPages, &PagedTree),
     number: u64,
     row: MarkedRow<'_>,
 ) -> Result<Freed, TreeError> {
     if !is_in_use(worker, &pages.directory, number, row)? {
+        let is_it =
+            |bytes: &[u8]| LargeValue::decode(bytes).map(|value| value.number) == Some(number);
+        let versioned = VersionedKey::new(row.table, row.key);
+        let is_kept = engine.snapshots.rows.has_large(&versioned, is_it);
+        if is_kept
+            && !engine
+                .faults()
+                .misbehaves(&injected_fault::KEPT_VALUE_FREED)
+        {
+            return Ok(Freed::Kept);
+        }
         let mut rows = LeafRows::default();
         let (first, last) = (part_key(number, 0), part_key(number, u32::MAX));
         for erased in 0.. {

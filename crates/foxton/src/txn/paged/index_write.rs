@@ -31,6 +31,7 @@ use foxton_store::paged::page::RowFlags;
 use foxton_store::paged::page_log::{RowBefore, RowUndo};
 
 use super::access::PageAccess;
+use super::overwritten::refuse_overwritten;
 use crate::catalog::OpenTable;
 use crate::engine::page_store::tree_number;
 use crate::error::{IndexError, KeyTaken, Request, Result};
@@ -122,6 +123,7 @@ impl BoundTxn {
             txn:
                 Txn {
                     changes,
+                    view,
                     reads,
                     index_plan,
                     ..
@@ -132,6 +134,7 @@ impl BoundTxn {
         let mut locks = TableLocks::new(engine, worker, owner, &cached.table, LockWait::Default);
         let name = Name::key(cached.table.record.id, key, &engine.hasher);
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
+        refuse_overwritten(*view, engine, &cached.table, key)?;
         let mut access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
         let found = done!(access.attempt(|visit| visit.get(key, page_value)));
         reads.record_paged(&access.pages.stamps, &name);
@@ -177,6 +180,7 @@ impl BoundTxn {
                     key: primary,
                     indexes,
                     page_wait,
+                    commit_slot,
                     page_value: found,
                     ..
                 },
@@ -184,6 +188,7 @@ impl BoundTxn {
                 Txn {
                     changes,
                     page_transaction,
+                    row_versions,
                     reads,
                     index_plan,
                     operation_locks: OperationLocks { fresh_gap, .. },
@@ -217,7 +222,8 @@ impl BoundTxn {
             return Ok(AttemptResult::Done(()));
         }
         let access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
-        let mut access = access.log_to(page_transaction);
+        let recorder = commit_slot.recorder(row_versions, entry.place);
+        let mut access = access.log_to(page_transaction, recorder);
         let is_new = loop {
             let flags = done!(access.attempt(|visit| visit.get(key, found)));
             reads.record_paged(&access.pages.stamps, &name);
@@ -275,12 +281,14 @@ impl BoundTxn {
                     key: primary,
                     indexes,
                     page_wait,
+                    commit_slot,
                     ..
                 },
             txn:
                 Txn {
                     changes,
                     page_transaction,
+                    row_versions,
                     index_plan,
                     ..
                 },
@@ -289,7 +297,8 @@ impl BoundTxn {
         let entry = &index_plan.entries[number];
         let (place, key) = (entry.place, index_plan.key(entry));
         let access = PageAccess::of_table(engine.pages(), &tables[place], worker, page_wait);
-        let mut access = access.log_to(page_transaction);
+        let recorder = commit_slot.recorder(row_versions, place);
+        let mut access = access.log_to(page_transaction, recorder);
         let table = &tables[place].table;
         let flags = match entry.change {
             EntryChange::Added => return Ok(AttemptResult::Done(())),

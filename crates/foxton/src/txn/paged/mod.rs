@@ -35,6 +35,9 @@ mod large;
 /// Bulk load.
 mod bulk;
 
+/// Writes at a snapshot of rows that have changed since.
+mod overwritten;
+
 /// Reads of one key.
 mod read;
 
@@ -49,6 +52,9 @@ mod index_write;
 
 /// Reads of rows by an index.
 mod index_read;
+
+/// Reads at a snapshot.
+mod snapshot;
 
 /// Undo of changes.
 mod undo;

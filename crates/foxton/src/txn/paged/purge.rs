@@ -10,13 +10,23 @@
 //! list, and a later writing transaction of the worker tries it again. Pages that it lacks are read
 //! meanwhile by another thread. Scans put a few ghosts on
 //! the list that they find, so none is forgotten for good.
+//!
+//! A ghost may have versions that a reader at a snapshot needs. They stay in memory, by key. But a
+//! scan finds keys on pages, so the key is first added to the deleted rows of the table, where a
+//! scan at a snapshot searches last.
 
 use foxton_lock::name::Name;
+use foxton_log::Lsn;
 use foxton_store::paged::btree::{PurgeReply, TreeAttempt};
+use foxton_store::paged::row_versions::{ROW_VERSIONS, VersionedKey};
+use foxton_sync::worker::Worker;
 
+use crate::catalog::OpenTable;
+use crate::catalog::deleted_rows::DeletedRows;
 use crate::catalog::table_store::TableStore;
-use crate::engine::Counter;
+use crate::engine::page_store::tree_number;
 use crate::engine::page_waits::PageNeed;
+use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
 use crate::txn::bound::BoundTxn;
@@ -25,6 +35,29 @@ use crate::txn::ghosts::KEY_AND_GAP;
 use crate::txn::table_locks::request_now;
 use crate::txn::txn::Txn;
 use crate::txn::work_budget::UNITS;
+
+/// Adds the key of a ghost that is about to be removed to the deleted rows, once for each version
+/// that a reader at a snapshot may need. The versions stay where they are.
+fn keep_deleted(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
+    if engine.faults().misbehaves(&injected_fault::PURGE_UNCOPIED) {
+        return;
+    }
+    let row = VersionedKey::new(tree_number(table), key);
+    let mut needed: Vec<(Lsn, Lsn)> = Vec::new();
+    let rows = &engine.snapshots.rows;
+    rows.visit_rows(&row, |begin, end| needed.push((begin, end)));
+    if needed.is_empty() {
+        return;
+    }
+    worker.account().passed(&ROW_VERSIONS);
+    let deleted = table
+        .deleted
+        .get_or_init(|| DeletedRows::new(worker.workers().domain()));
+    let guard = worker.pin();
+    for interval in needed {
+        deleted.insert(&guard, key, interval, &[]);
+    }
+}
 
 impl BoundTxn {
     /// Tries to purge listed ghosts, once each, after the locks of the transaction were released.
@@ -68,6 +101,7 @@ impl BoundTxn {
             let mut stays = true;
             if is_locked(parent) && is_locked((name, None, mode)) {
                 worker.failpoints().pass(&failpoint::PURGE);
+                keep_deleted(engine, worker, table, &ghost.key);
                 let mut visit = tree.visit(worker);
                 stays = match visit.purge(&ghost.key) {
                     Ok(TreeAttempt::Done(PurgeReply::Removed)) => {

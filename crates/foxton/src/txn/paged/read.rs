@@ -12,7 +12,9 @@ use foxton_store::paged::page::RowFlags;
 use foxton_sync::failpoint::Failpoints;
 
 use super::access::PageAccess;
+use super::overwritten::refuse_overwritten;
 use crate::catalog::OpenTable;
+use crate::engine::Engine;
 use crate::engine::cancel_token::is_not_cancelled;
 use crate::engine::early_release::ReadDependencies;
 use crate::error::{Conflict, Result};
@@ -23,6 +25,7 @@ use crate::txn::context::WorkerContext;
 use crate::txn::large_state::LargeState;
 use crate::txn::read::KeyList;
 use crate::txn::short_lock::ShortLock;
+use crate::txn::snapshot_view::SnapshotView;
 use crate::txn::table_locks::TableLocks;
 use crate::txn::txn::{OperationLocks, Txn};
 use crate::txn::work_budget::BYTES_PER_UNIT;
@@ -39,6 +42,8 @@ struct PagedReader<'a> {
     hasher: &'a KeyHasher,
     faults: &'a Failpoints,
     reads: &'a ReadDependencies,
+    view: Option<SnapshotView>,
+    engine: &'a Engine,
     short_lock: &'a ShortLock,
     value: &'a mut Vec<u8>,
     large: &'a mut Option<Box<LargeState>>,
@@ -81,6 +86,7 @@ impl PagedReader<'_> {
             }
             Err(error) => return Err(error),
         }
+        refuse_overwritten(self.view, self.engine, self.table, key)?;
         let value = &mut *self.value;
         let following = self.following;
         let flags = done!(self.access.attempt(|visit| {
@@ -192,6 +198,7 @@ impl BoundTxn {
             txn:
                 Txn {
                     reads,
+                    view,
                     isolation,
                     operation_locks: OperationLocks { short_lock, .. },
                     ..
@@ -213,6 +220,8 @@ impl BoundTxn {
             hasher: &engine.hasher,
             faults,
             reads,
+            view: *view,
+            engine,
             short_lock,
             value: page_value,
             large,

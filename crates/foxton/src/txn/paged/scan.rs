@@ -354,44 +354,8 @@ impl<V: PagedVisit> PagedScan<'_, V> {
     /// Copies rows from the position on, at least one unless there is none. Returns the leaves from
     /// the position to the last of them, or to the end of the table.
     fn read_batch(&mut self, rows: &mut LeafRows) -> Result<AttemptResult<ScanToken>> {
-        let scan = &*self.scan;
-        let most = usize::try_from(scan.remaining.get()).unwrap_or(usize::MAX);
-        let above_high;
-        let range = match scan.reversed {
-            false => {
-                let (from, is_excluded) = match (scan.progress, scan.low_end) {
-                    (Progress::Start, RangeEnd::Open) => (None, false),
-                    (Progress::Start, end) => (Some(&scan.low[..]), end == RangeEnd::Excluded),
-                    _ => (Some(&scan.position[..]), true),
-                };
-                ScanRange {
-                    direction: ScanDirection::Forward,
-                    from,
-                    is_excluded,
-                    end: (scan.high_end != RangeEnd::Open).then_some(&scan.high),
-                    most,
-                }
-            }
-            true => {
-                let from = match (scan.progress, scan.high_end) {
-                    (Progress::Start, RangeEnd::Open) => None,
-                    (Progress::Start, RangeEnd::Excluded) => Some(&scan.high[..]),
-                    (Progress::Start, RangeEnd::Included) => {
-                        // No key is between a key and itself with a zero behind.
-                        above_high = [&scan.high[..], &[0]].concat();
-                        Some(&above_high[..])
-                    }
-                    _ => Some(&scan.position[..]),
-                };
-                ScanRange {
-                    direction: ScanDirection::Backward,
-                    from,
-                    is_excluded: false,
-                    end: (scan.low_end != RangeEnd::Open).then_some(&scan.low),
-                    most,
-                }
-            }
-        };
+        let (scan, mut above_high) = (&*self.scan, Vec::new());
+        let range = scan.leaf_range(&mut above_high);
         done!(self.access.attempt(|visit| {
             visit.set_scan_ahead(scan.ahead.get());
             let attempt = visit.scan(range, rows);
@@ -539,6 +503,49 @@ impl<V: PagedVisit> PagedScan<'_, V> {
             done!(self.locks.lock(name, GAP));
             if self.access.is_unchanged(&token) {
                 return Ok(AttemptResult::Done(()));
+            }
+        }
+    }
+}
+
+impl ScanState {
+    /// Returns the rows from the position on, to be copied. `above_high` gets a bound that is not
+    /// among those of the scan.
+    pub(super) fn leaf_range<'s>(&'s self, above_high: &'s mut Vec<u8>) -> ScanRange<'s> {
+        let most = usize::try_from(self.remaining.get()).unwrap_or(usize::MAX);
+        match self.reversed {
+            false => {
+                let (from, is_excluded) = match (self.progress, self.low_end) {
+                    (Progress::Start, RangeEnd::Open) => (None, false),
+                    (Progress::Start, end) => (Some(&self.low[..]), end == RangeEnd::Excluded),
+                    _ => (Some(&self.position[..]), true),
+                };
+                ScanRange {
+                    direction: ScanDirection::Forward,
+                    from,
+                    is_excluded,
+                    end: (self.high_end != RangeEnd::Open).then_some(&self.high),
+                    most,
+                }
+            }
+            true => {
+                let from = match (self.progress, self.high_end) {
+                    (Progress::Start, RangeEnd::Open) => None,
+                    (Progress::Start, RangeEnd::Excluded) => Some(&self.high[..]),
+                    (Progress::Start, RangeEnd::Included) => {
+                        // No key is between a key and itself with a zero behind.
+                        *above_high = [&self.high[..], &[0]].concat();
+                        Some(&above_high[..])
+                    }
+                    _ => Some(&self.position[..]),
+                };
+                ScanRange {
+                    direction: ScanDirection::Backward,
+                    from,
+                    is_excluded: false,
+                    end: (self.low_end != RangeEnd::Open).then_some(&self.low),
+                    most,
+                }
             }
         }
     }

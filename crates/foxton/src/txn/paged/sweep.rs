@@ -2,8 +2,9 @@
 //!
 //! Workers keep bounded lists of ghosts ([`purge`](super::purge)), so some are on no list until a
 //! scan finds them. A sweep looks at every leaf. It requests key and gap of each ghost without
-//! waiting, in an owner of its own, and leaves those that it does not get. So it never waits for a
-//! transaction, and it holds no lock while it waits for a page or for log space.
+//! waiting, in an owner of its own, and leaves those that it does not get. It also leaves those
+//! that have versions which a snapshot may need. So it never waits for a transaction, and it holds
+//! no lock while it waits for a page or for log space.
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
@@ -12,6 +13,7 @@ use foxton_store::paged::btree::{
     PagedTree, PurgeReply, ScanDirection, ScanRange, TreeAttempt, TreeError,
 };
 use foxton_store::paged::page::{LeafRows, RowFlags};
+use foxton_store::paged::row_versions::VersionedKey;
 use foxton_sync::shim;
 use foxton_sync::worker::Worker;
 
@@ -70,6 +72,9 @@ fn purge(
             Some(is_open) => !**is_open,
             None => is_locked(engine, worker, &mut owner, (id, key)),
         };
+        // A scan at a snapshot finds the versions of the row by the ghost.
+        let versioned = VersionedKey::new(tree.table(), key);
+        let is_free = is_free && !engine.snapshots.rows.has_rows(&versioned);
         let purged = is_free.then(|| {
             worker.failpoints().pass(&failpoint::PURGE);
             visit.purge(key)

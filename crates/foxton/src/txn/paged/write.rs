@@ -22,6 +22,7 @@ use foxton_store::paged::recovery::UndoPosition;
 use foxton_store::paged::values::LargeValue;
 
 use super::access::PageAccess;
+use super::overwritten::refuse_overwritten;
 use crate::engine::page_store::tree_number;
 use crate::error::{Request, Result};
 use crate::testing::{failpoint, injected_fault};
@@ -115,11 +116,14 @@ impl BoundTxn {
                     page_wait,
                     page_value,
                     large,
+                    commit_slot,
                     ..
                 },
             txn:
                 Txn {
                     changes,
+                    row_versions,
+                    view,
                     page_transaction,
                     reads,
                     operation_locks: OperationLocks { fresh_gap, .. },
@@ -131,7 +135,8 @@ impl BoundTxn {
         let table = &*cached.table;
         let id = table.record.id;
         let access = PageAccess::of_table(engine.pages(), cached, worker, page_wait);
-        let mut access = access.log_to(page_transaction);
+        let recorder = commit_slot.recorder(row_versions, index);
+        let mut access = access.log_to(page_transaction, recorder);
         let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Default);
         let name = Name::key(id, key, &engine.hasher);
         let mut record = |before: RowBefore<'_>, position: Option<UndoPosition>| {
@@ -141,6 +146,7 @@ impl BoundTxn {
                 .record(index, &RowUndo { table, key, before }, position);
         };
         done!(locks.lock(name, injected_fault::write_mode(engine.faults(), KEY)));
+        refuse_overwritten(*view, engine, table, key)?;
         let size = access.pages.pool().page_size();
         let is_stored = large.as_ref().is_some_and(|large| large.new.is_some());
         let is_short = |new: &[u8]| key.len() + new.len() <= size.max_row_bytes();

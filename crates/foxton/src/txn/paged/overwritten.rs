@@ -1,0 +1,29 @@
+//! Writes at a snapshot of rows that have changed since.
+
+use foxton_store::paged::row_versions::VersionedKey;
+
+use crate::catalog::OpenTable;
+use crate::engine::Engine;
+use crate::engine::page_store::tree_number;
+use crate::error::{Conflict, Result};
+use crate::txn::snapshot_view::SnapshotView;
+
+/// Refuses to write a row, or to read it under a lock, whose newest committed state is younger than
+/// the snapshot. The transaction holds it locked.
+#[inline]
+pub(super) fn refuse_overwritten(
+    view: Option<SnapshotView>,
+    engine: &Engine,
+    table: &OpenTable,
+    key: &[u8],
+) -> Result<()> {
+    let Some(view) = view else {
+        return Ok(());
+    };
+    let row = VersionedKey::new(tree_number(table), key);
+    let newest = engine.snapshots.rows.newest_commit(&row);
+    match table.is_since(view.lsn) && newest.is_none_or(|newest| newest <= view.lsn) {
+        true => Ok(()),
+        false => Err(Conflict::OVERWRITTEN.into()),
+    }
+}
