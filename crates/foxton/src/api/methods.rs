@@ -288,8 +288,8 @@ both! {
     /// [`Options::isolation`](crate::Options::isolation). Earlier reads keep their locks.
     ///
     /// # Errors
-    /// `level_too_late`, if it changes to or from [`Isolation::Snapshot`] after a read. The level is
-    /// as before then. `ended_idle`, if the idle timeout has ended the transaction.
+    /// `level_too_late`, if it changes to or from [`Isolation::Snapshot`] after a read. The level
+    /// is as before then. `ended_idle`, if the idle timeout has ended the transaction.
     pub fn set_isolation(&mut self, isolation: Isolation) -> Result<()> {
         self.attach()?.set_isolation(isolation)
     }

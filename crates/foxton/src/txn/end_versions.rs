@@ -6,7 +6,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use foxton_log::Lsn;
 use foxton_store::memory::Begin;
 use foxton_store::paged::row_versions::ROW_VERSIONS;
 use foxton_sync::worker::Worker;
@@ -110,11 +109,11 @@ impl BoundTxn {
         }
         let (lsn, promise) = commit_slot.stamp(*commit_lsn, *durability);
         let stamp = Some(Begin::at(lsn, promise));
-        let mut left: Vec<(usize, Box<[u8]>, (Lsn, usize))> = Vec::new();
+        let mut left = Vec::new();
         snapshots
             .rows
             .commit(row_versions, begin, stamp, |table, key, version| {
-                left.push((table, key.into(), version));
+                left.push((table, Box::<[u8]>::from(key), version));
             });
         let left = left.iter();
         let left = left.map(|(table, key, version)| (&tables[*table].table, &key[..], *version));

@@ -9,9 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use foxton::device::MemoryDevice;
-use foxton::{
-    Database, Durability, Index, Isolation, Options, Snapshot, SnapshotAt, Table, VersionCall,
-};
+use foxton::{Database, Index, Isolation, Options, Snapshot, SnapshotAt, Table, VersionCall};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const BY_VALUE: Index<u64, u64, u64> = Index::new("by value", &ROWS, |_, value, keys| {
@@ -136,22 +134,19 @@ fn dropped_and_forgotten_reads_end_with_their_snapshot() {
     within_seconds("versions are freed", || db.version_stats().bytes == 0);
 }
 
-/// The end of a snapshot waits until what was read is durable; dropping it does not.
+/// A handle that ends beside clones leaves the snapshot to them.
 #[test]
-fn the_end_of_a_snapshot_waits_for_what_was_read() {
-    let mut options = Options::tiny();
-    options.durability = Durability::Sync;
-    options.sync_interval = Duration::from_secs(100);
-    let db = with_rows(options, 10);
-    let mut tx = db.begin().unwrap();
-    tx.set_durability(Durability::None);
-    tx.put(&ROWS, &1, &1).unwrap();
-    tx.commit().unwrap();
-    let syncs = db.stats().log.syncs;
+fn a_snapshot_ends_with_its_last_handle() {
+    let db = with_rows(Options::tiny(), 10);
     let snapshot = db.snapshot().unwrap();
-    assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(1));
+    let [first, last] = [snapshot.clone(), snapshot.clone()];
+    change_all(&db, 10, 1);
     block_on(snapshot.end_async()).unwrap();
-    assert_eq!(db.stats().log.syncs, syncs + 1);
+    first.end().unwrap();
+    assert_eq!(db.snapshots().len(), 1);
+    assert_eq!(last.get(&ROWS, &5).unwrap(), Some(1005));
+    block_on(last.end_async()).unwrap();
+    assert!(db.snapshots().is_empty());
 }
 
 #[test]

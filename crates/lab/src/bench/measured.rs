@@ -32,7 +32,7 @@ pub struct Measured {
     pub title: &'static str,
     /// The question that they answer.
     pub question: &'static str,
-    /// The numbers, in the order of the first pass.
+    /// The numbers by point, in the order of the first pass.
     pub values: Vec<MeasuredValue>,
     /// Sizes, flags and whatever else a reader of the numbers must know.
     pub notes: Vec<String>,
@@ -63,15 +63,18 @@ impl Measured {
     /// Adds the value of one pass.
     pub(super) fn add(&mut self, row: &str, series: &str, unit: &'static str, value: f64) {
         let is_same = |one: &&mut MeasuredValue| one.row == row && one.series == series;
-        match self.values.iter_mut().find(is_same) {
-            Some(one) => one.passes.push(value),
-            None => self.values.push(MeasuredValue {
-                row: row.to_owned(),
-                series: series.to_owned(),
-                unit,
-                passes: vec![value],
-            }),
+        if let Some(one) = self.values.iter_mut().find(is_same) {
+            return one.passes.push(value);
         }
+        let new = MeasuredValue {
+            row: row.to_owned(),
+            series: series.to_owned(),
+            unit,
+            passes: vec![value],
+        };
+        let last = self.values.iter().rposition(|one| one.row == row);
+        let at = last.map_or(self.values.len(), |last| last + 1);
+        self.values.insert(at, new);
     }
 
     /// Median and extremes of each number.
@@ -163,6 +166,15 @@ mod tests {
             measured.add("512 clients", "reads", "1/s", 12_345.6 + pass as f64);
         }
         measured.notes.push("Direct reads.".to_owned());
+        let mut grouped = measured.clone();
+        grouped.add("1 client", "ratio", RATIO, 1.0);
+        grouped.add("512 clients", "of peak", RATIO, 0.5);
+        let rows = grouped.values.iter().map(|value| &value.row[..]);
+        let rows: Vec<&str> = rows.collect();
+        assert_eq!(
+            rows,
+            ["512 clients", "512 clients", "512 clients", "1 client"]
+        );
         let record: ResultRecord = serde_json::from_str(&measured.record()).unwrap();
         let value = record.value("512 clients", "ratio").unwrap();
         let number = |number: &Option<_>| format!("{:?}", number);

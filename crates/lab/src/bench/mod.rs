@@ -69,11 +69,11 @@ pub mod restart;
 /// Paged tables whose data are larger than their memory.
 pub mod pages;
 
-/// Reads at snapshots, and what a snapshot that does not end costs.
-pub mod snapshots;
-
 /// A queue of jobs in a table, with locked jobs skipped or waited for.
 pub mod queue;
+
+/// Reads at snapshots, and what a snapshot that does not end costs.
+pub mod snapshots;
 
 /// Updates, reads, memory and closing after a peak of open transactions.
 pub mod peak;

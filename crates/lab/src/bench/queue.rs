@@ -146,7 +146,7 @@ fn point(settings: &Settings, system: &System, work: Duration) -> Result<Found, 
     })
 }
 
-/// What a queue is run beside.
+/// Load beside a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
     /// Nothing.

@@ -1,7 +1,6 @@
 //! The document's numbers beside ours: a table with a line for each thing the document shows and
 //! its counterpart here, then a line for each curve that the document does not have.
 
-use super::judge::has_note;
 use crate::{
     measure::curve::Curve,
     report::{
@@ -82,8 +81,7 @@ pub(super) fn curves(
 }
 
 fn is_like(curve: &Curve, line: &Says) -> bool {
-    let is_noted = !line.here.is_empty() && has_note(curve, line.here);
-    curve.lock_manager == line.here || is_noted
+    curve.lock_manager == line.here || curve.has_note(line.here)
 }
 
 fn with([system, result]: [String; 2], here: &str, ours: String) -> [String; 4] {

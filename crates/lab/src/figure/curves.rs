@@ -97,9 +97,10 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
 
 fn claims_12(panels: &[Findings]) -> shape::Shape {
     let of = |panel: &Findings| {
-        let snapshots = panel.curves.iter().find(|curve| {
-            judge::has_note(curve, SNAPSHOT_LEVEL) && !judge::has_note(curve, READ_VIEWS)
-        });
+        let snapshots = panel
+            .curves
+            .iter()
+            .find(|curve| curve.has_note(SNAPSHOT_LEVEL) && !curve.has_note(READ_VIEWS));
         let keeps = "reads at snapshots keep their peak";
         let falls = "read views collapse";
         [

@@ -19,14 +19,9 @@ pub(super) fn curve_of<'a>(panel: &'a Findings, manager: &str) -> Option<&'a Cur
         .find(|curve| curve.lock_manager == manager)
 }
 
-/// Returns the first curve with this word in its note.
-pub(super) fn noted<'a>(panel: &'a Findings, word: &str) -> Option<&'a Curve> {
-    panel.curves.iter().find(|curve| has_note(curve, word))
-}
-
-/// True if the note of a curve has this word or these words.
-pub(super) fn has_note(curve: &Curve, words: &str) -> bool {
-    curve.note.split(", ").any(|note| note == words)
+/// Returns the first curve with these words in its note.
+pub(super) fn noted<'a>(panel: &'a Findings, words: &str) -> Option<&'a Curve> {
+    panel.curves.iter().find(|curve| curve.has_note(words))
 }
 
 /// The claim that this manager keeps its peak; `None` if it was not measured.

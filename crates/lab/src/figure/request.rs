@@ -106,8 +106,8 @@ impl Request {
         chosen
     }
 
-    /// Systems whose reads are at snapshots, by each method, to stand beside those of a figure; none
-    /// in the brief form, or if the request has systems.
+    /// Systems whose reads are at snapshots, by each method, to stand beside those of a figure.
+    /// There are none in the brief form, or if the request has systems.
     pub(super) fn snapshots(&self) -> Vec<System> {
         if self.brief || !self.systems.is_empty() {
             return Vec::new();

@@ -145,6 +145,11 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// True if its note has these words, of a setting that is not the default.
+    pub fn has_note(&self, words: &str) -> bool {
+        !words.is_empty() && self.note.split(", ").any(|note| note == words)
+    }
+
     /// The name of this system for a person.
     pub fn label(&self) -> String {
         let label = match self.latch.as_str() {

@@ -1,8 +1,8 @@
 //! One transaction: run once, or retried with the same inputs until it commits.
 //!
-//! After a deadlock, a timeout or an overwritten row there is a short random pause that doubles with
-//! each attempt, so that transactions that conflicted do not conflict again at once. Every attempt
-//! is counted.
+//! After a deadlock, a timeout or an overwritten row there is a short random pause that doubles
+//! with each attempt, so that transactions that conflicted do not conflict again at once. Every
+//! attempt is counted.
 //!
 //! # Isolation
 //!

@@ -145,6 +145,10 @@ impl Drop for VersionBucket {
 #[derive(Default)]
 pub struct OwnedVersions {
     rows: Vec<OwnedEntry>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a box goes into a list and back, and is not copied"
+    )]
     spare: Vec<Box<VersionEntry>>,
 }
 
@@ -227,6 +231,7 @@ impl OwnedVersions {
     }
 }
 
+#[cfg_attr(loom, allow(dead_code, reason = "trees are not modelled"))]
 impl VersionRecorder<'_> {
     /// Adds the state that a change replaces.
     pub(super) fn replace(
@@ -267,6 +272,13 @@ impl RowVersions {
         }
     }
 
+    fn make_buckets(&self) -> &[VersionBucket] {
+        self.buckets.get_or_init(|| {
+            let buckets = (0..BUCKETS).map(|_| VersionBucket::default());
+            buckets.collect()
+        })
+    }
+
     /// Returns the bucket of a row, if it has entries.
     #[inline]
     fn bucket(&self, row: &VersionedKey<'_>) -> Option<&VersionBucket> {
@@ -284,10 +296,7 @@ impl RowVersions {
         before: Option<(RowFlags, Vec<u8>)>,
         (own, table): (Begin, usize),
     ) {
-        let buckets = self.buckets.get_or_init(|| {
-            let buckets = (0..BUCKETS).map(|_| VersionBucket::default());
-            buckets.collect()
-        });
+        let buckets = self.make_buckets();
         let number = row.hash as usize % BUCKETS;
         let bucket = &buckets[number];
         // Site: "row versions".

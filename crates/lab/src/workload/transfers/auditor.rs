@@ -1,7 +1,8 @@
 //! Adds up all accounts, again and again, while others move money between them.
 //!
 //! Each audit is a serializable transaction, or one at a snapshot, that reads every account. It may
-//! be a deadlock victim, like any transaction; then it is retried. The auditor ends after at least one audit.
+//! be a deadlock victim, like any transaction; then it is retried. The auditor ends after at least
+//! one audit.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError, Sender},

@@ -435,7 +435,8 @@ impl Record {
     /// Calls `visit` with each version that is committed, newest first: its begin timestamp, its
     /// end, and its value, or `None` for a deletion. The end of the newest is `None`.
     ///
-    /// Meant for a caller that holds the record locked exclusively.
+    /// Meant for a caller that holds the record locked exclusively. If versions are pruned
+    /// meanwhile, others are visited once more.
     pub fn visit_versions(
         &self,
         guard: &Guard<'_>,
@@ -468,8 +469,8 @@ impl Record {
                 match step(self, at, slots, &mut next) {
                     Step::To(older) => at = older,
                     Step::End => return,
-                    Step::Lost if end.is_none() => continue 'first,
-                    Step::Lost => return,
+                    // A collector prunes without the lock. Versions behind may be needed.
+                    Step::Lost => continue 'first,
                     Step::Again => continue,
                 }
                 mem::swap(&mut current, &mut next);

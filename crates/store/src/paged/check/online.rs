@@ -222,7 +222,7 @@ impl OpenCheck<'_> {
                 Err(error) => self.failed(error)?,
             }
             match inspection.next.take() {
-                // A damaged page may lead back. What is behind it is looked for by its pages.
+                // A damaged page may lead back. The pages behind it are looked for one by one.
                 Some(next) if next > key => key = next,
                 _ => break,
             }
