@@ -6,6 +6,7 @@
 //! does. The macro [`both`] repeats methods that never wait for a lock.
 
 use foxton_lock::request::OwnerLabel;
+use foxton_log::Lsn;
 
 use crate::api::async_transaction::AsyncTransaction;
 use crate::api::operation::{self, perform, prepare};
@@ -292,5 +293,11 @@ both! {
     /// is as before then. `ended_idle`, if the idle timeout has ended the transaction.
     pub fn set_isolation(&mut self, isolation: Isolation) -> Result<()> {
         self.attach()?.set_isolation(isolation)
+    }
+
+    /// Returns the position at which the transaction reads, if it has read at
+    /// [`Isolation::Snapshot`]: its plain reads return what was committed there or before.
+    pub fn snapshot_lsn(&mut self) -> Option<Lsn> {
+        self.attach().ok()?.txn.view.map(|view| view.lsn)
     }
 }

@@ -100,6 +100,7 @@ use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
 use crate::error::Conflict;
 use crate::options::snapshot_method::SnapshotMethod;
 use crate::options::version_warning::VersionWarning;
+use crate::testing::{failpoint, injected_fault};
 use crate::types::active_snapshot::ActiveSnapshot;
 
 /// The stage and the watermark: read by every commit, and written by collectors.
@@ -334,13 +335,17 @@ impl Snapshots {
                 }
             }
             let snapshot = front();
+            worker.failpoints().pass(&failpoint::REGISTERING);
             let word = snapshot.bytes() << LSN_SHIFT | REGISTERED;
             place.snapshot.store(word, Ordering::Release); // O2
             self.fence.light();
             let state = self.state.load(Ordering::Acquire); // O1
             let is_kept = matches!(state & STAGE_MASK, STARTING | ON)
                 && self.closings.load(Ordering::Acquire) == closings; // O1
-            if is_kept && snapshot.bytes() >= state >> LSN_SHIFT {
+            let is_trusted = worker
+                .failpoints()
+                .misbehaves(&injected_fault::SECOND_LOOK_SKIPPED);
+            if is_trusted || is_kept && snapshot.bytes() >= state >> LSN_SHIFT {
                 return (snapshot, has_started);
             }
             place.snapshot.store(NONE, Ordering::Release); // O2
@@ -491,11 +496,23 @@ impl Snapshots {
 
     /// Moves the watermark to the front, and returns it with the active snapshots, in order.
     fn active(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> (Lsn, Vec<u64>) {
-        let line = front();
         if let Some(views) = &self.read_views {
             worker.account().passed(&TRANSACTION_SYSTEM);
-            return (line, views.numbers());
+            return (front(), views.numbers());
         }
+        let faults = worker.failpoints();
+        if faults.misbehaves(&injected_fault::WATERMARK_LATE) {
+            let active = self.registered();
+            faults.pass(&failpoint::COLLECTING);
+            return (self.raise_watermark(worker, front()), active);
+        }
+        let line = self.raise_watermark(worker, front());
+        faults.pass(&failpoint::COLLECTING);
+        (line, self.registered())
+    }
+
+    /// Raises the watermark to `line`, passes the heavy fence, and returns the watermark.
+    fn raise_watermark(&self, worker: &Worker, line: Lsn) -> Lsn {
         worker.account().passed(&STAGE);
         let raise = |state: u64| {
             let old = state >> LSN_SHIFT;
@@ -506,6 +523,11 @@ impl Snapshots {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, raise); // O1
         let before = raised.unwrap_or_default() >> LSN_SHIFT;
         self.fence.heavy();
+        Lsn::new(line.bytes().max(before))
+    }
+
+    /// Returns the registered snapshots, in order.
+    fn registered(&self) -> Vec<u64> {
         let mut active: Vec<u64> = self
             .all_places()
             .map(|(_, place)| place.snapshot.load(Ordering::Acquire)) // O2
@@ -514,7 +536,7 @@ impl Snapshots {
             .collect();
         active.sort_unstable();
         active.dedup();
-        (Lsn::new(line.bytes().max(before)), active)
+        active
     }
 
     /// Collects versions: unlinks those that no snapshot needs, and lists the others.
@@ -525,12 +547,16 @@ impl Snapshots {
         let mut kept: BTreeMap<u64, LeftVersions> = BTreeMap::new();
         let guard = worker.pin();
         let mut pruned = 0;
+        let is_excluded = worker
+            .failpoints()
+            .misbehaves(&injected_fault::BEGIN_EXCLUDED);
         for (table, key, entry) in batch.iter() {
             let holder = |begin: Lsn, end: Lsn| {
                 if let Some(oldest) = &oldest {
                     return (!oldest.sees(end)).then_some(oldest.number);
                 }
-                let at = active.partition_point(|&snapshot| snapshot < begin.bytes());
+                let begin = begin.bytes() + u64::from(is_excluded);
+                let at = active.partition_point(|&snapshot| snapshot < begin);
                 match active.get(at) {
                     Some(&snapshot) if snapshot < end.bytes() => Some(snapshot),
                     // It is looked at again in the next collection.

@@ -35,6 +35,15 @@ pub const PLACED: Failpoint = Failpoint::passing("txn/placed");
 /// A reader of a paged table at a snapshot has read the page, and not looked for versions of the
 /// row. Reached only at snapshots, so not in [`ALL`].
 pub const PAGE_READ: Failpoint = Failpoint::passing("txn/page read");
+/// A commit is about to ask for its place in the log. Reached only by those that have versions, so
+/// not in [`ALL`].
+pub const COMMITTING: Failpoint = Failpoint::passing("txn/committing");
+/// A snapshot has its position, and has not registered it.
+pub const REGISTERING: Failpoint = Failpoint::passing("txn/registering");
+/// A collector of versions has raised the watermark, and has not looked for snapshots.
+pub const COLLECTING: Failpoint = Failpoint::passing("txn/collecting");
+/// A reader at a snapshot has searched a table, and not yet its deleted rows.
+pub const SEARCHED_ONCE: Failpoint = Failpoint::passing("txn/searched once");
 /// A transaction that was idle for too long is about to be ended, and its program is not using it.
 /// Reached only with `Options::idle_timeout`, on a thread of its own, so not in [`ALL`].
 pub const IDLE: Failpoint = Failpoint::passing("txn/idle");

@@ -89,8 +89,48 @@ pub const ROLLBACK_MISSED: Failpoint = Failpoint::fault("txn/rollback missed");
 pub const PURGE_UNCOPIED: Failpoint = Failpoint::fault("txn/purge uncopied");
 /// A large value is freed although a reader at a snapshot may need it.
 pub const KEPT_VALUE_FREED: Failpoint = Failpoint::fault("txn/kept value freed");
+/// A commit asks for its place in the log before its slot says so.
+pub const COMMITTING_LATE: Failpoint = Failpoint::fault("txn/committing late");
+/// A commit awaits space in the log while readers at snapshots wait for its place.
+pub const SPACE_AWAITED: Failpoint = Failpoint::fault("txn/space awaited");
+/// A reader at a snapshot goes past a deletion to the version before it.
+pub const TOMBSTONE_SKIPPED: Failpoint = Failpoint::fault("txn/tombstone skipped");
+/// A commit releases its locks before it stamps its versions.
+pub const STAMPED_LATE: Failpoint = Failpoint::fault("txn/stamped late");
+/// A commit does not stamp index entries.
+pub const ENTRY_UNSTAMPED: Failpoint = Failpoint::fault("txn/entry unstamped");
+/// A commit looks whether there are snapshots before it has its commit LSN.
+pub const STAGE_LOADED_EARLY: Failpoint = Failpoint::fault("txn/stage loaded early");
+/// A collector looks for snapshots before it raises the watermark.
+pub const WATERMARK_LATE: Failpoint = Failpoint::fault("txn/watermark late");
+/// A collector takes a version for one that a snapshot exactly at its begin does not need.
+pub const BEGIN_EXCLUDED: Failpoint = Failpoint::fault("txn/begin excluded");
+/// A snapshot does not look at the watermark again once it is registered.
+pub const SECOND_LOOK_SKIPPED: Failpoint = Failpoint::fault("txn/second look skipped");
+/// A reader at a snapshot searches the deleted rows first, and then the table.
+pub const DELETED_ROWS_FIRST: Failpoint = Failpoint::fault("txn/deleted rows first");
+/// A write at a snapshot does not look for a newer version among the deleted rows.
+pub const DELETED_UNCHECKED: Failpoint = Failpoint::fault("txn/deleted unchecked");
 
-/// All faults that show while a database runs.
+/// The faults of reads at snapshots, which histories without snapshots do not show.
+pub const OF_SNAPSHOTS: [Failpoint; 14] = [
+    UNRESOLVED_TAKEN_FOR_INVISIBLE,
+    DELETED_ROWS_MISSED,
+    OWN_VERSION_MISSED,
+    COMMITTING_LATE,
+    SPACE_AWAITED,
+    TOMBSTONE_SKIPPED,
+    STAMPED_LATE,
+    ENTRY_UNSTAMPED,
+    STAGE_LOADED_EARLY,
+    WATERMARK_LATE,
+    BEGIN_EXCLUDED,
+    SECOND_LOOK_SKIPPED,
+    DELETED_ROWS_FIRST,
+    DELETED_UNCHECKED,
+];
+
+/// All faults that show while a database runs without snapshots.
 pub const ALL: [Failpoint; 31] = [
     GAPS_UNLOCKED,
     BOUND_UNLOCKED,

@@ -104,7 +104,7 @@ impl BoundTxn {
             commit_slot,
             ..
         } = &self.ctx;
-        commit_slot.start_commit();
+        commit_slot.start_commit(worker);
         let end = engine.persistence.commit_position(worker, true);
         worker.failpoints().pass(&failpoint::PLACED);
         commit_slot.committed(end, self.txn.durability);

@@ -13,6 +13,7 @@ use foxton_sync::worker::Worker;
 use crate::engine::Engine;
 use crate::engine::snapshots::Snapshots;
 use crate::options::{Durability, Locking};
+use crate::testing::{failpoint, injected_fault};
 
 /// Number of a transaction that has not written.
 const NO_UPDATE: u64 = 0;
@@ -28,6 +29,8 @@ pub(crate) struct WriterSlot {
     /// With read views, the number of the transaction: [`NO_UPDATE`] until it writes. Without,
     /// [`NEVER`].
     update: Cell<u64>,
+    /// Result of a look at the stage that came too early: an injected fault.
+    kept_early: Cell<bool>,
 }
 
 impl Drop for WriterSlot {
@@ -50,6 +53,7 @@ impl WriterSlot {
                 Some(_) if is_locking => NO_UPDATE,
                 _ => NEVER,
             }),
+            kept_early: Cell::new(false),
         }
     }
 
@@ -133,7 +137,15 @@ impl WriterSlot {
 
     /// Records that the transaction asks for its commit LSN next.
     #[inline]
-    pub(super) fn start_commit(&self) {
+    pub(super) fn start_commit(&self, worker: &Worker) {
+        let faults = worker.failpoints();
+        if faults.misbehaves(&injected_fault::STAGE_LOADED_EARLY) {
+            self.kept_early.set(self.snapshots().keeps());
+        }
+        faults.pass(&failpoint::COMMITTING);
+        if faults.misbehaves(&injected_fault::COMMITTING_LATE) {
+            return;
+        }
         if let Some(own) = &self.own {
             let front = self.engine.persistence.front();
             self.snapshots().slots.start_commit(own, front);
@@ -154,6 +166,16 @@ impl WriterSlot {
             self.snapshots()
                 .slots
                 .committed(own, end, promise(durability));
+        }
+    }
+
+    /// True if a commit that has its commit LSN must keep what it replaced.
+    #[inline]
+    pub(super) fn keeps(&self, worker: &Worker) -> bool {
+        let faults = worker.failpoints();
+        match faults.misbehaves(&injected_fault::STAGE_LOADED_EARLY) {
+            false => self.snapshots().keeps(),
+            true => self.kept_early.get(),
         }
     }
 

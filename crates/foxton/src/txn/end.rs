@@ -20,6 +20,7 @@ use crate::engine::Counter;
 use crate::engine::context_pool;
 use crate::engine::page_store::OpenPages;
 use crate::engine::slot::SESSION_SLOT;
+use crate::testing::{failpoint, injected_fault};
 
 impl BoundTxn {
     /// Ends a transaction whose changes stay, unless that was done early: removes ghosts, then
@@ -29,6 +30,11 @@ impl BoundTxn {
             return;
         }
         let read_only = self.txn.changes.is_empty();
+        let faults = self.ctx.worker.failpoints();
+        if faults.misbehaves(&injected_fault::STAMPED_LATE) {
+            self.release_all();
+            self.ctx.worker.failpoints().pass(&failpoint::RELEASED);
+        }
         if !read_only {
             self.end_versions();
             self.remove_ghosts(GhostIf::Committed, usize::MAX);

@@ -11,11 +11,13 @@ use foxton_store::paged::row_versions::ROW_VERSIONS;
 use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
+use super::changes::Undo;
 use super::context::WorkerContext;
 use super::paged::examine_marked;
 use super::txn::Txn;
 use crate::engine::Engine;
 use crate::engine::page_store::OpenPages;
+use crate::testing::injected_fault;
 
 impl BoundTxn {
     /// Stamps the versions of a transaction that has its commit LSN, and leaves what they replaced
@@ -24,7 +26,7 @@ impl BoundTxn {
     #[inline]
     pub(super) fn end_versions(&mut self) {
         if self.txn.has_versions() {
-            let keeps = self.ctx.engine.snapshots.keeps();
+            let keeps = self.ctx.commit_slot.keeps(&self.ctx.worker);
             if keeps && !self.txn.changes.undo.is_empty() {
                 self.keep_versions();
             }
@@ -56,12 +58,20 @@ impl BoundTxn {
         let stamp = commit_slot.stamp(*commit_lsn, *durability);
         let guard = worker.pin();
         let mut left = Vec::new();
+        let is_unstamped = engine.faults().misbehaves(&injected_fault::ENTRY_UNSTAMPED);
+        let is_left_out = |undo: &Undo| is_unstamped && tables[undo.table].table.of.is_some();
         let old: Vec<_> = changes
             .undo
             .iter_mut()
-            .map(|undo| undo.old.take())
+            .map(|undo| match is_left_out(undo) {
+                false => undo.old.take(),
+                true => None,
+            })
             .collect();
         for (undo, old) in changes.undo.iter().zip(old) {
+            if is_left_out(undo) {
+                continue; // It is retired with the transaction.
+            }
             let table = &tables[undo.table].table;
             let key = changes.key(undo);
             match table.resident().get(&guard, key) {

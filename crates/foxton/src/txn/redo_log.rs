@@ -20,7 +20,7 @@ use crate::engine::persistence::Logged;
 use crate::error::Result;
 use crate::options::Durability;
 use crate::redo::record;
-use crate::testing::failpoint;
+use crate::testing::{failpoint, injected_fault};
 
 /// Maximum number of bytes of redo that a transaction keeps while the log has no space for them: a
 /// record must hold them, with those of one more change.
@@ -35,7 +35,7 @@ fn insert_version(
     (slot, durability): (&WriterSlot, Durability),
 ) -> Result<Lsn, LogError> {
     loop {
-        slot.start_commit();
+        slot.start_commit(worker);
         let on_reserved = |end| {
             worker.failpoints().pass(&failpoint::PLACED);
             slot.committed(end, durability);
@@ -43,7 +43,12 @@ fn insert_version(
         if let Insertion::Done(end) = log.insert_with(worker, kind, parts, on_reserved)? {
             return Ok(end);
         }
-        slot.stop_commit();
+        let is_awaited = worker
+            .failpoints()
+            .misbehaves(&injected_fault::SPACE_AWAITED);
+        if !is_awaited {
+            slot.stop_commit();
+        }
         log.ensure_space(worker, parts.iter().map(|part| part.len()).sum())?;
     }
 }
@@ -109,7 +114,7 @@ impl BoundTxn {
         let inserted = match changes.first_part {
             first if begin.is_some() => {
                 if is_versioned {
-                    commit_slot.start_commit();
+                    commit_slot.start_commit(worker);
                 }
                 let tail = CommitTail {
                     first_part: first.unwrap_or(Lsn::ZERO),

@@ -48,7 +48,7 @@ use crate::engine::early_release::ReadDependencies;
 use crate::engine::read_views::ReadView;
 use crate::error::{Conflict, IndexError, Request, Result};
 use crate::options::Locking;
-use crate::testing::injected_fault;
+use crate::testing::{failpoint, injected_fault};
 use crate::types::isolation::Isolation;
 use crate::types::lock_options::{Lock, LockOptions};
 
@@ -93,9 +93,34 @@ impl ViewReader<'_> {
         table.deleted.get().filter(|_| !is_missed)
     }
 
+    /// True if an injected fault makes a reader go past the deletion that began at `begin`.
+    #[inline]
+    fn skips_tombstone(&self, begin: Begin) -> bool {
+        let faults = self.engine.faults();
+        faults.misbehaves(&injected_fault::TOMBSTONE_SKIPPED) && begin.committed().is_some()
+    }
+
+    /// Passes the newest version of `record` that is no deletion to `take`: an injected fault.
+    fn before_tombstone<R>(
+        &self,
+        guard: &Guard<'_>,
+        record: &Record,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> ViewRead<R> {
+        let mut found = None;
+        record.visit_versions(guard, self.slots(), |begin, _, bytes| {
+            let lsn = begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn);
+            if lsn <= self.view.lsn && found.is_none() {
+                found = bytes.map(<[u8]>::to_vec);
+            }
+        });
+        found.map_or(ViewRead::Absent, |bytes| ViewRead::Row(take(&bytes)))
+    }
+
     /// Passes the version of `record` to `take`.
     fn read<R>(
         &self,
+        guard: &Guard<'_>,
         reader: &mut VersionReader<'_>,
         record: &Record,
         take: impl FnOnce(&[u8]) -> R,
@@ -117,6 +142,9 @@ impl ViewReader<'_> {
         };
         match found {
             SnapshotRead::Unresolved(begin) => Ok(ViewRead::Unresolved(begin)),
+            SnapshotRead::Absent(begin) if self.skips_tombstone(begin) => {
+                Ok(self.before_tombstone(guard, record, take))
+            }
             SnapshotRead::Absent(_) => Ok(ViewRead::Absent),
             SnapshotRead::Value(bytes, begin) => {
                 self.check()?;
@@ -154,6 +182,47 @@ impl ViewReader<'_> {
         }
     }
 
+    /// True if an injected fault makes a reader search the deleted rows first.
+    #[inline]
+    fn is_reversed(&self) -> bool {
+        let faults = self.engine.faults();
+        faults.misbehaves(&injected_fault::DELETED_ROWS_FIRST)
+    }
+
+    /// Reads `key` among the deleted rows of `table`.
+    fn get_deleted(&self, guard: &Guard<'_>, table: &OpenTable, key: &[u8]) -> Option<DeletedRow> {
+        let reversed = self.is_reversed();
+        if !reversed {
+            self.engine.faults().pass(&failpoint::SEARCHED_ONCE);
+        }
+        let found = self.find_deleted(self.deleted(table)?, guard, key);
+        if reversed {
+            self.engine.faults().pass(&failpoint::SEARCHED_ONCE);
+        }
+        found
+    }
+
+    /// Returns the deleted rows of `table` in a range.
+    fn deleted_range(
+        &self,
+        guard: &Guard<'_>,
+        table: &OpenTable,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let reversed = self.is_reversed();
+        if !reversed {
+            self.engine.faults().pass(&failpoint::SEARCHED_ONCE);
+        }
+        let deleted = self.deleted(table);
+        let sees = |begin, end| self.sees(begin, end);
+        let rows = deleted.map(|deleted| deleted.range(guard, range, sees));
+        if reversed {
+            self.engine.faults().pass(&failpoint::SEARCHED_ONCE);
+        }
+        let rows = rows.into_iter().flatten();
+        rows.map(|row| (row.key, row.value)).collect()
+    }
+
     /// Reads `key` in the table, and then among its deleted rows.
     fn get<R>(
         &self,
@@ -164,16 +233,17 @@ impl ViewReader<'_> {
     ) -> Result<ViewRead<R>> {
         let mut take = Some(take);
         let mut take = |bytes: &[u8]| take.take().map(|take| take(bytes));
+        let is_reversed = self.is_reversed();
+        let deleted = is_reversed.then(|| self.get_deleted(guard, table, key));
         if let Some(record) = table.resident().get(guard, key) {
             let mut reader = VersionReader::new(guard, self.slots(), self.own);
-            match self.read(&mut reader, record, &mut take)? {
+            match self.read(guard, &mut reader, record, &mut take)? {
                 ViewRead::Row(Some(row)) => return Ok(ViewRead::Row(row)),
                 ViewRead::Unresolved(begin) => return Ok(ViewRead::Unresolved(begin)),
                 _ => {}
             }
         }
-        let deleted = self.deleted(table);
-        let Some(row) = deleted.and_then(|deleted| self.find_deleted(deleted, guard, key)) else {
+        let Some(row) = deleted.unwrap_or_else(|| self.get_deleted(guard, table, key)) else {
             self.check()?;
             return Ok(ViewRead::Absent);
         };
@@ -546,6 +616,13 @@ impl BoundTxn {
             has_end: true,
             ..Part::default()
         };
+        let early = reader.is_reversed().then(|| {
+            let whole = match scan.reversed {
+                false => (scan.from(), scan.to()),
+                true => (scan.to(), scan.from()),
+            };
+            reader.deleted_range(&guard, table, whole)
+        });
         let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
         let rows = table.resident();
         let mut cursor = match scan.reversed {
@@ -563,7 +640,7 @@ impl BoundTxn {
                 break;
             }
             steps += 1;
-            let found = reader.read(&mut versions, record, |value| {
+            let found = reader.read(&guard, &mut versions, record, |value| {
                 part.rows.push((record.key().into(), value.into()));
             })?;
             if let ViewRead::Unresolved(begin) = found {
@@ -575,8 +652,7 @@ impl BoundTxn {
         }
         drop(versions);
         let is_nothing = part.last.is_none() && !part.has_end;
-        let deleted = reader.deleted(table).filter(|_| !is_nothing);
-        if let Some(deleted) = deleted {
+        if !is_nothing {
             let to = match (part.has_end, &part.last) {
                 (false, Some(last)) => Bound::Included(&last[..]),
                 _ => scan.to(),
@@ -585,10 +661,13 @@ impl BoundTxn {
                 false => (scan.from(), to),
                 true => (to, scan.from()),
             };
-            let deleted = deleted.range(&guard, range, |begin, end| reader.sees(begin, end));
-            let deleted = deleted.into_iter();
-            let deleted: Vec<_> = deleted.map(|row| (row.key, row.value)).collect();
-            part.add(deleted, scan.reversed);
+            let mut rows = early.unwrap_or_else(|| reader.deleted_range(&guard, table, range));
+            rows.retain(|(key, _)| match range {
+                (_, Bound::Included(high)) if !scan.reversed => &key[..] <= high,
+                (Bound::Included(low), _) if scan.reversed => &key[..] >= low,
+                _ => true,
+            });
+            part.add(rows, scan.reversed);
         }
         reader.check()?;
         Ok(part)
@@ -698,8 +777,11 @@ fn check_overwritten(
         None => at > view.lsn,
         Some(view) => !view.sees(at),
     };
+    let is_unchecked = engine
+        .faults()
+        .misbehaves(&injected_fault::DELETED_UNCHECKED);
     let was_removed = || {
-        let deleted = table.deleted.get();
+        let deleted = table.deleted.get().filter(|_| !is_unchecked);
         deleted.is_some_and(|deleted| match read_view {
             None => deleted.newest_end(guard, key).is_some_and(is_later),
             Some(_) => {
