@@ -9,6 +9,7 @@ mod cases;
 mod component_faults;
 mod components;
 mod crash;
+mod dumps;
 mod faults;
 mod flips;
 mod forged;
