@@ -1,7 +1,6 @@
-//! The serial model of a case: the steps of transactions run one after the other, and whether an
-//! outcome agrees with some such order.
+//! The serial model of a case: the steps of transactions run one after the other.
 
-use super::outcome::{Answer, Outcome, Rows};
+use super::outcome::{Answer, Rows};
 use super::script::{Case, Step};
 
 /// Returns the value that an `add` writes, from what its transaction has read so far.
@@ -24,7 +23,7 @@ pub(crate) fn placed(steps: &[Step], answers: &[Answer], base: u64, by: u64) -> 
 }
 
 /// True if a unique index, if there is one, allows `key` to have `value`.
-fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
+pub(super) fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
     let taken = |(&other, &held): (&u64, &i64)| other != key && held == value;
     index != Some(true) || !rows.iter().any(taken)
 }
@@ -126,35 +125,4 @@ pub(crate) fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answ
         }
     }
     true
-}
-
-/// True if some order of the committed transactions explains the outcome: it gives each its answers
-/// and leaves the rows that were left. A transaction that ended before another began comes before
-/// it.
-pub fn is_serial(case: &Case, outcome: &Outcome) -> bool {
-    let committed = (0..case.sessions.len()).filter(|&index| outcome.sessions[index].committed);
-    fits(case, outcome, &case.start, &mut committed.collect())
-}
-
-fn fits(case: &Case, outcome: &Outcome, rows: &Rows, left: &mut Vec<usize>) -> bool {
-    if left.is_empty() {
-        return *rows == outcome.end;
-    }
-    for _ in 0..left.len() {
-        // Each in turn is taken from the front, and put back behind.
-        let first = left.remove(0);
-        let played = &outcome.sessions[first];
-        let is_next = left
-            .iter()
-            .all(|&other| outcome.sessions[other].ended > played.begun);
-        let mut after = rows.clone();
-        if is_next
-            && runs(case, &mut after, &case.sessions[first], &played.answers)
-            && fits(case, outcome, &after, left)
-        {
-            return true;
-        }
-        left.push(first);
-    }
-    false
 }

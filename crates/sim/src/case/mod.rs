@@ -32,7 +32,9 @@
 //!
 //! A line of its own can say that the table has an `index` on its values, or a `unique index`,
 //! which refuses a value that another row has (`exists`). A line `escalation N` says that a
-//! transaction locks the whole table above that many keys.
+//! transaction locks the whole table above that many keys. A line `level T1 serializable` gives T1
+//! that level, whatever the others have. A line `handle T1 T2` says that these only read, at one
+//! shared handle of a snapshot, which the first of their steps takes.
 //!
 //! `T1.2` is the answer of T1's second step. It can be compared (`=`, `!=`) with a value, with rows
 //! (`{1=10 2=20}`) or with another answer, or be asked whether it `has` a row. `end` is the rows
@@ -44,11 +46,14 @@
 //! Only committed transactions are judged, not which transaction waits for which or is rolled back.
 //! Reads of a rolled-back transaction count for nothing, so any condition about it is false. At
 //! serializable, every outcome must also be that of the committed transactions run one after the
-//! other, in some order that agrees with the clock.
+//! other, in some order that agrees with the clock. At `Snapshot` each transaction has a moment
+//! before that, at which it reads (`isolated`).
 //!
 //! An outcome that must `never` happen `from` a level on is forbidden at that level and at stronger
 //! ones. At the next weaker level it must be seen in some order of the steps. Otherwise that level
-//! is not what it claims to be, or the case does not show what it means to.
+//! is not what it claims to be, or the case does not show what it means to. `Snapshot` forbids it,
+//! too. If it is write skew, the line says `never from serializable but snapshot`, and it must be
+//! seen at `Snapshot`.
 
 /// Outcome of a case.
 mod outcome;
@@ -58,6 +63,9 @@ mod script;
 
 /// The serial model of a case.
 mod alone;
+
+/// The model of a case with snapshots.
+mod isolated;
 
 /// Orders of steps.
 mod order;
@@ -69,7 +77,7 @@ mod play;
 #[cfg(feature = "hooks")]
 mod power;
 
-pub use alone::is_serial;
+pub use isolated::is_isolated;
 pub use order::{count, each, sample};
 pub use outcome::{Answer, Outcome, Played};
 pub use play::Stage;

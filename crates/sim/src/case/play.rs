@@ -2,7 +2,8 @@
 //!
 //! Each step of a session is a future, polled here. A step that must wait keeps its session busy.
 //! Steps that come due meanwhile are run after it. It is polled again only when it was woken. So a
-//! lost wake-up, or a deadlock that is not found, is a run that does not end.
+//! lost wake-up, or a deadlock that is not found, is a run that does not end. Reads at handles of
+//! snapshots wait for nothing, and are not polled.
 
 use super::alone::{added, placed};
 use super::outcome::{Answer, Outcome, Played, Rows};
@@ -11,10 +12,13 @@ use foxton::device::MemoryDevice;
 use foxton::error::{ConflictReason, Request};
 use foxton::{
     AsyncRange, AsyncTransaction, Database, Durability, Error, Index, Isolation, Lock, LockWait,
-    Options, Savepoint, Table, TableComponent,
+    Options, Savepoint, Snapshot, Table, TableComponent,
 };
 use foxton_sync::shim::{Arc, AtomicBool, Ordering};
+use std::cell::OnceCell;
+use std::future::ready;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,10 +97,16 @@ impl Stage {
     fn play_as(&self, case: &Case, order: &[usize], asleep: bool) -> Result<Outcome, String> {
         let told = |error: Error| error.to_string();
         self.set(case).map_err(told)?;
+        let handles: Vec<Rc<Handle>> = case.handles.iter().map(|_| Rc::default()).collect();
         let mut sessions: Vec<Session<'_>> = case
             .sessions
             .iter()
-            .map(|steps| Session::new(steps))
+            .enumerate()
+            .map(|(index, steps)| Session {
+                level: case.level(index, self.level),
+                handle: case.handle(index).map(|handle| handles[handle].clone()),
+                ..Session::new(steps)
+            })
             .collect();
         let mut time = 0;
         for &session in order {
@@ -168,6 +178,9 @@ pub(super) fn rows(db: &Database) -> foxton::Result<Rows> {
 type Running =
     Pin<Box<dyn Future<Output = (Option<AsyncTransaction>, foxton::Result<Answer>)> + Send>>;
 
+/// A handle of a snapshot, once one of its sessions has taken it, and when that was.
+type Handle = OnceCell<(Snapshot, usize)>;
+
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -179,6 +192,8 @@ impl Wake for Flag {
 
 pub(super) struct Session<'c> {
     pub(super) steps: &'c [Step],
+    level: Isolation,
+    handle: Option<Rc<Handle>>,
     idle: Option<AsyncTransaction>,
     saved: Option<Savepoint>,
     running: Option<Running>,
@@ -193,6 +208,8 @@ impl<'c> Session<'c> {
     pub(super) fn new(steps: &'c [Step]) -> Session<'c> {
         Session {
             steps,
+            level: Isolation::Serializable,
+            handle: None,
             idle: None,
             saved: None,
             running: None,
@@ -254,9 +271,21 @@ impl<'c> Session<'c> {
 
     fn begin_step(&mut self, stage: &Stage, now: usize) -> foxton::Result<()> {
         let at = self.played.answers.len();
+        if let Some(handle) = &self.handle {
+            if handle.get().is_none() {
+                let snapshot = stage.db.snapshot()?;
+                handle.get_or_init(|| (snapshot, now));
+            }
+            let (snapshot, begun) = handle.get().expect("it was taken above, or before");
+            self.played.begun = *begun;
+            let answer = read_at(snapshot, &self.steps[at], &stage.index);
+            self.running = Some(Box::pin(ready((None, answer))));
+            self.woken.0.store(true, Ordering::Release);
+            return Ok(());
+        }
         if at == 0 {
             let mut tx = stage.db.begin_async()?;
-            tx.set_isolation(stage.level)?;
+            tx.set_isolation(self.level)?;
             self.idle = Some(tx);
             self.played.begun = now;
         }
@@ -301,7 +330,12 @@ impl<'c> Session<'c> {
         match answer {
             Ok(answer) => self.played.answers.push(answer),
             Err(Error::Request(Request::KeyExists)) => self.played.answers.push(Answer::Exists),
-            Err(Error::Conflict(conflict)) if conflict.reason() == ConflictReason::Deadlock => {
+            Err(Error::Conflict(conflict))
+                if matches!(
+                    conflict.reason(),
+                    ConflictReason::Deadlock | ConflictReason::Overwritten
+                ) =>
+            {
                 self.over = true;
             }
             Err(error) if error.key_taken().is_some() => self.played.answers.push(Answer::Exists),
@@ -317,6 +351,42 @@ impl<'c> Session<'c> {
         self.idle = tx.filter(|_| !self.over);
         Ok(())
     }
+}
+
+/// Does one step at the handle of a snapshot.
+fn read_at(
+    snapshot: &Snapshot,
+    step: &Step,
+    index: &Index<i64, u64, i64>,
+) -> foxton::Result<Answer> {
+    Ok(match *step {
+        Step::Get { key, .. } => Answer::Value(snapshot.get(&ROWS, &key)?),
+        Step::Scan {
+            from,
+            to,
+            reversed,
+            limit,
+            ..
+        } => {
+            let range = snapshot.range(&ROWS, from..=to)?.limit(limit);
+            let range = if reversed { range.reversed() } else { range };
+            Answer::Rows(range.collect()?)
+        }
+        Step::By {
+            from,
+            to,
+            reversed,
+            limit,
+            ..
+        } => {
+            let range = snapshot.range_by(index, from..=to)?.limit(limit);
+            let range = if reversed { range.reversed() } else { range };
+            let rows = range.collect()?.into_iter();
+            Answer::Rows(rows.map(|(_, key, value)| (key, value)).collect())
+        }
+        Step::Commit => Answer::Done,
+        ref other => unreachable!("a handle of a snapshot only reads, and here is {other:?}"),
+    })
 }
 
 /// Does one step.

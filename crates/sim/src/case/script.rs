@@ -2,6 +2,7 @@
 
 use super::outcome::{Answer, Outcome, Rows};
 use foxton::{Isolation, TableLock};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A step of a transaction.
@@ -58,13 +59,19 @@ pub struct Case {
     pub(crate) index: Option<bool>,
     /// Number of keys above which a transaction locks the whole table, if the case sets it.
     pub(crate) escalation: Option<u32>,
+    /// Transactions that have a level of their own.
+    pub(crate) levels: BTreeMap<usize, Isolation>,
+    /// Sets of transactions that only read, each at one handle of a snapshot.
+    pub(crate) handles: Vec<Vec<usize>>,
 }
 
 /// An outcome that must not happen.
 #[derive(Debug)]
 pub struct Never {
-    /// Weakest level that forbids it.
+    /// Weakest of the locking levels that forbids it.
     pub from: Isolation,
+    /// True if `Snapshot` admits it.
+    pub is_of_snapshot: bool,
     /// Its text.
     pub text: String,
     /// Alternatives, each of several conditions that must all hold.
@@ -139,6 +146,8 @@ impl Case {
             never: Vec::new(),
             index: None,
             escalation: None,
+            levels: BTreeMap::new(),
+            handles: Vec::new(),
         };
         let lines = text.lines().map(str::trim);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -148,6 +157,15 @@ impl Case {
                 "index" if rest.is_empty() => case.index = Some(false),
                 "unique" if rest == "index" => case.index = Some(true),
                 "escalation" => case.escalation = Some(number(rest)?),
+                "level" => {
+                    let (name, level) = rest.split_once(' ').unwrap_or((rest, ""));
+                    let level = level.parse().or_else(|_| wrong("level", level))?;
+                    case.levels.insert(session(name)?, level);
+                }
+                "handle" => {
+                    let sessions = rest.split_whitespace().map(session);
+                    case.handles.push(sessions.collect::<Result<_, _>>()?);
+                }
                 "never" => case.never.push(Never::parse(rest)?),
                 _ if head == format!("T{}", case.sessions.len() + 1) => {
                     let steps = rest.split(';').map(|step| Step::parse(step.trim()));
@@ -157,6 +175,24 @@ impl Case {
             }
         }
         Ok(case)
+    }
+
+    /// Returns the level of a transaction where the others have `level`.
+    pub(crate) fn level(&self, session: usize, level: Isolation) -> Isolation {
+        self.levels.get(&session).copied().unwrap_or(level)
+    }
+
+    /// True if some transaction reads at a snapshot where the others have `level`.
+    pub fn has_snapshots(&self, level: Isolation) -> bool {
+        let mut sessions = 0..self.sessions.len();
+        let is_at_snapshot = |session| self.level(session, level) == Isolation::Snapshot;
+        !self.handles.is_empty() || sessions.any(is_at_snapshot)
+    }
+
+    /// Returns the number of the handle at which a transaction reads, if it does.
+    pub(crate) fn handle(&self, session: usize) -> Option<usize> {
+        let mut handles = self.handles.iter();
+        handles.position(|sessions| sessions.contains(&session))
     }
 
     /// Returns how many steps each transaction has.
@@ -279,13 +315,19 @@ impl Never {
         let Some((head, rest)) = text.split_once(':') else {
             return wrong("rule", text);
         };
-        let level = head.trim().strip_prefix("from ").unwrap_or(head).trim();
+        let head = head.trim();
+        let (head, is_of_snapshot) = match head.strip_suffix(" but snapshot") {
+            Some(head) => (head, true),
+            None => (head, false),
+        };
+        let level = head.strip_prefix("from ").unwrap_or(head).trim();
         let any = rest.split('|').map(|all| {
             let all = all.split(" and ").map(|atom| Atom::parse(atom.trim()));
             all.collect::<Result<Vec<Atom>, _>>()
         });
         Ok(Never {
             from: level.parse().or_else(|_| wrong("level", level))?,
+            is_of_snapshot,
             text: rest.trim().to_owned(),
             any: any.collect::<Result<_, _>>()?,
         })
@@ -295,6 +337,15 @@ impl Never {
     pub fn is_seen(&self, outcome: &Outcome) -> bool {
         let holds = |all: &Vec<Atom>| all.iter().all(|atom| atom.holds(outcome));
         self.any.iter().any(holds)
+    }
+}
+
+/// Parses the name of a transaction.
+fn session(word: &str) -> Result<usize, ParseError> {
+    let number = word.strip_prefix('T').and_then(|word| word.parse().ok());
+    match number.and_then(|number: usize| number.checked_sub(1)) {
+        Some(session) => Ok(session),
+        None => wrong("transaction", word),
     }
 }
 
@@ -311,9 +362,8 @@ impl Atom {
         }
         let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
         let Some(one) = place(first) else {
-            let session = first.strip_prefix('T').filter(|_| rest.is_empty());
-            let session: usize = number(session.unwrap_or(text))?;
-            return Ok(Atom::Committed(session - 1));
+            let name = if rest.is_empty() { first } else { text };
+            return Ok(Atom::Committed(session(name)?));
         };
         let Some((how, right)) = rest.trim().split_once(' ') else {
             return wrong("question", text);

@@ -2,13 +2,14 @@
 //! of their steps, at every level, with every lock manager. Where there are very many orders, a
 //! random sample is run.
 //!
-//! At serializable every outcome is that of some serial order. An outcome that a case says must
-//! never happen is not seen from its level on, and is seen at the next weaker one. A failure prints
+//! At serializable every outcome is that of some serial order, and at snapshot that of some order
+//! of snapshots and commits. An outcome that a case says must never happen is not seen from its
+//! level on, and is seen at the next weaker one. A failure prints
 //! the case, the level, the manager and the order, which replays it: whose step is next, step by
 //! step.
 
 use foxton::{Isolation, LockInheritance, LockManagerKind, Options, TableComponent};
-use foxton_sim::case::{Case, Outcome, Stage, count, each, is_serial, sample};
+use foxton_sim::case::{Case, Never, Outcome, Stage, count, each, is_isolated, sample};
 use std::{collections::BTreeMap, fs, path::Path};
 
 fn cases() -> BTreeMap<String, Case> {
@@ -34,6 +35,42 @@ fn options(
     (options.component, options.page_memory) = (component, 1 << 20);
     (options.lock_manager, options.lock_inheritance) = (manager, inherit);
     options
+}
+
+/// All levels.
+const LEVELS: [Isolation; 5] = [
+    Isolation::Serializable,
+    Isolation::RepeatableRead,
+    Isolation::ReadCommitted,
+    Isolation::ReadUncommitted,
+    Isolation::Snapshot,
+];
+
+/// The components that can be read at snapshots.
+const AT_SNAPSHOTS: [TableComponent; 1] = [TableComponent::Resident];
+
+/// Returns the components for a case at `level`.
+fn components(case: &Case, level: Isolation) -> &'static [TableComponent] {
+    match case.has_snapshots(level) {
+        true => &AT_SNAPSHOTS,
+        false => &TableComponent::ALL,
+    }
+}
+
+/// True if `level` forbids what `never` says.
+fn forbids(level: Isolation, never: &Never) -> bool {
+    match level {
+        Isolation::Snapshot => !never.is_of_snapshot,
+        level => strength(level) >= strength(never.from),
+    }
+}
+
+/// True if what `never` says has to be seen at `level`.
+fn shows(level: Isolation, never: &Never) -> bool {
+    match level {
+        Isolation::Snapshot => never.is_of_snapshot,
+        level => strength(level) + 1 == strength(never.from),
+    }
 }
 
 /// Returns a number that is smaller for weaker levels.
@@ -78,22 +115,24 @@ fn play_all(most: u64) {
     let (mut plays, mut rules) = (0, 0);
     for (name, case) in cases() {
         assert!(!case.never.is_empty(), "{name} has no rule");
-        for level in Isolation::LOCKING {
+        for level in LEVELS {
             let mut seen = vec![0; case.never.len()];
             for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
                 // Each manager plays each case on both, at levels that alternate.
-                let component = TableComponent::ALL[(seed as usize + strength(level)) % 2];
+                let components = components(&case, level);
+                let component = components[(seed as usize + strength(level)) % components.len()];
                 println!("{name} at {level} over {manager}, {component}");
                 let inherit = LockInheritance::ALL[seed as usize % 3];
                 let options = options(manager, inherit, component);
                 let stage = Stage::new(&case, options, level).unwrap();
                 let wrong = |outcome: &Outcome| {
-                    let forbidden = case.never.iter().find(|never| {
-                        strength(level) >= strength(never.from) && never.is_seen(outcome)
-                    });
-                    let not_serial = level == Isolation::Serializable && !is_serial(&case, outcome);
+                    let forbidden = case
+                        .never
+                        .iter()
+                        .find(|never| forbids(level, never) && never.is_seen(outcome));
+                    let is_wrong = !is_isolated(&case, outcome, level);
                     let forbidden = forbidden.map(|never| format!("{:?}", never.text));
-                    forbidden.or(not_serial.then(|| "no serial order".to_owned()))
+                    forbidden.or(is_wrong.then(|| format!("no order at {level}")))
                 };
                 // Only this manager distinguishes sleeping waiters.
                 let lends = manager == LockManagerKind::Direct;
@@ -106,7 +145,7 @@ fn play_all(most: u64) {
                 }
             }
             for (never, seen) in case.never.iter().zip(seen) {
-                if strength(level) + 1 == strength(never.from) {
+                if shows(level, never) {
                     assert!(
                         seen > 0,
                         "{name}: {level} allows {:?}, but it is not seen",
@@ -144,6 +183,8 @@ fn a_case_that_is_none_is_refused_by_name() {
             "T1 get 1\nnever from serializable: T1.1 is 5",
             "is no question",
         ),
+        ("level T1 sometimes", "sometimes"),
+        ("handle 1", "is no transaction"),
     ] {
         let error = Case::parse(text).unwrap_err().to_string();
         assert!(error.contains(word), "{text}: {error}");

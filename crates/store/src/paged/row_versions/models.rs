@@ -1,6 +1,7 @@
 //! Models of the orderings of row versions: a writer and a reader of one row on one page.
 #![cfg(test)]
 
+use foxton_sync::epoch::Domain;
 use foxton_sync::shim::{Arc, thread};
 
 use super::*;
@@ -33,6 +34,7 @@ fn row() -> VersionedKey<'static> {
 }
 
 fn write(shared: &Shared, own: &mut OwnSlot, ending: Ending) {
+    let here = Domain::new().participant();
     let (begin, mut owned) = (shared.slots.begin(own), OwnedVersions::default());
     let before = Some((RowFlags::NONE, vec![0]));
     let versions = &shared.versions;
@@ -41,7 +43,7 @@ fn write(shared: &Shared, own: &mut OwnSlot, ending: Ending) {
     if ending == Ending::RolledBack {
         shared.page.store(0, Ordering::Release);
         versions.roll_back(&mut owned, begin);
-        return shared.slots.end(own);
+        return shared.slots.end(own, &here);
     }
     let front = Lsn::new(shared.front.load(Ordering::Acquire));
     shared.slots.start_commit(own, front);
@@ -49,7 +51,7 @@ fn write(shared: &Shared, own: &mut OwnSlot, ending: Ending) {
     shared.slots.committed(own, end, Promise::Nothing);
     let stamp = (ending == Ending::Stamped).then(|| Begin::at(end, Promise::Nothing));
     versions.commit(&mut owned, begin, stamp, |_, _, _| {});
-    shared.slots.end(own);
+    shared.slots.end(own, &here);
 }
 
 /// Returns the value at the snapshot, or `None` if the reader has to wait.

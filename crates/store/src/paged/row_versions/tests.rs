@@ -1,5 +1,7 @@
 //! Versions of one row after another, without pages.
 
+use foxton_sync::epoch::Domain;
+
 use super::*;
 use crate::memory::{OwnSlot, Promise};
 
@@ -62,7 +64,8 @@ impl VersionedRows {
                 assert!(table == 5 && bytes >= STATE_BYTES);
                 left.push((key.to_vec(), begin));
             });
-        self.slots.end(&mut writer.own);
+        self.slots
+            .end(&mut writer.own, &Domain::new().participant());
         left
     }
 
@@ -140,7 +143,8 @@ fn a_rollback_leaves_what_was_there() {
     // The state that an open transaction has replaced stays, whatever is needed.
     assert_eq!(rows.versions.prune(&other, &|_, _| false), 0);
     rows.versions.roll_back(&mut second.owned, own);
-    rows.slots.end(&mut second.own);
+    rows.slots
+        .end(&mut second.own, &Domain::new().participant());
     assert!(second.owned.is_empty());
     assert!(rows.versions.rollbacks(3) > before);
     assert_eq!(rows.read(10), (older(Begin::ALWAYS), vec![1]));
