@@ -1,6 +1,6 @@
 ------------------------------ MODULE Snapshots ------------------------------
 (* Reads at snapshots: `crates/store/src/memory/version.rs` with `crates/foxton/src/engine/snapshots.rs`. One row;
-   writers that lock it, and commit or roll back; readers that register a snapshot and read twice; a collector. The
+   writers that lock it, and commit or roll back; readers that register a snapshot and read; a collector. The
    front of the log is the number of commits. A reader's store to its place goes through a buffer, which empties at
    any moment; whatever reads, changes and writes one word empties it, and so does the heavy fence.
 
@@ -216,17 +216,16 @@ LoadHead(r) ==
     /\ UNCHANGED <<front, row, slots, state, places, writer, snapshot, known, seen, word, left, collector>>
 
 See(r, v) == seen' = [seen EXCEPT ![r] = Append(@, v)]
-After(r) == IF Len(seen[r]) = 0 THEN "first" ELSE "done"
 
 (* The begin timestamp of the version. *)
 LoadBegin(r) ==
     LET b == begin[at[r]] IN
     /\ rpc[r] = "begin"
-    /\ IF at[r] = None THEN See(r, None) /\ R(r, "begin", After(r)) /\ UNCHANGED word
+    /\ IF at[r] = None THEN See(r, None) /\ R(r, "begin", "done") /\ UNCHANGED word
        ELSE IF b[1] = "of" THEN
             /\ word' = [word EXCEPT ![r] = b]
             /\ R(r, "begin", "generation") /\ UNCHANGED seen
-       ELSE IF b[2] <= snapshot[r] THEN See(r, at[r]) /\ R(r, "begin", After(r)) /\ UNCHANGED word
+       ELSE IF b[2] <= snapshot[r] THEN See(r, at[r]) /\ R(r, "begin", "done") /\ UNCHANGED word
        ELSE R(r, "begin", "older") /\ UNCHANGED <<seen, word>>
     /\ UNCHANGED <<front, row, slots, state, places, writer, snapshot, known, at, left, collector>>
 
@@ -251,7 +250,7 @@ Decide(r) ==
        ELSE IF s[1] = "committing" THEN
             /\ R(r, "decide", IF snapshot[r] <= s[2] \/ Broken = "unresolved is invisible" THEN "older" ELSE "begin")
             /\ UNCHANGED seen
-       ELSE IF s[2] <= snapshot[r] THEN See(r, at[r]) /\ R(r, "decide", After(r))
+       ELSE IF s[2] <= snapshot[r] THEN See(r, at[r]) /\ R(r, "decide", "done")
        ELSE R(r, "decide", "older") /\ UNCHANGED seen
     /\ UNCHANGED <<front, row, slots, state, places, writer, snapshot, known, at, word, left, collector>>
 
@@ -261,7 +260,7 @@ Over(r) ==
     /\ rpc[r] = "over"
     /\ IF b[1] = "at" THEN R(r, "over", "begin") /\ UNCHANGED seen
        ELSE IF at[r] \in gone /\ Broken # "a version that was undone counts" THEN R(r, "over", "first") /\ UNCHANGED seen
-       ELSE See(r, at[r]) /\ R(r, "over", After(r))
+       ELSE See(r, at[r]) /\ R(r, "over", "done")
     /\ UNCHANGED <<front, row, slots, state, places, writer, snapshot, known, at, word, left, collector>>
 
 (* A link that is marked: the walk begins again. *)
