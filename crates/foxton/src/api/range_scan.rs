@@ -20,6 +20,7 @@ use crate::txn::work_budget::{BYTES_PER_UNIT, UNITS};
 use crate::types::codec::{Key, Undecodable, Value};
 use crate::types::index::Index;
 use crate::types::index_entry::EntryKind;
+use crate::types::lock_options::LockOptions;
 use crate::types::table::Table;
 
 /// Function that gets the bytes of each row; without an index the key in the index is empty.
@@ -155,6 +156,16 @@ impl<S: RowSource> RangeScan<'_, S> {
     pub(crate) fn set(&mut self, change: impl FnOnce(&mut ScanState)) {
         if let Ok((guard, Ok(_))) = &mut self.0 {
             change(&mut guard.txn.scan);
+        }
+    }
+
+    /// Makes the scan lock its rows so, unless it reads at the handle of a snapshot. The owner of
+    /// such locks would not end with the scan.
+    pub(crate) fn set_lock(&mut self, lock: LockOptions) {
+        if let Ok((guard, Ok(_))) = &mut self.0
+            && !guard.txn.is_view_lent()
+        {
+            guard.txn.scan.lock = lock;
         }
     }
 
@@ -328,9 +339,10 @@ macro_rules! range_methods {
                 self
             }
 
-            /// Locks the rows with `lock` instead of [`Lock::Shared`](crate::Lock::Shared).
+            /// Locks the rows with `lock` instead of [`Lock::Shared`](crate::Lock::Shared). A range
+            /// of a [`Snapshot`](crate::Snapshot) locks nothing, whatever `lock` is.
             pub fn locked(mut self, lock: impl Into<LockOptions>) -> Self {
-                self.0.set(|scan| scan.lock = lock.into());
+                self.0.set_lock(lock.into());
                 self
             }
 

@@ -58,6 +58,9 @@ pub enum Isolation {
     /// own writes. They lock nothing and wait for no writer. Writes lock, and are refused with
     /// `overwritten` if the row has changed since. A transaction that only reads is serializable,
     /// as long as those that write are. One that writes may see write skew.
+    ///
+    /// A read with more than [`Lock::Shared`] returns the newest values, as a write would find
+    /// them. Such a range locks no gaps, and leaves out rows that were deleted since the snapshot.
     Snapshot,
     /// Values that were read do not change; new keys may appear between them.
     RepeatableRead,
