@@ -3,16 +3,17 @@
 //!
 //! Random transactions of 1 to 64 threads, or of as many as `--threads` says, on few keys, on some
 //! and on many, with every lock manager. Each history gets a replay of all that committed, and a
-//! graph of dependencies. The level is serializable by default, and then nothing may be found. At
-//! weaker levels nothing may be found that the level forbids; of all levels side by side, nothing
-//! that breaks a promise. Half of the runs use a table with two indexes.
+//! graph of dependencies. The level is serializable by default, and then nothing may be found, also
+//! with readers at snapshots. At weaker levels nothing may be found that the level forbids; of all
+//! levels side by side, nothing that breaks a promise. Half of the runs use a table with two
+//! indexes.
 
 mod common;
 
 use common::{Arguments, Outcome, bar};
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
-use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph::{self, Name};
 use foxton_sim::{level::admits, replay::replay};
 use indicatif::ProgressBar;
@@ -27,7 +28,8 @@ Histories of random transactions, replayed and searched for circles.
 
   --transactions N  that commit, over all managers, threads and keys together [10000000]
   --seed N          what every choice is drawn from [1]
-  --isolation NAME  the level of every transaction, or mixed [serializable]
+  --isolation NAME  the level of every transaction, or mixed, or readers: serializable ones, and
+                    readers at snapshots [serializable]
   --indexed WHICH   yes, no or both: whether rows are found by indexes, too [both]
   --manager NAME    only this lock manager
   --threads N       so many threads, up to 4000, and not 1, 2, 4, 8, 16, 32 and 64
@@ -52,7 +54,26 @@ struct Sum {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     All(Isolation),
+    Readers,
     Mixed,
+}
+
+impl Level {
+    fn drawn(self) -> Levels {
+        match self {
+            Level::All(_) => Levels::One,
+            Level::Readers => Levels::Readers,
+            Level::Mixed => Levels::Mixed,
+        }
+    }
+
+    /// True if all answers are those of one order of the transactions.
+    fn is_replayed(self) -> bool {
+        match self {
+            Level::All(level) => matches!(level, Isolation::Serializable | Isolation::Snapshot),
+            Level::Readers | Level::Mixed => true,
+        }
+    }
 }
 
 impl FromStr for Level {
@@ -61,6 +82,7 @@ impl FromStr for Level {
     fn from_str(name: &str) -> Result<Level, Self::Err> {
         match name {
             "mixed" => Ok(Level::Mixed),
+            "readers" => Ok(Level::Readers),
             name => name.parse().map(Level::All),
         }
     }
@@ -70,6 +92,7 @@ impl Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Level::All(level) => level.fmt(f),
+            Level::Readers => f.write_str("serializable, with readers at snapshots"),
             Level::Mixed => f.write_str("mixed levels"),
         }
     }
@@ -131,7 +154,7 @@ impl Setting {
                 width: 8,
                 yields: if round % 2 == 0 { 0 } else { 8 },
                 indexed: self.indexed,
-                mixed: self.level == Level::Mixed,
+                levels: self.level.drawn(),
             };
             // Each round has numbers of its own: clients run less than 2^24 transactions in one.
             let ran = run(&db, plan, start, round << 24)?;
@@ -139,20 +162,20 @@ impl Setting {
             if ran.stalled > 0 {
                 return Err(wrong(&format!("{} transactions stalled", ran.stalled)).into());
             }
-            if let Level::Mixed | Level::All(Isolation::Serializable) = self.level {
+            if self.level.is_replayed() {
                 let end = replay(&ran.history).map_err(|anomaly| wrong(&anomaly))?;
                 if end != ran.end {
                     return Err(wrong(&"the rows at the end are wrong").into());
                 }
             }
             let findings = match self.level {
-                Level::All(_) => graph::check(&ran.history),
+                Level::All(_) | Level::Readers => graph::check(&ran.history),
                 Level::Mixed => graph::check_promised(&ran.history),
             };
             for (name, (count, story)) in findings.anomalies {
                 let is_admitted = match self.level {
                     Level::All(level) => admits(level, name),
-                    Level::Mixed => false,
+                    Level::Readers | Level::Mixed => false,
                 };
                 if !is_admitted {
                     return Err(wrong(&format!("{name}: {story}")).into());

@@ -6,6 +6,11 @@
 //! * The same reads by two indexes, one of them unique.
 //! * Writes of every kind, some of them on keys that were just read or just deleted.
 //! * Savepoints that are rolled back to or released. One transaction of ten is rolled back.
+//! * Transactions of other levels, and reads at handles of snapshots ([`Levels`]). Half of the
+//!   handles are shared by all clients, and are older than the transactions that read there.
+//!
+//! At `Snapshot` no range is locked: a range that is locked there shows the newest rows, and leaves
+//! out without refusal what was deleted since the snapshot.
 //!
 //! Few keys make conflicts; many keys make gaps, and leaves that split and disappear.
 
@@ -17,10 +22,16 @@ use crate::{
 use foxton::error::{ConflictReason, Request};
 use foxton::{
     Database, Error, Index, Isolation, Lock, LockOptions, LockWait, Options, Result, Savepoint,
-    Table, Transaction,
+    Snapshot, Table, Transaction,
 };
+use foxton_log::Lsn;
+use foxton_sync::shim::{self, Mutex};
+use source::Source;
 use std::time::{Duration, Instant};
 use std::{collections::BTreeMap, thread};
+
+/// Sources of reads.
+mod source;
 
 /// A version and its labels: a name plus 1, or 0 for none, and a group.
 type Row = (u64, u64, u64);
@@ -59,9 +70,23 @@ pub struct Plan {
     pub yields: u64,
     /// True if rows are found by indexes, too, which the database must [have](declare).
     pub indexed: bool,
-    /// True if each transaction draws its level. If not, it is the database's.
-    pub mixed: bool,
+    /// Levels of the transactions.
+    pub levels: Levels,
 }
+
+/// Levels of the transactions of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Levels {
+    /// The database's.
+    One,
+    /// The database's. One transaction of four only reads, at the handle of a snapshot.
+    Readers,
+    /// Each transaction draws its own, or only reads, at the handle of a snapshot.
+    Mixed,
+}
+
+/// The handle of a snapshot, and a moment before it began.
+type Handle = (Snapshot, u64);
 
 impl Plan {
     fn labels(&self) -> Labels {
@@ -94,6 +119,8 @@ pub struct Ran {
 /// Any error of the database but conflicts, whose transactions are run again.
 pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64) -> Result<Ran> {
     let zero = Instant::now();
+    let shared = Mutex::new(None);
+    let shared = &shared;
     let clients = thread::scope(|scope| {
         let clients: Vec<_> = (0..plan.clients)
             .map(|id| {
@@ -103,6 +130,7 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
                     db,
                     plan,
                     zero,
+                    shared,
                     random,
                     record,
                     labels: plan.labels(),
@@ -160,6 +188,8 @@ struct Client<'a> {
     db: &'a Database,
     plan: Plan,
     zero: Instant,
+    /// The handle that all clients share, if there is one at the moment.
+    shared: &'a Mutex<Option<Handle>>,
     random: Random,
     record: Record,
     labels: Labels,
@@ -197,13 +227,26 @@ impl Client<'_> {
         Ok(self)
     }
 
-    fn transaction(&mut self) -> Result<End> {
-        let mut tx = self.db.begin()?;
-        if self.plan.mixed {
-            let drawn = self.random.below(Isolation::LOCKING.len() as u64);
-            self.level = Isolation::LOCKING[drawn as usize];
-            tx.set_isolation(self.level)?;
+    /// Draws the level of the next transaction; `None` for the handle of a snapshot.
+    fn draw_level(&mut self) -> Option<Isolation> {
+        let own = self.db.options().isolation;
+        match self.plan.levels {
+            Levels::One => Some(own),
+            Levels::Readers => (self.random.below(4) > 0).then_some(own),
+            Levels::Mixed => match self.random.below(6) as usize {
+                4 => Some(Isolation::Snapshot),
+                drawn => Isolation::LOCKING.get(drawn).copied(),
+            },
         }
+    }
+
+    fn transaction(&mut self) -> Result<End> {
+        let Some(level) = self.draw_level() else {
+            return self.read_at_handle();
+        };
+        let mut tx = self.db.begin()?;
+        self.level = level;
+        tx.set_isolation(level)?;
         self.saved.clear();
         let count = 1 + self.random.below(self.plan.steps);
         (0..count).try_for_each(|_| self.step(&mut tx))?;
@@ -211,26 +254,80 @@ impl Client<'_> {
             tx.rollback();
             return Ok(End::RolledBack);
         }
+        self.record.at_snapshot(tx.snapshot_lsn().map(Lsn::bytes));
         Ok(End::Committed(tx.commit_at()?.bytes()))
     }
 
-    fn step(&mut self, tx: &mut Transaction) -> Result<()> {
+    /// Returns a handle of a snapshot: a new one, or the one that is shared.
+    fn handle(&mut self) -> Result<Handle> {
+        if self.random.below(2) == 0 {
+            let now = self.now();
+            return Ok((self.db.snapshot()?, now));
+        }
+        let renews = self.random.below(8) == 0;
+        let mut shared = shim::lock(self.shared);
+        if let Some(handle) = shared.as_ref().filter(|_| !renews) {
+            return Ok(handle.clone());
+        }
+        let now = self.now();
+        let handle = (self.db.snapshot()?, now);
+        let former = shared.replace(handle.clone());
+        drop((shared, former));
+        Ok(handle)
+    }
+
+    /// A transaction that only reads, at the handle of a snapshot.
+    fn read_at_handle(&mut self) -> Result<End> {
+        let (snapshot, begun) = self.handle()?;
+        self.level = Isolation::Snapshot;
+        self.record.begin(begun);
+        let count = 1 + self.random.below(self.plan.steps);
+        for _ in 0..count {
+            self.pause();
+            let key = self.random.below(self.plan.keys);
+            let source = &mut Source::Snapshot(&snapshot);
+            match self.random.below(if self.plan.indexed { 8 } else { 4 }) {
+                0 => self.get_many(source, key)?,
+                1 => self.get(source, key, Lock::Shared.into())?,
+                2 | 3 => self.scan(source, By::Key)?,
+                4 => self.get_by(source)?,
+                5 | 6 => self.scan(source, By::Name)?,
+                _ => self.scan(source, By::Group)?,
+            }
+        }
+        let place = snapshot.lsn().bytes();
+        self.record.at_snapshot(Some(place));
+        snapshot.end()?;
+        Ok(End::Committed(place))
+    }
+
+    fn pause(&mut self) {
         if self.plan.yields > 0 && self.random.below(self.plan.yields) == 0 {
             thread::yield_now();
         }
+    }
+
+    fn step(&mut self, tx: &mut Transaction) -> Result<()> {
+        self.pause();
         let key = self.random.below(self.plan.keys);
-        match self.random.below(if self.plan.indexed { 20 } else { 15 }) {
-            0 => self.get_many(tx, key),
-            1 => self.get(tx, key, Lock::Shared.into()),
+        let choice = self.random.below(if self.plan.indexed { 20 } else { 15 });
+        let source = &mut Source::Transaction(tx);
+        match choice {
+            0 => return self.get_many(source, key),
+            1 => return self.get(source, key, Lock::Shared.into()),
             2 => {
                 let lock = self.lock();
-                self.get(tx, key, lock)
+                return self.get(source, key, lock);
             }
-            3..=5 => self.scan(tx, By::Key),
-            6 => {
-                self.get(tx, key, Lock::Shared.into())?;
-                self.put(tx, key)
-            }
+            3..=5 => return self.scan(source, By::Key),
+            6 => self.get(source, key, Lock::Shared.into())?,
+            15 => return self.get_by(source),
+            16 | 17 => return self.scan(source, By::Name),
+            18.. => return self.scan(source, By::Group),
+            _ => {}
+        }
+        match choice {
+            6 => self.put(tx, key),
             7 => self.put(tx, key),
             8 | 9 => self.insert(tx, key),
             10 | 11 => self.delete(tx, key),
@@ -238,10 +335,16 @@ impl Client<'_> {
                 self.delete(tx, key)?;
                 self.insert(tx, key)
             }
-            13 | 14 => self.savepoint(tx),
-            15 => self.get_by(tx),
-            16 | 17 => self.scan(tx, By::Name),
-            _ => self.scan(tx, By::Group),
+            _ => self.savepoint(tx),
+        }
+    }
+
+    /// As [`lock`](Self::lock), for a range, or for a row that is found by its name.
+    fn lock_of_range(&mut self) -> LockOptions {
+        let lock = self.lock();
+        match self.level {
+            Isolation::Snapshot => Lock::Shared.into(),
+            _ => lock,
         }
     }
 
@@ -272,9 +375,9 @@ impl Client<'_> {
         }
     }
 
-    fn get(&mut self, tx: &mut Transaction, key: u64, lock: LockOptions) -> Result<()> {
+    fn get(&mut self, source: &mut Source<'_>, key: u64, lock: LockOptions) -> Result<()> {
         let kept = kept(self.level, lock);
-        let found = tx.get_locked(&ROWS, &key, lock);
+        let found = source.get(key, lock);
         self.note_read(found, |client, found| {
             if found.is_some() || lock.wait != LockWait::Skip {
                 let saw = found.map(|row| Version::from_value(row.0));
@@ -284,13 +387,13 @@ impl Client<'_> {
     }
 
     /// Reads some keys at once, fewer or more than are prefetched together.
-    fn get_many(&mut self, tx: &mut Transaction, first: u64) -> Result<()> {
+    fn get_many(&mut self, source: &mut Source<'_>, first: u64) -> Result<()> {
         let more = self.random.below(20);
         let more = (0..more).map(|_| self.random.below(self.plan.keys));
         let keys: Vec<u64> = std::iter::once(first).chain(more).collect();
         let lock = self.lock();
         let kept = kept(self.level, lock);
-        let found = tx.get_many_locked(&ROWS, &keys, lock);
+        let found = source.get_many(&keys, lock);
         self.note_read(found, |client, found| {
             for (key, found) in keys.into_iter().zip(found) {
                 if found.is_some() || lock.wait != LockWait::Skip {
@@ -301,7 +404,7 @@ impl Client<'_> {
         })
     }
 
-    fn get_by(&mut self, tx: &mut Transaction) -> Result<()> {
+    fn get_by(&mut self, source: &mut Source<'_>) -> Result<()> {
         let Labels::Drawn { names, .. } = self.labels else {
             return Ok(());
         };
@@ -310,9 +413,9 @@ impl Client<'_> {
             0 => self.random.below(names),
             _ => self.random.below(self.plan.keys),
         };
-        let lock = self.lock();
+        let lock = self.lock_of_range();
         let kept = kept(self.level, lock);
-        let found = tx.get_by_locked(&NAMES, &name, lock);
+        let found = source.get_by(name, lock);
         let saw = found.and_then(|found| {
             found.map_or(Ok(None), |(key, row)| {
                 let version = self.checked(By::Name, name, key, row, kept)?;
@@ -334,8 +437,9 @@ impl Client<'_> {
         match is_there.is_some_and(|(place, _)| place == found) || kept == Kept::Dirty {
             true => Ok(version),
             false => Err(Error::other(format!(
-                "row {key} was found by {} {found}, but its version {version} has another",
-                by.word()
+                "row {key} was found by {} {found} at {:?}, but its version {version} has another",
+                by.word(),
+                self.level,
             ))),
         }
     }
@@ -398,7 +502,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn scan(&mut self, tx: &mut Transaction, by: By) -> Result<()> {
+    fn scan(&mut self, source: &mut Source<'_>, by: By) -> Result<()> {
         let below = match (by, &self.labels) {
             (By::Group, Labels::Drawn { groups, .. }) => *groups,
             _ => self.plan.keys,
@@ -408,7 +512,7 @@ impl Client<'_> {
             By::Name | By::Group => self.plan.width.min(12),
         };
         let from = self.random.below(below);
-        let lock = self.lock();
+        let lock = self.lock_of_range();
         let scan = Scan {
             reversed: self.random.below(2) == 0,
             limit: [3, u64::MAX][self.random.below(2) as usize],
@@ -416,7 +520,7 @@ impl Client<'_> {
             kept: kept(self.level, lock),
             ..Scan::of(by, from, from + self.random.below(1 + width))
         };
-        let rows = self.rows(tx, scan, lock);
+        let rows = self.rows(source, scan, lock);
         self.note_read(rows, |client, rows| {
             client.record.scan(scan);
             for (key, version) in rows {
@@ -428,34 +532,11 @@ impl Client<'_> {
     /// Reads the rows of `scan`.
     fn rows(
         &self,
-        tx: &mut Transaction,
+        source: &mut Source<'_>,
         scan: Scan,
         lock: LockOptions,
     ) -> Result<Vec<(u64, Version)>> {
-        let ends = scan.from..=scan.to;
-        let found = match scan.by {
-            By::Key => {
-                let range = tx.range(&ROWS, ends).limit(scan.limit).locked(lock);
-                let range = if scan.reversed {
-                    range.reversed()
-                } else {
-                    range
-                };
-                let rows = range.collect()?.into_iter();
-                return Ok(rows
-                    .map(|(key, row)| (key, Version::from_value(row.0)))
-                    .collect());
-            }
-            By::Name => tx.range_by(&NAMES, ends),
-            By::Group => tx.range_by(&GROUPS, ends),
-        };
-        let range = found.limit(scan.limit).locked(lock);
-        let range = if scan.reversed {
-            range.reversed()
-        } else {
-            range
-        };
-        let rows = range.collect()?.into_iter();
+        let rows = source.rows(&scan, lock)?.into_iter();
         rows.map(|(found, key, row)| Ok((key, self.checked(scan.by, found, key, row, scan.kept)?)))
             .collect()
     }

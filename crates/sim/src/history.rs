@@ -17,7 +17,8 @@
 //! A committed transaction has a *place*: where its record ends in the log
 //! ([`commit_at`](foxton::Transaction::commit_at)). A transaction that only read has the place
 //! where the log ended then. Places are drawn while every lock is held, so conflicting transactions
-//! have them in the order of their locks. [`History::order`](crate::history::History::order) is all
+//! have them in the order of their locks. One that only read at a snapshot has the place of that.
+//! [`History::order`](crate::history::History::order) is all
 //! transactions by place, at one place writers before readers.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Range};
@@ -107,6 +108,9 @@ pub enum Kept {
     Rows,
     /// To the end, and so is the absence of rows in a range.
     Range,
+    /// For ever: the result is that of the transaction's snapshot, wherever the transaction
+    /// commits.
+    Snapshot,
 }
 
 /// Result of writing a value.
@@ -209,6 +213,8 @@ pub struct Transaction {
     pub end: End,
     /// True if it changed anything.
     pub wrote: bool,
+    /// The place of its snapshot, if it has read at one.
+    pub snapshot: Option<u64>,
     steps: Range<u32>,
 }
 
@@ -250,6 +256,7 @@ pub struct Record {
     steps: Vec<Step>,
     rows: Vec<(u64, Version)>,
     begun: u64,
+    snapshot: Option<u64>,
 }
 
 impl Record {
@@ -262,12 +269,19 @@ impl Record {
             steps: Vec::new(),
             rows: Vec::new(),
             begun: 0,
+            snapshot: None,
         }
     }
 
-    /// Begins a transaction, at a moment that has passed already.
+    /// Begins a transaction, at a moment that has passed already. For one that reads at the handle
+    /// of a snapshot, that is a moment before the snapshot began.
     pub fn begin(&mut self, now: u64) {
         self.begun = now;
+    }
+
+    /// Records the place of the snapshot at which the current transaction reads, if there is one.
+    pub fn at_snapshot(&mut self, place: Option<u64>) {
+        self.snapshot = place;
     }
 
     /// Returns where the steps of the current transaction begin.
@@ -336,6 +350,7 @@ impl Record {
             ended: now,
             end,
             wrote,
+            snapshot: self.snapshot.take(),
             steps,
         });
     }

@@ -12,6 +12,7 @@ use foxton::{Isolation, Lock, LockOptions, LockWait};
 pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
     let is_plain = lock.lock == Lock::Shared && lock.wait != LockWait::Skip;
     match level {
+        Isolation::Snapshot if lock.lock == Lock::Shared => Kept::Snapshot,
         // A read that skips rows says nothing about rows that it did not find.
         Isolation::Serializable if lock.wait != LockWait::Skip => Kept::Range,
         Isolation::ReadCommitted if is_plain => Kept::Briefly,
@@ -20,11 +21,15 @@ pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
     }
 }
 
-/// True if `name` may be found in a history whose transactions all ran at `level`.
+/// True if `name` may be found in a history whose transactions all ran at `level`. At `Snapshot`
+/// that is write skew, on rows and on ranges, of transactions that lock no ranges.
 pub fn admits(level: Isolation, name: Name) -> bool {
+    if level == Isolation::Snapshot {
+        return matches!(name.class, Class::G2Item | Class::G2);
+    }
     // Reads of ranges only; reads whose locks were released; reads of uncommitted values.
     let weakest_that_forbids = match name.class {
-        Class::Internal | Class::G0 => return false,
+        Class::Internal | Class::G0 | Class::GSia | Class::GSib => return false,
         Class::G1a | Class::G1b | Class::G1c | Class::Otv => 1,
         Class::P4 | Class::GSingle | Class::G2Item => 2,
         Class::Pmp | Class::G2 => 3,

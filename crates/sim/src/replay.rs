@@ -8,12 +8,21 @@
 //! histories that were produced. For a wrong answer it gives the right one; the
 //! [graph](crate::graph) gives the reason.
 //!
+//! # Snapshots
+//!
+//! A transaction that has read at a snapshot is there twice. At the place of the snapshot it gets
+//! the answers of its plain reads, among its own writes so far. At the place of its commit it
+//! writes, and gets all other answers. So each read at a snapshot shows the rows after exactly
+//! those commits whose places are not above it.
+//!
+//! # Levels
+//!
 //! Writes keep their locks at every level, and so do reads for update. So this order is right for
 //! transactions of any level, side by side. Of each read it checks what the
 //! [level](crate::history::Kept) promised. For a range that did not lock its gaps, that is whether
 //! the rows it found were there. For a read that kept nothing, it is nothing.
 
-use crate::history::{History, Record, Transaction, Version};
+use crate::history::{End, History, Record, Step, Transaction, Version, Written};
 use std::{collections::BTreeMap, fmt};
 
 /// Transactions in words.
@@ -57,11 +66,31 @@ impl fmt::Display for Anomaly {
 /// when it began.
 pub fn replay(history: &History) -> Result<Rows, Box<Anomaly>> {
     let mut model = Model::new(history);
-    let order = history.order();
-    for (record, transaction) in &order {
+    let turns = turns(history);
+    for turn in &turns {
+        let Turn {
+            record,
+            transaction,
+            is_view,
+            ..
+        } = *turn;
         model.begin();
+        // One that wrote nothing has the place of its snapshot, but a name that it wanted may have
+        // been taken later.
+        let is_placed = transaction.wrote || transaction.snapshot.is_none();
         for (index, step) in record.steps(transaction).iter().enumerate() {
-            if let Some(what) = model.differs(record, step) {
+            let is_taken = matches!(
+                step,
+                Step::Put(.., Written::Taken(_)) | Step::Insert(.., Written::Taken(_))
+            );
+            if is_taken && !is_placed {
+                continue;
+            }
+            let differs = match is_view {
+                true => model.view_differs(record, step),
+                false => model.differs(record, step),
+            };
+            if let Some(what) = differs {
                 return Err(Box::new(Anomaly {
                     transaction: tell(record, transaction),
                     step: Some(index),
@@ -69,17 +98,59 @@ pub fn replay(history: &History) -> Result<Rows, Box<Anomaly>> {
                 }));
             }
         }
+        if is_view {
+            model.roll_back();
+        }
     }
-    in_real_time(&order)?;
+    in_real_time(&turns)?;
     Ok(model.rows)
+}
+
+/// A transaction at one of its places.
+#[derive(Clone, Copy)]
+struct Turn<'h> {
+    record: &'h Record,
+    transaction: &'h Transaction,
+    /// True at the place of its snapshot.
+    is_view: bool,
+}
+
+/// Returns all transactions at all their places, in order. At one place a writer comes first: a
+/// snapshot sees the commit that ends there.
+fn turns(history: &History) -> Vec<Turn<'_>> {
+    let mut turns = Vec::new();
+    for (record, transaction) in history.order() {
+        let End::Committed(place) = transaction.end else {
+            continue;
+        };
+        let turn = |is_view| Turn {
+            record,
+            transaction,
+            is_view,
+        };
+        if let Some(snapshot) = transaction.snapshot {
+            turns.push(((snapshot, 1, transaction.ended), turn(true)));
+        }
+        let class = 2 * u8::from(!transaction.wrote);
+        turns.push(((place, class, transaction.ended), turn(false)));
+    }
+    turns.sort_by_key(|(place, _)| *place);
+    turns.into_iter().map(|(_, turn)| turn).collect()
 }
 
 /// Checks that no transaction comes behind one that began after it had ended: going from the end,
 /// no beginning may lie after the earliest end of those behind.
-fn in_real_time(order: &[(&Record, &Transaction)]) -> Result<(), Box<Anomaly>> {
-    let mut earliest: Option<(&Record, &Transaction)> = None;
-    for &(record, transaction) in order.iter().rev() {
-        if let Some((other, ended)) = earliest
+///
+/// A transaction that only read with locks has the end of the log as its place, and behind that
+/// another's commit may be about to have its own. A snapshot that begins later need not come behind
+/// it.
+fn in_real_time(turns: &[Turn<'_>]) -> Result<(), Box<Anomaly>> {
+    let mut earliest: [Option<(&Record, &Transaction)>; 2] = [None; 2];
+    for turn in turns.iter().rev() {
+        let (record, transaction) = (turn.record, turn.transaction);
+        let has_snapshot = transaction.snapshot.is_some();
+        let earliest_behind = earliest[usize::from(has_snapshot)];
+        if let Some((other, ended)) = earliest_behind
             && ended.ended < transaction.begun
         {
             let what = format!(
@@ -92,8 +163,11 @@ fn in_real_time(order: &[(&Record, &Transaction)]) -> Result<(), Box<Anomaly>> {
                 what,
             }));
         }
-        if earliest.is_none_or(|(_, ended)| transaction.ended < ended.ended) {
-            earliest = Some((record, transaction));
+        let is_exact = transaction.wrote || turn.is_view;
+        for (earliest, counts) in earliest.iter_mut().zip([true, is_exact]) {
+            if counts && earliest.is_none_or(|(_, ended)| transaction.ended < ended.ended) {
+                *earliest = Some((record, transaction));
+            }
         }
     }
     Ok(())
@@ -144,6 +218,54 @@ mod tests {
                 assert!(replay(&history(&text)).is_err(), "{name} was not noticed");
             }
         }
+    }
+
+    #[test]
+    fn a_snapshot_replays_at_its_own_place() {
+        let with = |steps: &str| {
+            let text = "start 1n10g3 2\nA@1: put 1n20g4\nB@3: put 2; delete 1\n";
+            replay(&history(&format!("{text}{steps}")))
+        };
+        for right in [
+            "C@1/1: get 1=A snap; get 2=S snap; groups 4..4 1=A snap; name 20=1=A snap",
+            "C@3/3: get 1=- snap; scan 0..9 2=B snap; name 20=- snap",
+            "C@4/1: get 1=A snap; put 3; scan 0..9 1=A 2=S 3=C snap",
+            "C@4/1: save; put 3n20; name 20=3=C snap; back 0; name 20=1=A snap; get 3=- snap",
+            // A read with a lock is made at the place of the commit.
+            "C@4/1: get 2=S snap; get 2=B rows; put 5",
+        ] {
+            replay_is_right(with(right), right);
+        }
+        for wrong in [
+            "C@1/1: get 2=B snap",
+            "C@3/3: get 1=A snap",
+            "C@4/1: put 3; get 3=- snap",
+            "C@4/1: scan 0..9 1=A 2=B snap; put 3",
+            "C@4/3: name 20=1=A snap; put 3",
+        ] {
+            assert!(with(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn replay_is_right(ran: Result<Rows, Box<Anomaly>>, text: &str) {
+        if let Err(anomaly) = ran {
+            panic!("{text}: {anomaly}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_older_than_its_transaction_is_noticed() {
+        let stale = "start 1\nA@2 10..20: put 1\nB@1/1 30..40: get 1=S snap";
+        let anomaly = replay(&history(stale)).unwrap_err().to_string();
+        assert!(
+            anomaly.contains("began after another was acknowledged"),
+            "{anomaly}"
+        );
+        // The handle was taken before.
+        replay(&history(
+            "start 1\nA@2 10..20: put 1\nB@1/1 15..40: get 1=S snap",
+        ))
+        .unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! * a transaction with a snapshot commits: its writes, and its reads with locks, run at once. No
 //!   row that it wrote, or read by its key with a lock, has changed since its snapshot.
 //!
-//! A range that is read with locks at `Snapshot` shows the newest rows, also those that have changed
+//! A range that is read with locks at `Snapshot` shows the newest rows, also those that changed
 //! since the snapshot, and does not lock the gaps between them. So its rows were there at the
 //! commit, and nothing is said of others.
 
@@ -287,8 +287,9 @@ fn reads(case: &Case, mut rows: Rows, steps: &[Step], answers: &[Answer]) -> boo
     true
 }
 
-/// Commits a transaction whose snapshot began at `begun`, if it has one; returns false if the answer
-/// of a write or of a read with locks differs, or if a row has changed that it wrote or locked.
+/// Commits a transaction whose snapshot began at `begun`, if it has one. Returns false if the
+/// answer of a write or of a read with locks differs. Returns false, too, if a row has changed that
+/// it wrote or locked.
 fn commits(
     case: &Case,
     moment: &mut Moment,

@@ -10,6 +10,15 @@
 //! the ends. So a row that moves between the ends changes nothing, and a row that moves across an
 //! end appears or disappears.
 //!
+//! # Snapshots
+//!
+//! A read at a snapshot saw one state of each key: the last one whose place is not above that of
+//! the snapshot. So a history with the places of snapshots needs no search for Adya's
+//! *interference* (G-SIa) and *missed effects* (G-SIb). Commits are in the order of their places,
+//! and each dependency leads from one to a later one. So a circle with one anti-dependency, of a
+//! reader at a snapshot, has an edge that contradicts the reader's place by itself. A transaction
+//! that wrote, too, does not promise that what it read stays as it was.
+//!
 //! Where gaps were not locked, a row that moves in an index while a range is read may be read twice
 //! or not at all, although it was there all the time. No dependency follows then.
 
@@ -17,9 +26,11 @@ use super::edge::{Edge, Kind};
 use super::versions::{self, Node, Nodes, START, State, Versions};
 use super::{Class, Direct, Scope};
 use crate::history::{
-    By, History, Kept, Labels, Position, Record, Scan, Step, Transaction, Version, Writer, Written,
+    By, End, History, Kept, Labels, Position, Record, Scan, Step, Transaction, Version, Writer,
+    Written,
 };
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The dependencies found so far, and the state of the current transaction.
 pub(crate) struct Build<'h> {
@@ -34,11 +45,16 @@ pub(crate) struct Build<'h> {
     node: Node,
     writer: Writer,
     own: BTreeMap<u64, Option<Version>>,
+    /// The names that its writes have given to rows.
+    own_names: BTreeSet<u64>,
     /// The states that its writes replaced there, and how many there were at each savepoint.
     undo: Vec<(u64, Option<Option<Version>>)>,
     saved: Vec<usize>,
     /// How long the read of the current step must stay valid.
     kept: Kept,
+    /// The place of the current transaction's snapshot, and whether it wrote.
+    snapshot: Option<u64>,
+    wrote: bool,
     /// Buffer for indexes of keys.
     keys: Vec<usize>,
 }
@@ -75,11 +91,33 @@ impl<'h> Build<'h> {
                 number: 0,
             },
             own: BTreeMap::new(),
+            own_names: BTreeSet::new(),
             undo: Vec::new(),
             saved: Vec::new(),
             kept: Kept::Range,
+            snapshot: None,
+            wrote: false,
             keys: Vec::new(),
         }
+    }
+
+    /// Returns the place of the transaction that made a state.
+    fn place(&self, node: Node) -> u64 {
+        match node {
+            START => 0,
+            node => match self.order[node as usize - 1].1.end {
+                End::Committed(place) => place,
+                End::RolledBack => unreachable!("only committed transactions are nodes"),
+            },
+        }
+    }
+
+    /// Returns the index of the state that the current transaction's snapshot has, if the current
+    /// step has read there.
+    fn at_snapshot(&self, states: &[State]) -> Option<usize> {
+        let snapshot = self.snapshot.filter(|_| self.kept == Kept::Snapshot)?;
+        let before = states.partition_point(|state| self.place(state.node) <= snapshot);
+        before.checked_sub(1)
     }
 
     /// The writer of a version depends on the writer of the version before.
@@ -95,13 +133,43 @@ impl<'h> Build<'h> {
                 };
                 self.add(pair[0].node, edge);
             }
+            for at in 1..self.versions.states(index).len() {
+                self.overwrites(index, at);
+            }
+        }
+    }
+
+    /// A transaction that has read at a snapshot overwrites nothing that is younger than that. A
+    /// row that came and went in one transaction leaves nothing to be overwritten.
+    fn overwrites(&mut self, index: usize, at: usize) {
+        let states = self.versions.states(index);
+        let new = states[at];
+        let Some(writer) = (new.node as usize).checked_sub(1) else {
+            return;
+        };
+        let writer = self.order[writer].1;
+        let Some(snapshot) = writer.snapshot else {
+            return;
+        };
+        let seen = states.partition_point(|state| self.place(state.node) <= snapshot);
+        let since = states.get(seen.saturating_sub(1)..at).unwrap_or_default();
+        if since.len() > 1 && since.iter().any(|state| state.version.is_some()) {
+            self.direct.push(Direct {
+                class: Class::GSia,
+                reader: writer.writer,
+                step: new.step,
+                key: self.versions.key(index),
+                saw: states[at - 1].version,
+            });
         }
     }
 
     /// Adds the dependencies of all reads of `transaction`.
     pub(crate) fn reads(&mut self, node: Node, record: &Record, transaction: &Transaction) {
         (self.node, self.writer) = (node, transaction.writer);
+        (self.snapshot, self.wrote) = (transaction.snapshot, transaction.wrote);
         self.own.clear();
+        self.own_names.clear();
         self.undo.clear();
         self.saved.clear();
         for (step, number) in record.steps(transaction).iter().zip(0..) {
@@ -143,6 +211,8 @@ impl<'h> Build<'h> {
     }
 
     fn write(&mut self, key: u64, version: Option<Version>) {
+        let name = version.and_then(|version| self.name(key, version));
+        self.own_names.extend(name);
         let old = self.own.insert(key, version);
         self.undo.push((key, old));
     }
@@ -157,8 +227,18 @@ impl<'h> Build<'h> {
         self.saved.truncate(at + 1);
     }
 
-    /// No other row had the name that the row `key` got.
+    /// Returns the name of the row `key` while it has `version`.
+    fn name(&self, key: u64, version: Version) -> Option<u64> {
+        let position = self.labels.position(By::Name, key, version)?;
+        Some(position.0)
+    }
+
+    /// No other row had the name that the row `key` got. If the transaction has read at a snapshot,
+    /// another may have had it there.
     fn was_free(&mut self, step: u16, key: u64, version: Version) {
+        if self.snapshot.is_some() {
+            return;
+        }
         if let Some((name, _)) = self.labels.position(By::Name, key, version) {
             self.missed(step, Stretch::one(By::Name, name), &[], Some(key));
         }
@@ -206,6 +286,16 @@ impl<'h> Build<'h> {
         let mut keys = std::mem::take(&mut self.keys);
         self.versions
             .between(stretch.by, stretch.from, stretch.to, &mut keys);
+        // At a snapshot, a name that the transaction has given to a row of its own leads there.
+        let is_hidden = |index: usize| {
+            let key = self.versions.key(index);
+            let states = self.versions.states(index).iter();
+            let mut names = states.filter_map(|state| self.name(key, state.version?));
+            stretch.by == By::Name
+                && self.kept == Kept::Snapshot
+                && names.any(|name| self.own_names.contains(&name))
+        };
+        keys.retain(|&index| !is_hidden(index));
         for &index in &keys {
             let key = self.versions.key(index);
             if seen.binary_search(&key).is_err() && !self.own.contains_key(&key) {
@@ -235,6 +325,13 @@ impl<'h> Build<'h> {
         let node = self.nodes.of(version.writer());
         let at = versions::at(states, node.unwrap_or(START));
         let exact = at.filter(|&at| states[at].version == Some(version));
+        if let (Some(at), Some(right)) = (exact, self.at_snapshot(states)) {
+            match at.cmp(&right) {
+                Ordering::Less => self.blame(Class::GSib, step, key, Some(version)),
+                Ordering::Equal => {}
+                Ordering::Greater => self.blame(Class::GSia, step, key, Some(version)),
+            }
+        }
         if exact.is_none() {
             let class = match node {
                 Some(_) => Class::G1b,
@@ -257,7 +354,12 @@ impl<'h> Build<'h> {
         if !is_key && self.kept < Kept::Range && !stretch.is_one && self.moves(states, is_absent) {
             return;
         }
-        match self.when_absent(states, is_absent) {
+        let at_snapshot = self.at_snapshot(states);
+        if at_snapshot.is_some_and(|at| !is_absent(at)) {
+            self.blame(Class::GSib, step, key, None);
+        }
+        let at_snapshot = at_snapshot.filter(|&at| is_absent(at)).map(|at| [at, at]);
+        match at_snapshot.or_else(|| self.when_absent(states, is_absent)) {
             Some([mut first, mut last]) => {
                 // The key may have been absent in several states that follow each other; each
                 // explains the read.
@@ -375,7 +477,12 @@ impl<'h> Build<'h> {
             Kind::Overwrote => Kept::Rows,
             Kind::Appeared => Kept::Range,
         };
-        self.scope == Scope::All || self.kept >= needed
+        let is_promised = match self.kept {
+            // Write skew is: another may overwrite what a writer has read.
+            Kept::Snapshot => !kind.is_anti() || !self.wrote,
+            kept => kept >= needed,
+        };
+        self.scope == Scope::All || is_promised
     }
 
     fn blame(&mut self, class: Class, step: u16, key: u64, saw: Option<Version>) {

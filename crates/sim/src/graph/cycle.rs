@@ -18,6 +18,10 @@ pub enum Class {
     G1b,
     /// Information flowed in a cycle.
     G1c,
+    /// A transaction depends on one that was not committed at its snapshot.
+    GSia,
+    /// A transaction missed one that was committed at its snapshot.
+    GSib,
     /// A transaction that had been observed vanished.
     Otv,
     /// An update was lost.
@@ -40,6 +44,8 @@ impl fmt::Display for Class {
             Class::G1a => "G1a",
             Class::G1b => "G1b",
             Class::G1c => "G1c",
+            Class::GSia => "G-SIa",
+            Class::GSib => "G-SIb",
             Class::Otv => "OTV",
             Class::P4 => "P4",
             Class::Pmp => "PMP",

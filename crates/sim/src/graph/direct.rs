@@ -7,7 +7,8 @@ use crate::replay::{tell, told};
 /// A read that no order of the transactions explains.
 #[derive(Debug, Clone, Copy)]
 pub struct Direct {
-    /// Kind of anomaly: [`Class::Internal`], [`Class::G1a`] or [`Class::G1b`].
+    /// Kind of anomaly: [`Class::Internal`], [`Class::G1a`], [`Class::G1b`], [`Class::GSia`] or
+    /// [`Class::GSib`].
     pub class: Class,
     /// The reading transaction.
     pub reader: Writer,
@@ -42,6 +43,8 @@ impl Direct {
         text += match self.class {
             Class::Internal => "it had written another value itself",
             Class::G1b => "its writer overwrote it before it committed",
+            Class::GSia => "that was written, or was overwritten by it, after its snapshot",
+            Class::GSib => "at its snapshot another value was committed",
             _ => "no committed transaction left it so",
         };
         text += &format!(".\n{}", transaction(reader));

@@ -68,6 +68,36 @@ fn g1c_information_flows_in_a_circle() {
 }
 
 #[test]
+fn g_si_a_snapshot_shows_the_commits_up_to_its_place_and_no_other() {
+    let after = |steps: &str| names(&format!("start 1 2\nA@3: put 1; delete 2\n{steps}"));
+    assert!(after("B@3/3: get 1=A snap; get 2=- snap; scan 0..9 1=A snap").is_empty());
+    assert!(after("B@2/2: get 1=S snap; get 2=S snap; scan 0..9 1=S 2=S snap").is_empty());
+    assert_eq!(after("B@2/2: get 1=A snap"), ["G-SIa"]);
+    assert_eq!(after("B@3/3: get 1=S snap"), ["G-SIb"]);
+    assert_eq!(after("B@2/2: get 2=- snap"), ["G-SIb"]);
+    assert_eq!(
+        after("B@3/3: scan 0..9 1=A 2=S snap"),
+        ["G-SIb", "G-single"]
+    );
+    // A writer overwrites nothing that is younger than its snapshot.
+    assert_eq!(after("B@4/2: get 7=- snap; put 1"), ["G-SIa"]);
+    assert!(after("B@4/3: get 7=- snap; put 1").is_empty());
+}
+
+#[test]
+fn write_skew_at_snapshots_breaks_no_promise() {
+    let skew = "start 1 2\nA@1/0: get 2=S snap; put 1\nB@2/0: get 1=S snap; put 2";
+    assert_eq!(names(skew), ["G2-item"]);
+    assert!(check_promised(&history(skew)).anomalies.is_empty());
+    // One that only reads is as serializable as the others.
+    let fekete = "start 1 2\nA@9: get 2=S; put 1\nB@5: put 2\nC@6/6: get 1=S snap; get 2=B snap";
+    let found = check_promised(&history(fekete));
+    assert_eq!(found.names(), ["G2-item"], "{found}");
+    let allowed = fekete.replace("A@9: get 2=S", "A@9/0: get 2=S snap");
+    assert!(check_promised(&history(&allowed)).anomalies.is_empty());
+}
+
+#[test]
 fn otv_an_observed_transaction_vanishes() {
     only("OTV", "start 1 2\nA@1: put 1; put 2\nB@2: get 1=A; get 2=S");
     only(

@@ -8,12 +8,14 @@
 //! C@x: delete 1; insert 3; insert! 2    rolled back; an insert that was refused
 //! D@3: put 3n8; name 8=3=D; names 7..9 3=D; groups 0..0 1=S; put! 4n8 3    3 has the name already
 //! E@4: save; put 1; back 0; release 0; get 1=S rows     kept as rows are, not as ranges
+//! F@5/3: get 1=B snap; put 1            at the snapshot of place 3, and a read there
 //! order 1 B A                           versions of key 1 followed each other so
 //! ```
 //!
 //! `A` is the last value that A wrote under that key. `A.2` is the value of its step 2, the first
 //! step being 0. `desc` before the rows of a scan reverses it, and `limit=2` limits it. `dirty`,
-//! `brief` and `rows` behind a read say how long it was kept; without them it was kept as a range.
+//! `brief`, `rows` and `snap` behind a read say how long it was kept; without them it was kept as a
+//! range.
 
 use super::{By, End, History, Kept, Label, Labels, Record, Scan, Step, Version, Writer, Written};
 
@@ -82,6 +84,7 @@ fn kept(step: &str) -> (Vec<&str>, Kept) {
             "dirty" => Kept::Dirty,
             "brief" => Kept::Briefly,
             "rows" => Kept::Rows,
+            "snap" => Kept::Snapshot,
             _ => return true,
         };
         false
@@ -176,6 +179,11 @@ pub(crate) fn history(text: &str) -> History {
         let (begun, ended) = times.split_once("..").expect("from..to");
         let mut record = Record::new(writer(name).client, 0);
         record.begin(begun.parse().unwrap());
+        let (place, snapshot) = match place.split_once('/') {
+            Some((place, snapshot)) => (place, Some(snapshot.parse().unwrap())),
+            None => (place, None),
+        };
+        record.at_snapshot(snapshot);
         steps(line).for_each(|step| note(&mut record, &mut labels, text, step));
         let end = match place {
             "x" => End::RolledBack,

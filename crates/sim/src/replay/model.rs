@@ -10,10 +10,17 @@ pub(super) struct Model<'h> {
     labels: &'h Labels,
     names: BTreeMap<Position, u64>,
     groups: BTreeMap<Position, u64>,
-    /// Values that the current transaction replaced, and how many there were at each of its
-    /// savepoints.
-    undo: Vec<(u64, Option<Version>)>,
+    /// Values that the current transaction replaced, and their number at each of its savepoints.
+    undo: Vec<Undo>,
     saved: Vec<usize>,
+}
+
+/// Value that a write replaced.
+struct Undo {
+    key: u64,
+    version: Option<Version>,
+    /// The row that had its name, if a snapshot has one.
+    named: Option<(Position, u64)>,
 }
 
 impl<'h> Model<'h> {
@@ -37,8 +44,9 @@ impl<'h> Model<'h> {
         self.saved.clear();
     }
 
-    /// Gives `key` a version, or none. Returns the one before.
-    fn set(&mut self, key: u64, version: Option<Version>) -> Option<Version> {
+    /// Gives `key` a version, or none. Returns what that replaced.
+    fn set(&mut self, key: u64, version: Option<Version>) -> Undo {
+        let mut named = None;
         let old = match version {
             Some(version) => self.rows.insert(key, version),
             None => self.rows.remove(&key),
@@ -49,21 +57,77 @@ impl<'h> Model<'h> {
                 if let Some(position) = old.and_then(position) {
                     index.remove(&position);
                 }
-                if let Some(position) = version.and_then(position) {
-                    index.insert(position, key);
+                if let Some(position) = version.and_then(position)
+                    && let Some(other) = index.insert(position, key)
+                {
+                    named = Some((position, other));
                 }
             }
         }
-        old
+        Undo {
+            key,
+            version: old,
+            named,
+        }
     }
 
     fn write(&mut self, key: u64, version: Option<Version>) {
-        let old = self.set(key, version);
-        self.undo.push((key, old));
+        let undo = self.set(key, version);
+        self.undo.push(undo);
+    }
+
+    /// Undoes what the current transaction wrote, but for its first `kept` writes.
+    fn undo_to(&mut self, kept: usize) {
+        for undo in self.undo.split_off(kept).into_iter().rev() {
+            self.set(undo.key, undo.version);
+            self.names.extend(undo.named);
+        }
+    }
+
+    /// Undoes what the current transaction wrote.
+    pub(super) fn roll_back(&mut self) {
+        self.undo_to(0);
+    }
+
+    /// Does `step` of a transaction at the place of its snapshot, and returns how its answer
+    /// differs, if it is that of the snapshot. Writes are done as they were.
+    pub(super) fn view_differs(&mut self, record: &Record, step: &Step) -> Option<String> {
+        match *step {
+            Step::Get(_, _, Kept::Snapshot)
+            | Step::GetBy(_, _, Kept::Snapshot)
+            | Step::Scan(Scan {
+                kept: Kept::Snapshot,
+                ..
+            }) => self.answer_differs(record, step),
+            Step::Put(key, version, Written::Done) | Step::Insert(key, version, Written::Done) => {
+                self.write(key, Some(version));
+                None
+            }
+            Step::Delete(key, true) => {
+                self.write(key, None);
+                None
+            }
+            Step::Save | Step::Back(_) | Step::Release(_) => self.answer_differs(record, step),
+            _ => None,
+        }
+    }
+
+    /// Does `step` of a transaction at the place of its commit, and returns how its answer differs,
+    /// as far as its level promised it there.
+    pub(super) fn differs(&mut self, record: &Record, step: &Step) -> Option<String> {
+        match *step {
+            Step::Get(_, _, Kept::Snapshot)
+            | Step::GetBy(_, _, Kept::Snapshot)
+            | Step::Scan(Scan {
+                kept: Kept::Snapshot,
+                ..
+            }) => None,
+            _ => self.answer_differs(record, step),
+        }
     }
 
     /// Does `step`, and returns how its answer differs, as far as its level promised it.
-    pub(super) fn differs(&mut self, record: &Record, step: &Step) -> Option<String> {
+    fn answer_differs(&mut self, record: &Record, step: &Step) -> Option<String> {
         match *step {
             Step::Get(key, saw, kept) => {
                 let right = self.rows.get(&key).copied();
@@ -72,7 +136,7 @@ impl<'h> Model<'h> {
             }
             Step::GetBy(name, saw, kept) => {
                 let row = self.names.get(&(name, 0));
-                let right = row.map(|&key| (key, self.rows[&key]));
+                let right = row.and_then(|&key| Some((key, *self.rows.get(&key)?)));
                 (kept >= Kept::Rows && saw != right).then(|| {
                     let right = right.map(|(key, version)| format!("row {key}, {version}"));
                     let right = right.unwrap_or("nobody's".to_owned());
@@ -104,9 +168,7 @@ impl<'h> Model<'h> {
             }
             Step::Back(at) => {
                 let at = usize::from(at);
-                for (key, old) in self.undo.split_off(self.saved[at]).into_iter().rev() {
-                    self.set(key, old);
-                }
+                self.undo_to(self.saved[at]);
                 self.saved.truncate(at + 1);
                 None
             }
@@ -148,7 +210,7 @@ impl<'h> Model<'h> {
         let rows = record.rows(scan);
         let right = match (scan.kept, scan.skips) {
             (Kept::Dirty | Kept::Briefly, _) => return None,
-            (Kept::Range, false) => {
+            (Kept::Range | Kept::Snapshot, false) => {
                 let right = self.select(scan);
                 if right == rows {
                     return None;
@@ -184,8 +246,9 @@ impl<'h> Model<'h> {
                     By::Name => &self.names,
                     _ => &self.groups,
                 };
-                let found = |(_, &key): (&Position, &u64)| (key, self.rows[&key]);
-                directed(index.range(range), scan.reversed, most, found)
+                let found = |(_, key): (&Position, &u64)| Some((*key, *self.rows.get(key)?));
+                let range = index.range(range).filter_map(found);
+                directed(range, scan.reversed, most, |row| row)
             }
         }
     }

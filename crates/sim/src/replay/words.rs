@@ -19,7 +19,11 @@ pub(crate) fn tell(record: &Record, transaction: &Transaction) -> String {
         End::Committed(place) => format!("committed at {place}"),
         End::RolledBack => "rolled back".to_owned(),
     };
-    let mut text = format!("transaction {writer}, {end}, from {begun} to {ended} ns:");
+    let snapshot = match transaction.snapshot {
+        Some(snapshot) => format!(", at the snapshot of {snapshot}"),
+        None => String::new(),
+    };
+    let mut text = format!("transaction {writer}, {end}{snapshot}, from {begun} to {ended} ns:");
     for (index, step) in record.steps(transaction).iter().enumerate() {
         let step = match *step {
             Step::Get(key, saw, _) => format!("get {key}: it {}", told(saw)),

@@ -1,4 +1,4 @@
-//! What a durable snapshot has is what a restore to its position gives, from a backup that is made
+//! A durable snapshot has the rows that a restore to its position gives, from a backup that is made
 //! later, and from what a power cut leaves. So it is exactly a prefix of the log, and no crash
 //! undoes it. Meanwhile others write, with every durability.
 

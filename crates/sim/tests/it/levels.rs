@@ -7,7 +7,7 @@
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
-use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph::{self, Name};
 use foxton_sim::level::{admits, expected};
 use foxton_sim::replay::replay;
@@ -41,9 +41,13 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
                 width: 6,
                 yields: 3,
                 indexed,
-                mixed: false,
+                levels: Levels::One,
             };
             let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
+            if level == Isolation::Snapshot {
+                let end = replay(&ran.history).unwrap_or_else(|what| panic!("{manager}: {what}"));
+                assert_eq!(end, ran.end, "{manager}");
+            }
             let findings = graph::check(&ran.history);
             for (&name, (_, story)) in &findings.anomalies {
                 assert!(admits(level, name), "{name} at {level}, {manager}: {story}");
@@ -58,6 +62,41 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
     }
     assert!(wanted.is_empty(), "{wanted:?} is not seen at {level}");
     (found, runs)
+}
+
+/// Readers at handles of snapshots are serializable among serializable transactions: the graph
+/// finds no circle of any kind, also by the clock.
+#[test]
+fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
+    for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
+        let mut options = Options::tiny();
+        (options.lock_manager, options.lock_threads) = (manager, true);
+        options.durability = Durability::None;
+        options.lock_wait = Duration::from_secs(120);
+        declare(&mut options);
+        let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
+        let mut start = BTreeMap::new();
+        for round in 0..4 {
+            let plan = Plan {
+                seed,
+                clients: 6,
+                count: 100,
+                keys: [6, 40][seed as usize % 2],
+                steps: 6,
+                width: 6,
+                yields: 3,
+                indexed: true,
+                levels: Levels::Readers,
+            };
+            let ran = run(&db, plan, start, round << 24).unwrap();
+            let findings = graph::check(&ran.history);
+            assert!(findings.anomalies.is_empty(), "{manager}: {findings}");
+            let end = replay(&ran.history).unwrap_or_else(|what| panic!("{manager}: {what}"));
+            assert_eq!((end, ran.stalled), (ran.end.clone(), 0), "{manager}");
+            start = ran.end;
+        }
+        assert_eq!(db.version_stats().ended, 0);
+    }
 }
 
 /// Each transaction has what its level promises, by the order of commits and by the graph, whatever
@@ -83,7 +122,7 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
                 width: 6,
                 yields: 3,
                 indexed: true,
-                mixed: true,
+                levels: Levels::Mixed,
             };
             let ran = run(&db, plan, start, round << 24).unwrap();
             let findings = graph::check_promised(&ran.history);
@@ -97,7 +136,7 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
 
 #[test]
 fn each_level_admits_what_it_says_and_no_more() {
-    for level in Isolation::LOCKING {
+    for level in Isolation::LOCKING.into_iter().chain([Isolation::Snapshot]) {
         let (found, runs) = look(
             level,
             if level == Isolation::Serializable {

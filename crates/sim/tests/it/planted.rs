@@ -10,7 +10,7 @@ use foxton::{
     Database, Durability, LockManagerKind, Options, Table, TableComponent, injected_fault,
 };
 use foxton_log::device::Device;
-use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::components::Setting;
 use foxton_sim::components::cuts::{Damages, Tally};
 use foxton_sim::components::load::Run;
@@ -189,7 +189,7 @@ fn look(fault: Option<Failpoint>, component: TableComponent, rounds: u64) -> Opt
             width: 6,
             yields: 3,
             indexed,
-            mixed: false,
+            levels: Levels::One,
         };
         let ran = match run(&db, plan, BTreeMap::new(), 0) {
             Ok(ran) => ran,

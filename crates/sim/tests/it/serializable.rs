@@ -7,7 +7,7 @@
 
 use foxton::device::MemoryDevice;
 use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options, TableComponent};
-use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph;
 use foxton_sim::replay::replay;
 use foxton_sim::victim::set_small_pages;
@@ -42,7 +42,7 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
             width: keys / 8,
             yields: seed % 2 * 8,
             indexed,
-            mixed: false,
+            levels: Levels::One,
         };
         // The second half begins where the first ended, with other clients.
         let mut start = BTreeMap::new();
@@ -145,7 +145,7 @@ fn of_five_hundred_and_twelve_threads() {
                 width: 8,
                 yields: 8,
                 indexed: true,
-                mixed: false,
+                levels: Levels::One,
             };
             let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
             let what = format!("{manager}, {plan:?}");
