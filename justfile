@@ -39,7 +39,7 @@ hooks:
 
 # Faults on purpose in the engine, each of which the checkers of histories must find.
 planted:
-    cargo test -p foxton-sim --features planted --test it planted:: -- --nocapture
+    cargo test -p foxton-sim --features planted --test it planted -- --nocapture
 
 # Ten million random transactions, replayed and searched for circles.
 histories *args:

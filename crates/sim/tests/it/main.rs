@@ -21,6 +21,8 @@ mod pages;
 mod pages_alone;
 #[cfg(feature = "planted")]
 mod planted;
+#[cfg(feature = "planted")]
+mod planted_snapshots;
 #[cfg(feature = "hooks")]
 mod points;
 #[cfg(feature = "hooks")]
