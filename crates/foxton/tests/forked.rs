@@ -393,7 +393,8 @@ fn every_call_of_a_child_is_refused_and_dropping_there_does_nothing() {
                 report.refused("lock_table", tx.lock_table(&ROWS, lock, wait));
                 tx.set_label("child");
                 tx.set_durability(Durability::None);
-                tx.set_isolation(Isolation::ReadCommitted).unwrap();
+                let level = Isolation::ReadCommitted;
+                report.refused("set_isolation", tx.set_isolation(level));
                 tx.set_cancel_token(token);
                 report.equal("debug", format!("{tx:?}").is_empty(), false);
                 report.refused("commit", to_commit.commit());

@@ -170,7 +170,8 @@ const SEGMENTS: usize = 15;
 #[derive(Default)]
 struct SnapshotPlace {
     snapshot: AtomicU64,
-    batch: Mutex<LeftVersions>,
+    /// In memory of its own, because most contexts have none, and there may be many.
+    batch: Mutex<Option<Box<LeftVersions>>>,
     /// The read view, if that is what a snapshot is.
     read_view: Mutex<Option<Arc<ReadView>>>,
     /// Shows the transaction of the context, for people.
@@ -462,6 +463,7 @@ impl Snapshots {
     ) {
         // Site: "kept versions".
         let mut batch = shim::lock(&self.place(number).batch);
+        let batch = batch.get_or_insert_default();
         for (table, key, version) in versions {
             batch.push(table, key, version);
         }
@@ -471,16 +473,19 @@ impl Snapshots {
     pub(crate) fn collect_own(&self, worker: &Worker, number: u32, front: impl Fn() -> Lsn) {
         // Site: "kept versions".
         let mut batch = shim::lock(&self.place(number).batch);
-        if batch.unreported >= REPORTED_BYTES {
-            let reported = std::mem::take(&mut batch.unreported) as u64;
+        let Some(left) = batch.as_mut() else {
+            return;
+        };
+        if left.unreported >= REPORTED_BYTES {
+            let reported = std::mem::take(&mut left.unreported) as u64;
             // Relaxed: a hint. Site: "kept versions".
             self.waiting.fetch_add(reported, Ordering::Relaxed);
         }
-        let is_much = batch.bytes >= BATCH_BYTES
-            || batch.bytes >= REPORTED_BYTES && self.waiting.load(Ordering::Relaxed) > MOST_WAITING;
+        let is_much = left.bytes >= BATCH_BYTES
+            || left.bytes >= REPORTED_BYTES && self.waiting.load(Ordering::Relaxed) > MOST_WAITING;
         if is_much {
-            let batch = std::mem::take(&mut *batch);
-            self.collect(worker, batch, &front);
+            let left = std::mem::take(&mut **left);
+            self.collect(worker, left, &front);
         }
     }
 
@@ -647,11 +652,11 @@ impl Snapshots {
         for (_, place) in self.all_places() {
             // Site: "kept versions".
             let batch = place.batch.try_lock();
-            let batch = batch.map(|mut batch| std::mem::take(&mut *batch));
-            if let Ok(batch) = batch.map_err(|_| ())
+            let batch = batch.map(|mut batch| batch.take());
+            if let Ok(Some(batch)) = batch.map_err(|_| ())
                 && !batch.entries.is_empty()
             {
-                self.collect(worker, batch, &front);
+                self.collect(worker, *batch, &front);
             }
         }
         let (_, active) = self.active(worker, &front);

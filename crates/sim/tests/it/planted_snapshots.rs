@@ -131,7 +131,7 @@ fn read_beside_a_placed_commit(db: &Database) -> Result<Wrong> {
 
 fn read_an_own_write(db: &Database) -> Result<Wrong> {
     let mut tx = db.begin()?;
-    tx.set_isolation(Isolation::Snapshot);
+    tx.set_isolation(Isolation::Snapshot).unwrap();
     tx.put(&ROWS, &1, "11")?;
     Ok(differs(&tx.get(&ROWS, &1)?.as_deref(), &Some("11")))
 }
@@ -242,7 +242,7 @@ fn read_a_deleted_row(db: &Database) -> Result<Wrong> {
 /// A transaction writes a row that came and went since its snapshot.
 fn write_what_came_and_went(db: &Database) -> Result<Wrong> {
     let mut tx = db.begin()?;
-    tx.set_isolation(Isolation::Snapshot);
+    tx.set_isolation(Isolation::Snapshot).unwrap();
     tx.get(&ROWS, &5)?;
     put(db, 5, "50")?;
     db.run(|tx| tx.delete(&ROWS, &5))?;
