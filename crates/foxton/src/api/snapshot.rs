@@ -397,8 +397,8 @@ impl Snapshot {
     ///
     /// # Errors
     /// `key_too_long`, `undecodable`, `table_types`; `snapshot_ended` if it kept too much memory;
-    /// `ended_idle` if nobody has read at it for [`idle_timeout`](crate::Options::idle_timeout);
-    /// `younger_than_snapshot` for a table that was converted since; a storage error, if a page of
+    /// `ended_idle` if nobody has read at it for [`idle_timeout`](crate::Options::idle_timeout).
+    /// `younger_than_snapshot` for a table that was converted since. A storage error, if a page of
     /// a paged table cannot be read.
     pub fn get<K: Key + ?Sized, V: Value + ?Sized>(
         &self,

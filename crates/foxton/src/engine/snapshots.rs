@@ -42,8 +42,8 @@
 //! its commit LSN is at or below S. Otherwise it finds a later stage.
 //!
 //! A reader may be slow between its two looks at the stage, and find it on at both, though it was
-//! off in between. So the collector counts, while the stage is *closing*, each time that it is about
-//! to be off. A reader whose two looks find another count gives S up. It loads the count before the
+//! off in between. So the collector counts, while the stage is *closing*, each time before it is
+//! off. A reader whose two looks find another count gives S up. It loads the count before the
 //! stage, and in the second look after it. If its first count has a closing that is not over, it
 //! finds that stage, or a later one that began with a reader.
 //!

@@ -82,9 +82,6 @@ pub(crate) mod scan;
 /// Reads by an index.
 pub(crate) mod index_read;
 
-/// Sweeps of the versions that snapshots keep.
-mod snapshot_sweep;
-
 /// Reads at a snapshot.
 pub(crate) mod snapshot;
 
@@ -110,6 +107,9 @@ mod stale_indexes;
 
 /// Versions at the end of a transaction.
 mod end_versions;
+
+/// Sweeps of the versions that snapshots keep.
+mod snapshot_sweep;
 
 /// End of a transaction: its locks are released, and its context returns to the pool.
 pub(crate) mod end;

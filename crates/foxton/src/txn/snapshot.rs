@@ -37,7 +37,6 @@ use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::read::KeyList;
 use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
-use super::snapshot_sweep::start_sweeps;
 use super::snapshot_view::SnapshotView;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
@@ -317,7 +316,7 @@ impl BoundTxn {
         let front = || engine.persistence.front();
         let (lsn, has_started) = engine.snapshots.register(worker, place, front);
         if has_started {
-            start_sweeps(engine, worker);
+            self.start_sweeps();
         }
         let is_own = true;
         Ok(SnapshotView { lsn, place, is_own })

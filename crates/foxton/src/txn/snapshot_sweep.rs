@@ -4,12 +4,19 @@ use std::sync::Arc;
 
 use foxton_sync::worker::Worker;
 
+use super::bound::BoundTxn;
 use super::end_versions::examine_released;
 use crate::engine::Engine;
 use crate::engine::snapshots::LINGER;
 
-/// Makes the background thread collect versions until no snapshot is left.
-pub(super) fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
+impl BoundTxn {
+    /// Makes the background thread collect versions until no snapshot is left.
+    pub(super) fn start_sweeps(&self) {
+        start_sweeps(&self.ctx.engine, &self.ctx.worker);
+    }
+}
+
+fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
     if engine.snapshots.is_being_swept() {
         return;
     }

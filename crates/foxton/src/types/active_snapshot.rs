@@ -8,8 +8,8 @@ use foxton_log::Lsn;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ActiveSnapshot {
-    /// Its position in the log; with [`SnapshotMethod::ReadViews`](crate::SnapshotMethod::ReadViews)
-    /// its number.
+    /// Its position in the log, or its number with
+    /// [`SnapshotMethod::ReadViews`](crate::SnapshotMethod::ReadViews).
     pub lsn: Lsn,
     /// Time since its handle was made, or its transaction began, to within a clock tick.
     pub age: Duration,

@@ -358,7 +358,11 @@ impl<'h> Build<'h> {
         if at_snapshot.is_some_and(|at| !is_absent(at)) {
             self.blame(Class::GSib, step, key, None);
         }
-        let at_snapshot = at_snapshot.filter(|&at| is_absent(at)).map(|at| [at, at]);
+        // A row that came and went in one transaction leaves nothing to be overwritten.
+        let at_snapshot = at_snapshot.filter(|&at| is_absent(at)).map(|at| {
+            let same = (at..states.len()).take_while(|&at| is_absent(at));
+            [at, same.last().unwrap_or(at)]
+        });
         match at_snapshot.or_else(|| self.when_absent(states, is_absent)) {
             Some([mut first, mut last]) => {
                 // The key may have been absent in several states that follow each other; each

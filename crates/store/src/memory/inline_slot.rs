@@ -37,7 +37,7 @@
 //! only if the generation of that version's writer is still running, after it has pinned. The
 //! thread that makes the slot vacant has seen the end of that generation. So the same argument
 //! holds, with the generation in the place of the pointer. A claimer takes a kept slot at once if
-//! that generation is known to have ended two epochs ago (`version.rs`, I5): there the writer
+//! that generation is known to have ended two epochs ago (`version.rs`, I5). There the writer
 //! itself has stored the next generation, passed a fence, and read the epoch. Versions that are
 //! stamped are unlinked by a collector before it makes the slot vacant.
 //!

@@ -64,7 +64,7 @@
 //!   then the second load of the generation. A reader never takes the state of the next
 //!   transaction for that of this one.
 //! * O5  the epoch of a sample (Relaxed), then its generation (Release), to the load of the
-//!   generation (Acquire), then that of the epoch: a thread that finds the generation finds that
+//!   generation (Acquire), then that of the epoch. A thread that finds the generation finds that
 //!   epoch, or a later one.
 
 use std::fmt;
