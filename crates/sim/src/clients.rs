@@ -6,7 +6,7 @@
 //! * The same reads by two indexes, one of them unique.
 //! * Writes of every kind, some of them on keys that were just read or just deleted.
 //! * Savepoints that are rolled back to or released. One transaction of ten is rolled back.
-//! * Transactions of other levels, and reads at handles of snapshots ([`Levels`]). Half of the
+//! * Transactions of other levels, and reads at handles of snapshots (`Levels`). Half of the
 //!   handles are shared by all clients, and are older than the transactions that read there.
 //!
 //! At `Snapshot` no range is locked: a range that is locked there shows the newest rows, and leaves

@@ -123,20 +123,38 @@ impl<'h> Build<'h> {
     /// The writer of a version depends on the writer of the version before.
     pub(crate) fn writes(&mut self) {
         for index in self.versions.keys() {
-            for pair in self.versions.states(index).windows(2) {
+            for at in 1..self.versions.states(index).len() {
+                let states = self.versions.states(index);
+                let (before, new) = (states[self.before(states, at)], states[at]);
                 let edge = Edge {
-                    to: pair[1].node,
+                    to: new.node,
                     kind: Kind::Wrote,
                     key: self.versions.key(index),
-                    step: pair[0].step,
-                    step_to: pair[1].step,
+                    step: before.step,
+                    step_to: new.step,
                 };
-                self.add(pair[0].node, edge);
+                self.add(before.node, edge);
             }
             for at in 1..self.versions.states(index).len() {
                 self.overwrites(index, at);
             }
         }
+    }
+
+    /// Returns which of `states` the state `at` has overwritten. To a transaction that has read at
+    /// a snapshot, a row that came and went in one transaction is as it was before.
+    fn before(&self, states: &[State], at: usize) -> usize {
+        let writer = (states[at].node as usize).checked_sub(1);
+        let is_at_snapshot = writer.is_some_and(|writer| self.order[writer].1.snapshot.is_some());
+        let mut before = at - 1;
+        while is_at_snapshot
+            && before > 0
+            && states[before].version.is_none()
+            && states[before - 1].version.is_none()
+        {
+            before -= 1;
+        }
+        before
     }
 
     /// A transaction that has read at a snapshot overwrites nothing that is younger than that. A
