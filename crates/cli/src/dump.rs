@@ -1,7 +1,6 @@
 //! `foxton dump`: the rows of a database as text, as of one position of the log.
 //!
-//! The tables are read at one durable snapshot, and transactions go on. Tables that a snapshot does
-//! not read are locked before it begins, so what they have is of the same position.
+//! The tables are read at one durable snapshot, and transactions go on.
 //!
 //! A file gets its name once it is complete and durable, because half a dump looks like a complete
 //! one of fewer rows.
@@ -14,10 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-use foxton::{
-    Database, LockWait, Lsn, Snapshot, SnapshotAt, Table, TableComponent, TableLock, Transaction,
-    codec::Encoded, inspect::TableStats,
-};
+use foxton::{Database, Lsn, Snapshot, SnapshotAt, Table, codec::Encoded, inspect::TableStats};
 use foxton_lab::{
     progress::{Audience, Progress},
     report::number::{bytes, grouped},
@@ -149,58 +145,8 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
     Ok(chosen)
 }
 
-/// True if a snapshot does not read the table.
-fn is_locked(table: &TableStats) -> bool {
-    table.component == TableComponent::Paged
-}
-
 fn raw(table: &TableStats) -> Table<Encoded, Encoded> {
     Table::new(existing::forever(&table.name))
-}
-
-/// All tables as of one position of the log.
-struct Moment {
-    snapshot: Snapshot,
-    /// It has locked the tables that the snapshot does not read.
-    tx: Option<Transaction>,
-}
-
-impl Moment {
-    fn begin(db: &Database, tables: &[TableStats]) -> foxton::Result<Moment> {
-        let mut locking = None;
-        for table in tables.iter().filter(|table| is_locked(table)) {
-            let tx = match &mut locking {
-                Some(tx) => tx,
-                None => locking.insert(db.begin()?),
-            };
-            tx.set_label("dump");
-            tx.lock_table(&raw(table), TableLock::Shared, LockWait::Default)?;
-        }
-        // A transaction has its position before it gives up its locks. So this one is behind all
-        // that have written to the locked tables.
-        let snapshot = db.snapshot_at(SnapshotAt::Durable)?;
-        let tx = locking;
-        Ok(Moment { snapshot, tx })
-    }
-
-    /// Shows each row of a table to `take`, until it breaks.
-    fn read(
-        &mut self,
-        table: &TableStats,
-        take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> foxton::Result<()> {
-        let raw = raw(table);
-        let rows = match &mut self.tx {
-            Some(tx) if is_locked(table) => tx.range(&raw, ..),
-            _ => self.snapshot.range(&raw, ..)?,
-        };
-        rows.try_for_each_bytes(take)
-    }
-
-    fn end(self) -> foxton::Result<()> {
-        self.tx.map_or(Ok(()), Transaction::commit)?;
-        self.snapshot.end()
-    }
 }
 
 struct Writing<'w> {
@@ -217,24 +163,25 @@ impl Writing<'_> {
         tables: &[TableStats],
         format: RowFormat,
     ) -> Result<Lsn, String> {
-        let mut moment = Moment::begin(db, tables).map_err(|error| error.to_string())?;
-        let lsn = moment.snapshot.lsn();
+        let snapshot = db.snapshot_at(SnapshotAt::Durable);
+        let snapshot = snapshot.map_err(|error| error.to_string())?;
+        let lsn = snapshot.lsn();
         for (index, table) in tables.iter().enumerate() {
             self.progress.now(&plain(&table.name));
             let more = tables.len() - 1 - index;
             match format {
-                RowFormat::Jsonl => self.lines(&mut moment, table, more)?,
-                RowFormat::Csv => self.columns(&mut moment, table)?,
+                RowFormat::Jsonl => self.lines(&snapshot, table, more)?,
+                RowFormat::Csv => self.columns(&snapshot, table)?,
             }
         }
-        moment.end().map_err(|error| error.to_string())?;
+        snapshot.end().map_err(|error| error.to_string())?;
         self.sink.flush().map_err(|error| unwritten(&error))?;
         Ok(lsn)
     }
 
     fn lines(
         &mut self,
-        moment: &mut Moment,
+        snapshot: &Snapshot,
         table: &TableStats,
         more: usize,
     ) -> Result<(), String> {
@@ -243,7 +190,7 @@ impl Writing<'_> {
         let mut header = types.header(&table.name, table.component);
         header["more"] = more.into();
         self.line(header.to_string().as_bytes())?;
-        let rows = self.each(moment, table, |writing, key, value| {
+        let rows = self.each(snapshot, table, |writing, key, value| {
             let (key, value) = (types.key.to_json(key), types.value.to_json(value));
             line.clear();
             // No map is built for every row. Writing to a string does not fail.
@@ -254,12 +201,12 @@ impl Writing<'_> {
         self.line(end.to_string().as_bytes())
     }
 
-    fn columns(&mut self, moment: &mut Moment, table: &TableStats) -> Result<(), String> {
+    fn columns(&mut self, snapshot: &Snapshot, table: &TableStats) -> Result<(), String> {
         let types = Types::of(table);
         let mut names = columns::names(&types.key, "key");
         names.extend(columns::names(&types.value, "value"));
         self.record(&names)?;
-        self.each(moment, table, |writing, key, value| {
+        self.each(snapshot, table, |writing, key, value| {
             let cells = |shape, bytes| {
                 columns::cells(shape, bytes).ok_or_else(|| {
                     format!(
@@ -280,12 +227,13 @@ impl Writing<'_> {
     /// Writes every row of a table; returns their number.
     fn each(
         &mut self,
-        moment: &mut Moment,
+        snapshot: &Snapshot,
         table: &TableStats,
         mut write: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), String>,
     ) -> Result<u64, String> {
         let (mut rows, mut failed) = (0, None);
-        let read = moment.read(table, |key, value| {
+        let raw = raw(table);
+        let mut take = |key: &[u8], value: &[u8]| {
             rows += 1;
             if rows % STEP == 0 {
                 self.progress.advance(STEP);
@@ -297,7 +245,9 @@ impl Writing<'_> {
                     ControlFlow::Break(())
                 }
             }
-        });
+        };
+        let range = snapshot.range(&raw, ..);
+        let read = range.and_then(|range| range.try_for_each_bytes(&mut take));
         read.map_err(|error| error.to_string())?;
         self.rows += rows;
         failed.map_or(Ok(rows), Err)

@@ -163,7 +163,7 @@ impl Database {
     /// Compares all open indexes with their tables: each row must be found by each of its keys, and
     /// each entry must lead to a row that has its key. Each index is read at a durable
     /// [snapshot](Database::snapshot_at), so transactions go on. If its table cannot be read at a
-    /// snapshot, as one in pages, they cannot write to that table meanwhile.
+    /// snapshot, as one that was just converted, they cannot write to that table meanwhile.
     ///
     /// # Errors
     /// A conflict if a lock was not granted; a request error if a row does not match the table's

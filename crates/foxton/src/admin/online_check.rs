@@ -5,8 +5,7 @@
 //! | | |
 //! |---|---|
 //! | pages | [`check_open_pages`]: the file, every tree, every space map |
-//! | tables in memory | at a durable snapshot: order of the rows, each row found by its key |
-//! | paged tables | every row, with its large value, as it is now; it locks nothing |
+//! | tables | at a durable snapshot: order of the rows, each row found by its key |
 //! | indexes | as [`Database::check_indexes`] |
 //!
 //! Transactions go on. The page file is not shrunk meanwhile. A table is left out if it is dropped,

@@ -1,7 +1,7 @@
 //! Reads of tasks at snapshots.
 //!
-//! The futures are those of a transaction's operations, each with a context of its own: that of the
-//! snapshot, or another while a read uses that one. A dropped future gives its context back, and
+//! The futures are those of a transaction's operations. Each uses the context of the snapshot, or
+//! another one while a read uses it. A dropped future gives its context back, and
 //! the snapshot goes on. A forgotten one keeps its context, and the snapshot ends all the same.
 
 use std::ops::RangeBounds;
