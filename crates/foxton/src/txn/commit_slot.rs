@@ -26,6 +26,8 @@ pub(crate) struct WriterSlot {
     pub(super) own: Option<OwnSlot>,
     /// True if commits have left versions to be collected.
     pub(super) has_left: bool,
+    /// True if the place for a snapshot shows the owner of the context.
+    pub(super) shows_owner: bool,
     /// With read views, the number of the transaction: [`NO_UPDATE`] until it writes. Without,
     /// [`NEVER`].
     update: Cell<u64>,
@@ -49,6 +51,7 @@ impl WriterSlot {
             engine: engine.clone(),
             own: is_locking.then(|| engine.snapshots.slots.acquire()),
             has_left: false,
+            shows_owner: false,
             update: Cell::new(match engine.snapshots.read_views {
                 Some(_) if is_locking => NO_UPDATE,
                 _ => NEVER,

@@ -205,9 +205,6 @@ impl WorkerContext {
         let owner = engine.locks.owner();
         let drops = engine.catalog.drops();
         let commit_slot = WriterSlot::acquire(&engine);
-        if let Some(place) = commit_slot.number() {
-            engine.snapshots.set_owner(place, owner.observer());
-        }
         WorkerContext {
             drops,
             commit_slot,

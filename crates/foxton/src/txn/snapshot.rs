@@ -306,12 +306,17 @@ impl BoundTxn {
         let WorkerContext {
             engine,
             worker,
+            owner,
             commit_slot,
             ..
-        } = &self.ctx;
+        } = &mut self.ctx;
         let Some(place) = commit_slot.number() else {
             return Err(Request::SnapshotWithoutLocks.into());
         };
+        // With its first snapshot, because most contexts of a peak have none.
+        if !std::mem::replace(&mut commit_slot.shows_owner, true) {
+            engine.snapshots.set_owner(place, owner.observer());
+        }
         debug_assert_eq!(engine.options.locking, Locking::On);
         let front = || engine.persistence.front();
         let (lsn, has_started) = engine.snapshots.register(worker, place, front);

@@ -188,6 +188,7 @@ const STATE_LSN_SHIFT: u32 = 5;
 
 /// The state of one worker's commit: see the [module](self).
 #[derive(Default)]
+#[repr(align(64))]
 struct CommitSlot {
     generation: AtomicU64,
     state: AtomicU64,
@@ -217,12 +218,14 @@ struct CommitSlot {
 /// assert_eq!(slots.visibility(begin, Lsn::new(70)), Visibility::Ended);
 /// ```
 pub struct CommitSlots {
-    /// Segment n has `FIRST_SEGMENT << n` slots.
-    segments: [std::sync::OnceLock<Box<[CachePadded<CommitSlot>]>>; SEGMENTS],
+    /// Segment n has `FIRST_SEGMENT << n` slots, each [`stride`] from the next.
+    segments: [std::sync::OnceLock<Box<[CommitSlot]>>; SEGMENTS],
     free: Mutex<IndexAllocator>,
 }
 
 const SEGMENTS: usize = 14;
+/// Segments whose slots are padded. Later ones are those of a peak, and stay after it.
+const PADDED_SEGMENTS: usize = 4;
 /// Few under the model checker, which counts each word.
 const FIRST_SEGMENT: usize = if cfg!(loom) { 2 } else { 64 };
 
@@ -292,8 +295,8 @@ impl CommitSlots {
         assert!(number < 1 << SLOT_BITS, "too many workers write at once");
         let (segment, _) = place(number);
         self.segments[segment].get_or_init(|| {
-            let slots = (0..FIRST_SEGMENT << segment).map(|_| CachePadded::default());
-            slots.collect()
+            let count = (FIRST_SEGMENT << segment) * stride(segment);
+            (0..count).map(|_| CommitSlot::default()).collect()
         });
         // Relaxed: the mutex orders its owners.
         let generation = self.slot(number).generation.load(Ordering::Relaxed);
@@ -312,7 +315,8 @@ impl CommitSlots {
 
     fn slot(&self, number: u32) -> &CommitSlot {
         let (segment, index) = place(number);
-        &self.segments[segment].get().expect("a slot was acquired")[index]
+        let slots = self.segments[segment].get().expect("a slot was acquired");
+        &slots[index * stride(segment)]
     }
 
     /// Returns the begin timestamp of versions that the worker writes now.
@@ -479,6 +483,15 @@ fn place(number: u32) -> (usize, usize) {
     let shifted = number as usize + FIRST_SEGMENT;
     let segment = (shifted.ilog2() - FIRST_SEGMENT.ilog2()) as usize;
     (segment, shifted - (FIRST_SEGMENT << segment))
+}
+
+/// Returns the distance between two slots of a segment. The model checker needs no padding.
+#[inline]
+fn stride(segment: usize) -> usize {
+    match segment < PADDED_SEGMENTS && !cfg!(loom) {
+        true => size_of::<CachePadded<u8>>().div_ceil(size_of::<CommitSlot>()),
+        false => 1,
+    }
 }
 
 #[cfg(all(test, not(loom)))]
