@@ -9,15 +9,15 @@
 //! * Transactions of other levels, and reads at handles of snapshots (`Levels`). Half of the
 //!   handles are shared by all clients, and are older than the transactions that read there.
 //!
-//! At `Snapshot` no range is locked: a range that is locked there shows the newest rows, and leaves
-//! out without refusal what was deleted since the snapshot.
+//! A range that is locked at `Snapshot` shows the rows of the snapshot, and each of them stays as
+//! it is to the end. So both are recorded.
 //!
 //! Few keys make conflicts; many keys make gaps, and leaves that split and disappear.
 
 use crate::{
     history::{By, End, History, Kept, Labels, Record, Scan, Step, Version, Written},
     ledger::mix,
-    level::kept,
+    level::{kept, kept_of_found},
 };
 use foxton::error::{ConflictReason, Request};
 use foxton::{
@@ -339,15 +339,6 @@ impl Client<'_> {
         }
     }
 
-    /// As [`lock`](Self::lock), for a range, or for a row that is found by its name.
-    fn lock_of_range(&mut self) -> LockOptions {
-        let lock = self.lock();
-        match self.level {
-            Isolation::Snapshot => Lock::Shared.into(),
-            _ => lock,
-        }
-    }
-
     /// Draws options of a lock, mostly the default ones.
     fn lock(&mut self) -> LockOptions {
         let lock = match self.random.below(8) {
@@ -413,8 +404,8 @@ impl Client<'_> {
             0 => self.random.below(names),
             _ => self.random.below(self.plan.keys),
         };
-        let lock = self.lock_of_range();
-        let kept = kept(self.level, lock);
+        let lock = self.lock();
+        let kept = kept_of_found(self.level, lock);
         let found = source.get_by(name, lock);
         let saw = found.and_then(|found| {
             found.map_or(Ok(None), |(key, row)| {
@@ -426,6 +417,7 @@ impl Client<'_> {
             if saw.is_some() || lock.wait != LockWait::Skip {
                 client.record.note(Step::GetBy(name, saw, kept));
             }
+            client.note_locked(saw, source, lock);
         })
     }
 
@@ -512,21 +504,37 @@ impl Client<'_> {
             By::Name | By::Group => self.plan.width.min(12),
         };
         let from = self.random.below(below);
-        let lock = self.lock_of_range();
+        let lock = self.lock();
         let scan = Scan {
             reversed: self.random.below(2) == 0,
             limit: [3, u64::MAX][self.random.below(2) as usize],
             skips: lock.wait == LockWait::Skip,
-            kept: kept(self.level, lock),
+            kept: kept_of_found(self.level, lock),
             ..Scan::of(by, from, from + self.random.below(1 + width))
         };
         let rows = self.rows(source, scan, lock);
         self.note_read(rows, |client, rows| {
             client.record.scan(scan);
-            for (key, version) in rows {
+            for &(key, version) in &rows {
                 client.record.row(key, version);
             }
+            client.note_locked(rows, source, lock);
         })
+    }
+
+    /// Records that rows which were found at a snapshot, and locked, stay as they are.
+    fn note_locked(
+        &mut self,
+        rows: impl IntoIterator<Item = (u64, Version)>,
+        source: &Source<'_>,
+        lock: LockOptions,
+    ) {
+        let is_locked = matches!(source, Source::Transaction(_)) && lock.lock != Lock::Shared;
+        if self.level == Isolation::Snapshot && is_locked {
+            for (key, version) in rows {
+                self.record.note(Step::Get(key, Some(version), Kept::Rows));
+            }
+        }
     }
 
     /// Reads the rows of `scan`.

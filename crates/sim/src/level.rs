@@ -21,6 +21,15 @@ pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
     }
 }
 
+/// As [`kept`], of a range or a read by an index. At `Snapshot` it finds rows there, whatever it
+/// locks.
+pub fn kept_of_found(level: Isolation, lock: LockOptions) -> Kept {
+    match level {
+        Isolation::Snapshot => Kept::Snapshot,
+        level => kept(level, lock),
+    }
+}
+
 /// True if `name` may be found in a history whose transactions all ran at `level`. At `Snapshot`
 /// that is write skew, on rows and on ranges, of transactions that lock no ranges.
 pub fn admits(level: Isolation, name: Name) -> bool {

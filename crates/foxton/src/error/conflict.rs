@@ -14,7 +14,10 @@ pub struct Conflict {
 
 #[derive(Debug, Clone)]
 struct Detail {
-    refusal: Refusal,
+    /// Name of what the conflict is about.
+    name: Name,
+    /// None if no lock was refused.
+    refusal: Option<Refusal>,
     tables: TableNames,
 }
 
@@ -101,7 +104,25 @@ impl Conflict {
         let tables = TableNames::of(std::iter::once(refusal.name).chain(cycle), table);
         Conflict {
             reason,
-            detail: Some(Box::new(Detail { refusal, tables })),
+            detail: Some(Box::new(Detail {
+                name: refusal.name,
+                refusal: Some(refusal),
+                tables,
+            })),
+        }
+    }
+
+    /// Creates the conflict for a row, or an entry of an index, that another transaction has
+    /// changed since the snapshot of this one.
+    pub(crate) fn overwritten(name: Name, table: &str) -> Conflict {
+        let tables = TableNames(vec![(name.space(), table.to_owned())]);
+        Conflict {
+            reason: ConflictReason::Overwritten,
+            detail: Some(Box::new(Detail {
+                name,
+                refusal: None,
+                tables,
+            })),
         }
     }
 
@@ -118,11 +139,6 @@ impl Conflict {
 
     pub(crate) const TABLE_DROPPED: Conflict = Conflict {
         reason: ConflictReason::TableDropped,
-        detail: None,
-    };
-
-    pub(crate) const OVERWRITTEN: Conflict = Conflict {
-        reason: ConflictReason::Overwritten,
         detail: None,
     };
 
@@ -163,15 +179,15 @@ impl Conflict {
         self.reason
     }
 
-    /// Returns the table in which the lock was refused, or `None` if the lock is not in a table.
+    /// Returns the table or the index in which the lock was refused or the row has changed; `None`
+    /// if it is not in one.
     pub fn table(&self) -> Option<&str> {
         let detail = self.detail.as_ref()?;
-        let name = detail.refusal.name;
-        (name.class() != Class::Advisory).then(|| detail.tables.get(name))
+        (detail.name.class() != Class::Advisory).then(|| detail.tables.get(detail.name))
     }
 
     /// Returns details: the refused request, the conflicting owners and their labels, and the cycle
-    /// of a deadlock.
+    /// of a deadlock. `None` if no lock was refused.
     ///
     /// ```
     /// use foxton::error::{Error, Refusal};
@@ -193,7 +209,7 @@ impl Conflict {
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn refusal(&self) -> Option<&Refusal> {
-        self.detail.as_ref().map(|detail| &detail.refusal)
+        self.detail.as_ref()?.refusal.as_ref()
     }
 
     pub(super) fn code(&self) -> &'static str {
@@ -255,11 +271,17 @@ impl fmt::Display for Conflict {
                  shorter pieces, or open the database with more version_bytes"
             }
         })?;
-        match self.detail.as_deref() {
-            Some(Detail { refusal, tables }) => {
-                write!(f, " ({})", refusal.with_names(&|name| tables.call(name)))
-            }
-            None => Ok(()),
+        let Some(Detail {
+            name,
+            refusal,
+            tables,
+        }) = self.detail.as_deref()
+        else {
+            return Ok(());
+        };
+        match refusal {
+            Some(refusal) => write!(f, " ({})", refusal.with_names(&|name| tables.call(name))),
+            None => write!(f, " ({})", tables.call(*name)),
         }
     }
 }

@@ -191,9 +191,9 @@ impl BoundTxn {
         options: LockOptions,
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
-        let view = self.view(options.lock)?;
+        let view = self.view_of_found(options.lock)?;
         let got = match self.ctx.index_lookups[by].places {
-            _ if let Some(view) = view => self.get_by_at(by, view, read),
+            _ if let Some(view) = view => self.get_by_at(by, view, options, read),
             None => self.try_get_by(by, options, read),
             Some(places) => self.get_by_paged_step(by, places, options, read),
         };
@@ -206,7 +206,7 @@ impl BoundTxn {
         }
     }
 
-    fn try_get_by<R>(
+    pub(super) fn try_get_by<R>(
         &mut self,
         by: usize,
         options: LockOptions,
@@ -291,7 +291,7 @@ impl BoundTxn {
         by: usize,
         take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let view = self.view(self.txn.scan.lock.lock)?;
+        let view = self.view_of_found(self.txn.scan.lock.lock)?;
         let scanned = match self.ctx.index_lookups[by].places {
             _ if let Some(view) = view => self.scan_by_at(by, view, take),
             None => self.try_scan_by(by, take),

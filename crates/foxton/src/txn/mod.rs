@@ -61,6 +61,9 @@ pub(crate) mod explicit_lock;
 /// Absent tables: reads of them, and the write that makes one.
 mod absent_table;
 
+/// Locks at a snapshot on rows that have changed since.
+mod overwritten;
+
 /// Reads of one key.
 pub(crate) mod read;
 
@@ -84,6 +87,9 @@ pub(crate) mod index_read;
 
 /// Reads at a snapshot.
 pub(crate) mod snapshot;
+
+/// Ranges at a snapshot.
+mod snapshot_scan;
 
 /// Tables and indexes that were converted while an operation waited for them.
 mod converted;

@@ -235,6 +235,20 @@ impl BoundTxn {
         reader.read(&guard, found, key, read)
     }
 
+    /// Locks the row `key` of a table in memory, as a read of it does. Returns true if it is there.
+    pub(super) fn lock_resident(
+        &mut self,
+        table: usize,
+        options: LockOptions,
+        key: &[u8],
+    ) -> Result<AttemptResult<bool>> {
+        let (mut reader, ..) = Reader::new(self, table, options);
+        let guard = reader.worker.pin();
+        let found = reader.locate(&guard, key);
+        let found = done!(reader.read(&guard, found, key, &mut Some(|_: &[u8]| ())));
+        Ok(AttemptResult::Done(found.is_some()))
+    }
+
     /// Passes the values of `keys`, from the one at `next` on, to `read`, with their places.
     /// Several keys are located before the first is locked, so that their cache misses overlap.
     /// `next` is where to continue after a wait.

@@ -150,7 +150,7 @@ impl BoundTxn {
                 }
             },
         };
-        if let Some(view) = self.view(self.txn.scan.lock.lock)? {
+        if let Some(view) = self.view_of_found(self.txn.scan.lock.lock)? {
             return self.scan_at(index, view, take);
         }
         if let TableStore::Paged(_) = &self.ctx.tables[index].table.store {

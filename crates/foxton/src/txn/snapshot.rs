@@ -19,8 +19,13 @@
 //!
 //! They lock as at every level. A write, or a locking read, of a row whose newest committed version
 //! is younger than the snapshot is refused (`overwritten`), so no update is lost.
+//!
+//! A range with more than a shared lock, and such a read by an index, find their rows at the
+//! snapshot too, and then lock each as a read of its key does. So they return what is there at the
+//! snapshot and still is when they lock it. If a unique index has no such entry, the read locks the
+//! absent one, as at the other levels.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Instant;
@@ -35,8 +40,8 @@ use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
+use super::overwritten::overwritten;
 use super::read::KeyList;
-use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
 use super::snapshot_view::SnapshotView;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
@@ -45,7 +50,7 @@ use crate::catalog::table_store::TableStore;
 use crate::engine::Engine;
 use crate::engine::early_release::ReadDependencies;
 use crate::engine::read_views::ReadView;
-use crate::error::{Conflict, IndexError, Request, Result};
+use crate::error::{IndexError, Request, Result};
 use crate::options::Locking;
 use crate::testing::{failpoint, injected_fault};
 use crate::types::isolation::Isolation;
@@ -55,30 +60,30 @@ use crate::types::lock_options::{Lock, LockOptions};
 const SPINS: u32 = 32;
 
 /// Reads versions for one attempt.
-struct ViewReader<'a> {
+pub(super) struct ViewReader<'a> {
     engine: &'a Engine,
     view: SnapshotView,
-    own: Option<Begin>,
+    pub(super) own: Option<Begin>,
     /// In the place of the position, if snapshots are read views.
     read_view: Option<Arc<ReadView>>,
     reads: &'a ReadDependencies,
 }
 
 /// Result of one look for a version.
-enum ViewRead<R> {
+pub(super) enum ViewRead<R> {
     Row(R),
     Absent,
     Unresolved(Begin),
 }
 
 impl ViewReader<'_> {
-    fn slots(&self) -> &CommitSlots {
+    pub(super) fn slots(&self) -> &CommitSlots {
         &self.engine.snapshots.slots
     }
 
     /// Refuses a read whose snapshot was ended, to free memory or because it was idle. Called with
     /// the version in a hazard, before the program sees it.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         match self.engine.snapshots.ended(self.view.place) {
             None => Ok(()),
             Some(ended) => Err(ended.into()),
@@ -117,7 +122,7 @@ impl ViewReader<'_> {
     }
 
     /// Passes the version of `record` to `take`.
-    fn read<R>(
+    pub(super) fn read<R>(
         &self,
         guard: &Guard<'_>,
         reader: &mut VersionReader<'_>,
@@ -183,7 +188,7 @@ impl ViewReader<'_> {
 
     /// True if an injected fault makes a reader search the deleted rows first.
     #[inline]
-    fn is_reversed(&self) -> bool {
+    pub(super) fn is_reversed(&self) -> bool {
         let faults = self.engine.faults();
         faults.misbehaves(&injected_fault::DELETED_ROWS_FIRST)
     }
@@ -202,7 +207,7 @@ impl ViewReader<'_> {
     }
 
     /// Returns the deleted rows of `table` in a range.
-    fn deleted_range(
+    pub(super) fn deleted_range(
         &self,
         guard: &Guard<'_>,
         table: &OpenTable,
@@ -263,6 +268,17 @@ impl BoundTxn {
             // Without locking there is no other transaction, so every read is of one moment.
             true if self.ctx.place().is_none() => Ok(None),
             true => self.take_view().map(Some),
+        }
+    }
+
+    /// As [`view`](Self::view), of a range or a read by an index, which find rows at the snapshot
+    /// whatever they lock.
+    #[inline(always)]
+    pub(super) fn view_of_found(&mut self, lock: Lock) -> Result<Option<SnapshotView>> {
+        let found = self.view(lock)?;
+        match self.txn.isolation == Isolation::Snapshot && found.is_none() {
+            false => Ok(found),
+            true => self.view(Lock::Shared),
         }
     }
 
@@ -334,22 +350,6 @@ impl BoundTxn {
             && view.is_own
         {
             self.ctx.engine.snapshots.deregister(view.place);
-        }
-    }
-
-    /// Refuses to write a row whose newest committed version is younger than the snapshot. The
-    /// transaction holds it locked.
-    #[inline(always)]
-    pub(super) fn refuse_overwritten(
-        view: Option<SnapshotView>,
-        engine: &Engine,
-        guard: &Guard<'_>,
-        table: &OpenTable,
-        (key, record): (&[u8], Option<&Record>),
-    ) -> Result<()> {
-        match view {
-            None => Ok(()),
-            Some(view) => check_overwritten(view, engine, guard, table, (key, record)),
         }
     }
 
@@ -436,7 +436,7 @@ impl BoundTxn {
     }
 
     /// Passes the value that `key` has at the snapshot to `read`, if it has one.
-    fn read_at<R>(
+    pub(super) fn read_at<R>(
         &self,
         table: &OpenTable,
         view: SnapshotView,
@@ -459,7 +459,7 @@ impl BoundTxn {
     }
 
     /// Returns what reads versions for one attempt.
-    fn view_reader(&self, view: SnapshotView) -> ViewReader<'_> {
+    pub(super) fn view_reader(&self, view: SnapshotView) -> ViewReader<'_> {
         ViewReader {
             engine: &self.ctx.engine,
             view,
@@ -484,54 +484,6 @@ impl BoundTxn {
         }
     }
 
-    /// Passes the rows of the range that are visible at the snapshot to `take`, from the position
-    /// of the scan on, until it breaks or the range ends.
-    #[cold]
-    pub(super) fn scan_at(
-        &mut self,
-        index: usize,
-        view: SnapshotView,
-        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<AttemptResult<()>> {
-        let table = self.ctx.tables[index].table.clone();
-        if table.is_paged() {
-            return self.scan_paged_at(index, view, take);
-        }
-        self.scan_parts(&table, view, &mut |_, key, value| {
-            Ok(AttemptResult::Done(take(key, value)))
-        })
-    }
-
-    /// As [`scan_at`](Self::scan_at), for the rows that the index `by` finds.
-    #[cold]
-    pub(super) fn scan_by_at(
-        &mut self,
-        by: usize,
-        view: SnapshotView,
-        take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
-    ) -> Result<AttemptResult<()>> {
-        if let Some(places) = self.ctx.index_lookups[by].places {
-            return self.scan_by_paged_at(by, places, view, take);
-        }
-        let index = self.ctx.index_lookups[by].index.clone();
-        check_open(&index)?;
-        let table = table_of(&index.entries).clone();
-        self.scan_parts(&index.entries, view, &mut |bound, entry, value| {
-            let (index_key, key) = index.kind.read(entry, value);
-            let row = &mut |value: &[u8]| {
-                take(EncodedRow {
-                    index_key,
-                    key,
-                    value,
-                })
-            };
-            let found = done!(bound.read_at(&table, view, key, row));
-            Ok(AttemptResult::Done(
-                found.unwrap_or(ControlFlow::Continue(())),
-            ))
-        })
-    }
-
     /// Passes the row that the unique index `by` has under the encoded key at the snapshot to
     /// `read`.
     #[cold]
@@ -539,11 +491,40 @@ impl BoundTxn {
         &mut self,
         by: usize,
         view: SnapshotView,
+        options: LockOptions,
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<R>>> {
-        if let Some(places) = self.ctx.index_lookups[by].places {
-            return self.get_by_paged_at(by, places, view, read);
+        let places = self.ctx.index_lookups[by].places;
+        let found = match places {
+            Some(places) => self.get_by_paged_at(by, places, (view, options), read),
+            None => self.get_by_resident_at(by, (view, options), read),
+        };
+        let found = done!(found);
+        if found.is_some() || options.lock == Lock::Shared {
+            return Ok(AttemptResult::Done(found.flatten()));
         }
+        // Locks the absent entry.
+        let younger = done!(match places {
+            Some(places) => self.get_by_paged_step(by, places, options, &mut |_| ()),
+            None => self.try_get_by(by, options, &mut |_| ()),
+        });
+        match younger {
+            None => Ok(AttemptResult::Done(None)),
+            Some(()) => {
+                let entries = &self.ctx.index_lookups[by].index.entries;
+                Err(overwritten(&self.ctx.engine, entries, &self.ctx.key))
+            }
+        }
+    }
+
+    /// As [`get_by_at`](Self::get_by_at), of a table in memory. Returns `Some(None)` for a row that
+    /// it skips.
+    fn get_by_resident_at<R>(
+        &mut self,
+        by: usize,
+        (view, options): (SnapshotView, LockOptions),
+        read: &mut impl FnMut(EncodedRow<'_>) -> R,
+    ) -> Result<AttemptResult<Option<Option<R>>>> {
         let index = self.ctx.index_lookups[by].index.clone();
         check_open(&index)?;
         let entry = std::mem::take(&mut self.ctx.key);
@@ -552,177 +533,29 @@ impl BoundTxn {
             Ok(AttemptResult::Done(Some(value))) => {
                 let (index_key, key) = index.kind.read(&entry, &value);
                 let row = &mut |value: &[u8]| {
-                    read(EncodedRow {
+                    Some(read(EncodedRow {
                         index_key,
                         key,
                         value,
-                    })
+                    }))
                 };
-                self.read_at(&table_of(&index.entries).clone(), view, key, row)
+                let table = table_of(&index.entries).clone();
+                let rows = self.ctx.cached_entries(table.clone());
+                match self.lock_found(rows, options, key) {
+                    Ok(AttemptResult::Done(true)) => self.read_at(&table, view, key, row),
+                    Ok(AttemptResult::Done(false)) => Ok(AttemptResult::Done(Some(None))),
+                    Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+                    Ok(AttemptResult::Pause) => Ok(AttemptResult::Pause),
+                    Err(error) => Err(error),
+                }
             }
             Ok(AttemptResult::Done(None)) => Ok(AttemptResult::Done(None)),
+            Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
             Ok(_) => Ok(AttemptResult::Pause),
             Err(error) => Err(error),
         };
         self.ctx.key = entry;
         result
-    }
-
-    /// Reads the range of the scan in parts, each under one pin, and passes what it finds to
-    /// `take`.
-    fn scan_parts(
-        &mut self,
-        table: &OpenTable,
-        view: SnapshotView,
-        take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<ControlFlow<()>>>,
-    ) -> Result<AttemptResult<()>> {
-        loop {
-            done!(check_readable(&self.ctx.engine, table, view));
-            let part = self.read_part(table, view)?;
-            done!(check_current(table));
-            for (key, value) in &part.rows {
-                let scan = &self.txn.scan;
-                if scan.remaining.get() == 0 {
-                    break;
-                }
-                let taken = done!(take(self, key, value));
-                let scan = &mut self.txn.scan;
-                scan.remaining.set(scan.remaining.get() - 1);
-                scan.record_key(key);
-                if taken.is_break() {
-                    return Ok(AttemptResult::Done(()));
-                }
-            }
-            let scan = &mut self.txn.scan;
-            if part.has_end || scan.remaining.get() == 0 {
-                scan.progress = Progress::Finished;
-                return Ok(AttemptResult::Done(()));
-            }
-            if let Some(last) = &part.last {
-                scan.record_key(last);
-            }
-            match part.unresolved {
-                Some(begin) => done!(self.wait_for_lsn(view, begin)),
-                None => self.ctx.budget.charge(STEPS_PER_PIN as usize),
-            }
-            if self.ctx.budget.is_spent() {
-                return Ok(AttemptResult::Pause);
-            }
-            self.check_active()?;
-        }
-    }
-
-    /// Reads a part of the range under one pin.
-    fn read_part(&self, table: &OpenTable, view: SnapshotView) -> Result<Part> {
-        let (reader, scan) = (self.view_reader(view), &self.txn.scan);
-        let guard = self.ctx.worker.pin();
-        let mut part = Part {
-            has_end: true,
-            ..Part::default()
-        };
-        let early = reader.is_reversed().then(|| {
-            let whole = match scan.reversed {
-                false => (scan.from(), scan.to()),
-                true => (scan.to(), scan.from()),
-            };
-            reader.deleted_range(&guard, table, whole)
-        });
-        let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
-        let rows = table.resident();
-        let mut cursor = match scan.reversed {
-            false => rows.forward(&guard, scan.from()),
-            true => rows.backward(&guard, scan.from()),
-        };
-        let most = scan.remaining.get().min(STEPS_PER_PIN.into());
-        let mut steps = 0;
-        while let Some(record) = cursor.next_record() {
-            if scan.is_outside(record.key()) {
-                break;
-            }
-            if steps == STEPS_PER_PIN || part.rows.len() as u64 >= most {
-                part.has_end = false;
-                break;
-            }
-            steps += 1;
-            let found = reader.read(&guard, &mut versions, record, |value| {
-                part.rows.push((record.key().into(), value.into()));
-            })?;
-            if let ViewRead::Unresolved(begin) = found {
-                part.unresolved = Some(begin);
-                part.has_end = false;
-                break;
-            }
-            part.last = Some(record.key().into());
-        }
-        drop(versions);
-        let is_nothing = part.last.is_none() && !part.has_end;
-        if !is_nothing {
-            let to = match (part.has_end, &part.last) {
-                (false, Some(last)) => Bound::Included(&last[..]),
-                _ => scan.to(),
-            };
-            let range = match scan.reversed {
-                false => (scan.from(), to),
-                true => (to, scan.from()),
-            };
-            let mut rows = early.unwrap_or_else(|| reader.deleted_range(&guard, table, range));
-            rows.retain(|(key, _)| match range {
-                (_, Bound::Included(high)) if !scan.reversed => &key[..] <= high,
-                (Bound::Included(low), _) if scan.reversed => &key[..] >= low,
-                _ => true,
-            });
-            part.add(rows, scan.reversed);
-        }
-        reader.check()?;
-        Ok(part)
-    }
-}
-
-/// Rows of a part of a range.
-#[derive(Default)]
-struct Part {
-    rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// True if the range ends with it.
-    has_end: bool,
-    /// Writer of the next version, if its commit LSN is not known.
-    unresolved: Option<Begin>,
-    /// The last key of the table that was looked at.
-    last: Option<Vec<u8>>,
-}
-
-impl Part {
-    /// Adds rows that are in the order of the keys.
-    fn add(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>, reversed: bool) {
-        if rows.is_empty() {
-            return;
-        }
-        self.rows.extend(rows);
-        self.rows.sort_by(|(left, _), (right, _)| match reversed {
-            false => left.cmp(right),
-            true => right.cmp(left),
-        });
-        self.rows.dedup_by(|(left, _), (right, _)| left == right);
-    }
-}
-
-impl ScanState {
-    /// True if `key` is past the end of the range, in the order of the scan.
-    pub(super) fn is_outside(&self, key: &[u8]) -> bool {
-        match (self.to(), self.reversed) {
-            (Bound::Unbounded, _) => false,
-            (Bound::Included(end), false) => key > end,
-            (Bound::Excluded(end), false) => key >= end,
-            (Bound::Included(end), true) => key < end,
-            (Bound::Excluded(end), true) => key <= end,
-        }
-    }
-
-    /// Returns the end of the range, in the order of the scan.
-    pub(super) fn to(&self) -> Bound<&[u8]> {
-        match self.reversed {
-            false => bound(self.high_end, &self.high),
-            true => bound(self.low_end, &self.low),
-        }
     }
 }
 
@@ -756,47 +589,6 @@ pub(super) fn check_current(table: &OpenTable) -> Result<AttemptResult<()>> {
     match table.is_former() {
         false => Ok(AttemptResult::Done(())),
         true => Ok(AttemptResult::Pause),
-    }
-}
-
-#[cold]
-fn check_overwritten(
-    view: SnapshotView,
-    engine: &Engine,
-    guard: &Guard<'_>,
-    table: &OpenTable,
-    (key, record): (&[u8], Option<&Record>),
-) -> Result<()> {
-    if !table.is_since(view.lsn) {
-        return Err(Conflict::OVERWRITTEN.into());
-    }
-    let mut newest = None;
-    if let Some(record) = record {
-        record.visit_versions(guard, &engine.snapshots.slots, |begin, _, _| {
-            newest.get_or_insert(begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn));
-        });
-    }
-    let read_view = engine.snapshots.read_view(view.place);
-    let is_later = |at: Lsn| match &read_view {
-        None => at > view.lsn,
-        Some(view) => !view.sees(at),
-    };
-    let is_unchecked = engine
-        .faults()
-        .misbehaves(&injected_fault::DELETED_UNCHECKED);
-    let was_removed = || {
-        let deleted = table.deleted.get().filter(|_| !is_unchecked);
-        deleted.is_some_and(|deleted| match read_view {
-            None => deleted.newest_end(guard, key).is_some_and(is_later),
-            Some(_) => {
-                let mut versions = deleted.versions(guard, key).into_iter();
-                versions.any(|(_, end)| is_later(end))
-            }
-        })
-    };
-    match newest.is_some_and(is_later) || was_removed() {
-        true => Err(Conflict::OVERWRITTEN.into()),
-        false => Ok(()),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Isolation levels.
 //!
 //! Levels differ in which locks a plain read takes and how long it holds them, and in whether it
-//! reads at a snapshot. Writes, and reads
-//! that request more than [`Lock::Shared`], hold their locks to the end at every level. So
-//! transactions of different levels run side by side, and each has the guarantees of its own level,
-//! whatever the others chose. At no level can a transaction overwrite an uncommitted value.
+//! reads at a snapshot. Writes, and reads that request more than [`Lock::Shared`], hold their locks
+//! to the end at every level. So transactions of different levels run side by side, and each has
+//! the guarantees of its own level, whatever the others chose. At no level can a transaction
+//! overwrite an uncommitted value.
 
 use crate::types::lock_options::{Lock, LockOptions, LockWait};
 
@@ -59,8 +59,10 @@ pub enum Isolation {
     /// `overwritten` if the row has changed since. A transaction that only reads is serializable,
     /// as long as those that write are. One that writes may see write skew.
     ///
-    /// A read with more than [`Lock::Shared`] returns the newest values, as a write would find
-    /// them. Such a range locks no gaps, and leaves out rows that were deleted since the snapshot.
+    /// A read with more than [`Lock::Shared`] returns what is there at the snapshot, too, and locks
+    /// it. It is refused with `overwritten` if that has changed since, or was deleted. A range
+    /// locks the rows that it returns, and no gaps: rows that others insert are not in the
+    /// snapshot.
     Snapshot,
     /// Values that were read do not change; new keys may appear between them.
     RepeatableRead,

@@ -79,6 +79,7 @@ mod snapshot_handles;
 #[cfg(feature = "hooks")]
 mod snapshot_hooks;
 mod snapshot_pages;
+mod snapshot_locks;
 mod snapshots;
 mod stress;
 mod yielding;

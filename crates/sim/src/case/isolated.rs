@@ -5,13 +5,11 @@
 //!
 //! * a serializable transaction runs, all of it at once;
 //! * a snapshot begins: its transaction, or all transactions that share the handle, get the answers
-//!   of their plain reads, among their own writes so far;
-//! * a transaction with a snapshot commits: its writes, and its reads with locks, run at once. No
-//!   row that it wrote, or read by its key with a lock, has changed since its snapshot.
-//!
-//! A range that is read with locks at `Snapshot` shows the newest rows, also those that changed
-//! since the snapshot, and does not lock the gaps between them. So its rows were there at the
-//! commit, and nothing is said of others.
+//!   of their plain reads, of their ranges and of their reads by an index, among their own writes
+//!   so far;
+//! * a transaction with a snapshot commits: its writes, and its reads of keys with locks, run at
+//!   once. No row that it wrote, or that a read with a lock returned, has changed since its
+//!   snapshot.
 
 use super::alone::{added, is_free, placed, runs};
 use super::outcome::{Answer, Outcome, Rows};
@@ -37,7 +35,7 @@ pub fn is_isolated(case: &Case, outcome: &Outcome, level: Isolation) -> bool {
             (None, Isolation::Serializable) => None,
             _ => return true,
         };
-        let reads = case.sessions[session].iter().any(is_plain_read);
+        let reads = case.sessions[session].iter().any(is_at_snapshot);
         match snapshot {
             Some(begin @ Begin::Handle(_)) => order.left.extend([Event::Begin(begin)]),
             Some(begin) if reads => {
@@ -172,13 +170,15 @@ impl Order<'_> {
     }
 }
 
-/// True for a read that takes no locks at a snapshot.
-fn is_plain_read(step: &Step) -> bool {
+/// True for a read that finds its rows at a snapshot.
+fn is_at_snapshot(step: &Step) -> bool {
     matches!(
         step,
         Step::Get { update: false, .. }
-            | Step::Scan { update: false, .. }
-            | Step::By { update: false, .. }
+            | Step::Scan { .. }
+            | Step::By { .. }
+            | Step::Bump(..)
+            | Step::Cut(..)
     )
 }
 
@@ -228,7 +228,7 @@ fn set(rows: &mut Rows, key: u64, value: Option<i64>) {
     };
 }
 
-/// True if the plain reads of a transaction whose snapshot has these rows got their answers.
+/// True if what a transaction read at its snapshot, which has these rows, got its answers.
 fn reads(case: &Case, mut rows: Rows, steps: &[Step], answers: &[Answer]) -> bool {
     let mut own = BTreeSet::new();
     let mut saved = Vec::new();
@@ -240,17 +240,21 @@ fn reads(case: &Case, mut rows: Rows, steps: &[Step], answers: &[Answer]) -> boo
                 to,
                 reversed,
                 limit,
-                update: false,
+                ..
             } => {
                 let range = rows.range(from..=to).map(|(&key, &value)| (key, value));
                 Answer::Rows(select(range, reversed, limit))
+            }
+            Step::Bump(from, to, _) | Step::Cut(from, to, _) => {
+                let range = rows.range(from..=to).map(|(&key, &value)| (key, value));
+                Answer::Rows(range.collect())
             }
             Step::By {
                 from,
                 to,
                 reversed,
                 limit,
-                update: false,
+                ..
             } => {
                 // A value that the transaction has given to one of its rows leads there.
                 let owner = |value: i64| own.iter().find(|key| rows.get(key) == Some(&value));
@@ -272,16 +276,14 @@ fn reads(case: &Case, mut rows: Rows, steps: &[Step], answers: &[Answer]) -> boo
                 rows.clone_from(saved.last().expect("a savepoint comes before going back"));
                 continue;
             }
-            _ => {
-                for (key, value) in writes(steps, answers, at) {
-                    own.insert(key);
-                    set(&mut rows, key, value);
-                }
-                continue;
-            }
+            _ => answer.clone(),
         };
         if right != *answer {
             return false;
+        }
+        for (key, value) in writes(steps, answers, at) {
+            own.insert(key);
+            set(&mut rows, key, value);
         }
     }
     true
@@ -314,6 +316,7 @@ fn commits(
                 | Step::Cut(..),
                 Answer::Rows(found),
             ) => {
+                locked.extend(found.iter().map(|(key, _)| *key));
                 let mut found = found.iter();
                 found.all(|(key, value)| rows.get(key) == Some(value))
             }

@@ -5,7 +5,8 @@ use foxton_store::paged::row_versions::VersionedKey;
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
 use crate::engine::page_store::tree_number;
-use crate::error::{Conflict, Result};
+use crate::error::Result;
+use crate::txn::overwritten::overwritten;
 use crate::txn::snapshot_view::SnapshotView;
 
 /// Refuses to write a row, or to read it under a lock, whose newest committed state is younger than
@@ -24,6 +25,6 @@ pub(super) fn refuse_overwritten(
     let newest = engine.snapshots.rows.newest_commit(&row);
     match table.is_since(view.lsn) && newest.is_none_or(|newest| newest <= view.lsn) {
         true => Ok(()),
-        false => Err(Conflict::OVERWRITTEN.into()),
+        false => Err(overwritten(engine, table, key)),
     }
 }

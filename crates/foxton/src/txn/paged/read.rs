@@ -62,22 +62,28 @@ enum PagedFound<R> {
 }
 
 impl PagedReader<'_> {
+    /// Locks a key, and refuses it if it has changed since the snapshot.
+    fn lock(&mut self, key: &[u8], short_lock: Option<&ShortLock>) -> Result<AttemptResult<()>> {
+        let (table, mode) = (self.table.record.id, self.options.lock.key_mode());
+        let name = Name::key(table, key, self.hasher);
+        let locks = &mut self.locks;
+        done!(locks.lock(Name::table(table), mode.parent_mode()));
+        if self.table.is_former() {
+            return Ok(AttemptResult::Pause);
+        }
+        done!(locks.lock_for(short_lock, name, None, mode));
+        refuse_overwritten(self.view, self.engine, self.table, key)?;
+        Ok(AttemptResult::Done(()))
+    }
+
     /// Locks a key, and passes its value to `read`, if it is there.
     fn read<R>(
         &mut self,
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<AttemptResult<PagedFound<R>>> {
-        let (table, mode) = (self.table.record.id, self.options.lock.key_mode());
-        let name = Name::key(table, key, self.hasher);
         let short_lock = (self.duration == LockDuration::Short).then_some(self.short_lock);
-        let locks = &mut self.locks;
-        let locked = match locks.lock(Name::table(table), mode.parent_mode()) {
-            Ok(AttemptResult::Done(())) if self.table.is_former() => Ok(AttemptResult::Pause),
-            Ok(AttemptResult::Done(())) => locks.lock_for(short_lock, name, None, mode),
-            other => other,
-        };
-        match locked {
+        match self.lock(key, short_lock) {
             Ok(AttemptResult::Done(())) => {}
             Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
             Ok(AttemptResult::Pause) => return Ok(AttemptResult::Pause),
@@ -86,7 +92,8 @@ impl PagedReader<'_> {
             }
             Err(error) => return Err(error),
         }
-        refuse_overwritten(self.view, self.engine, self.table, key)?;
+        let name = Name::key(self.table.record.id, key, self.hasher);
+        let locks = &mut self.locks;
         let value = &mut *self.value;
         let following = self.following;
         let flags = done!(self.access.attempt(|visit| {
@@ -138,6 +145,18 @@ impl BoundTxn {
                 PagedFound::Large => {}
             }
         }
+    }
+
+    /// Locks the row `key` of a paged table, as a read of it does, which is there at the snapshot.
+    pub(in crate::txn) fn lock_paged(
+        &mut self,
+        index: usize,
+        options: LockOptions,
+        key: &[u8],
+    ) -> Result<AttemptResult<bool>> {
+        let (mut reader, _) = self.paged_reader(index, options);
+        done!(reader.lock(key, None));
+        Ok(AttemptResult::Done(true))
     }
 
     /// As [`get_many_step`](Self::get_many_step), of a paged table.

@@ -49,6 +49,7 @@ use crate::txn::snapshot::{check_current, check_readable};
 use crate::txn::snapshot_view::{SnapshotView, ViewRow, ViewRows};
 use crate::txn::txn::Txn;
 use crate::txn::work_budget::BYTES_PER_UNIT;
+use crate::types::lock_options::LockOptions;
 
 /// Rows that a scan copies at least, because invisible ones do not count.
 const LEAST_ROWS: usize = 16;
@@ -298,6 +299,19 @@ impl BoundTxn {
             let Some(row) = done!(self.next_at(index, view)) else {
                 return Ok(AttemptResult::Done(()));
             };
+            let options = self.txn.scan.lock;
+            match self.lock_found(index, options, &row.key) {
+                Ok(AttemptResult::Done(true)) => {}
+                Ok(AttemptResult::Done(false)) => {
+                    self.ctx.budget.charge(1);
+                    continue;
+                }
+                unfinished => {
+                    self.txn.scan.view_rows.rows.push_front(row);
+                    done!(unfinished);
+                    continue;
+                }
+            }
             let is_read = row.is_large && !self.txn.scan.is_of_keys;
             let ctx = &mut self.ctx;
             let value = match is_read {
@@ -342,6 +356,19 @@ impl BoundTxn {
                 return Ok(AttemptResult::Done(()));
             };
             let (index_key, key) = index.kind.read(&entry.key, &entry.value);
+            let options = self.txn.scan.lock;
+            match self.lock_found(rows, options, key) {
+                Ok(AttemptResult::Done(true)) => {}
+                Ok(AttemptResult::Done(false)) => {
+                    self.ctx.budget.charge(1);
+                    continue;
+                }
+                unfinished => {
+                    self.txn.scan.view_rows.rows.push_front(entry);
+                    done!(unfinished);
+                    continue;
+                }
+            }
             let mut row = |value: &[u8]| {
                 take(EncodedRow {
                     index_key,
@@ -373,9 +400,9 @@ impl BoundTxn {
         &mut self,
         by: usize,
         [entries, rows]: [usize; 2],
-        view: SnapshotView,
+        (view, options): (SnapshotView, LockOptions),
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
-    ) -> Result<AttemptResult<Option<R>>> {
+    ) -> Result<AttemptResult<Option<Option<R>>>> {
         let index = self.ctx.index_lookups[by].index.clone();
         check_open(&index)?;
         if !self.txn.scan.entry.is_set {
@@ -391,13 +418,21 @@ impl BoundTxn {
         }
         let entry = mem::take(&mut self.txn.scan.entry);
         let mut row = |value: &[u8]| {
-            read(EncodedRow {
+            Some(read(EncodedRow {
                 index_key: &entry.index_key,
                 key: &entry.key,
                 value,
-            })
+            }))
         };
-        let found = self.read_paged_at((rows, view), &entry.key, None, &mut row);
+        let found = match self.lock_found(rows, options, &entry.key) {
+            Ok(AttemptResult::Done(true)) => {
+                self.read_paged_at((rows, view), &entry.key, None, &mut row)
+            }
+            Ok(AttemptResult::Done(false)) => Ok(AttemptResult::Done(Some(None))),
+            Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
+            Ok(AttemptResult::Pause) => Ok(AttemptResult::Pause),
+            Err(error) => Err(error),
+        };
         self.txn.scan.entry = entry;
         // An unfinished read goes on with the row.
         let is_unfinished = matches!(found, Ok(AttemptResult::Wait | AttemptResult::Pause));
