@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foxton_log::Lsn;
 use foxton_sync::shim::{self, Ordering};
 use foxton_sync::worker::Worker;
 use smallvec::{SmallVec, smallvec};
@@ -458,37 +457,56 @@ impl BufferPool {
                 buffer.bytes_mut().fill(0);
                 Ok(())
             }
-            PageUse::Read | PageUse::ReadOnce => self.read(worker, fixed.page, &mut buffer),
+            PageUse::Read | PageUse::ReadOnce => self.read(fixed.page, &mut buffer),
         };
-        match loaded {
-            Ok(()) => self.finish_load(worker, fixed, purpose, buffer.bytes()),
-            Err(_) => self.fail_load(worker, fixed),
+        let loaded = loaded.and_then(|()| self.finish_load(worker, fixed, purpose, buffer.bytes()));
+        if loaded.is_err() {
+            self.fail_load(worker, fixed);
         }
         self.return_buffer(buffer);
         loaded
     }
 
-    /// Copies the image of a claimed page, which was checked, into its frame, and releases the
-    /// latch.
+    /// Copies the image of a claimed page into its frame, and releases the latch. Refuses an image
+    /// that is older than what the eviction history remembers, or ahead of the log: no page is
+    /// written before the log is durable up to its LSN. The claim is then as before.
     pub(super) fn finish_load(
         &self,
         worker: &Worker,
         fixed: &FixedPage<'_>,
         purpose: PageUse,
         image: &[u8],
-    ) {
+    ) -> Result<(), PoolError> {
         let (frame, page) = (fixed.frame(), fixed.page);
-        frame.copy_from(image);
-        let class = match (purpose, frame.read().kind()) {
+        let content = crate::paged::page::SlottedPage::new(image);
+        let (found, is_read) = (content.lsn(), purpose != PageUse::Create);
+        if is_read {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        // Behind the read: the log may have grown since the page was written.
+        let end = self.log.end(worker);
+        let class = match (purpose, content.kind()) {
             (PageUse::ReadOnce, _) => PageClass::ReadOnce,
             (_, Some(PageKind::Branch)) => PageClass::Branch,
             _ => PageClass::Normal,
         };
         self.replacement(worker, |replacement| {
+            let fault = match replacement.evicted_at(page) {
+                _ if !is_read => None,
+                Some(written) if found < written => Some(PageFault::Stale { found, written }),
+                _ if found > end => Some(PageFault::AheadOfLog { found, end }),
+                _ => None,
+            };
+            if let Some(fault) = fault {
+                return Err(PoolError::Damaged(PageError { page, fault }));
+            }
             replacement.admit(fixed.index, page, class);
-        });
+            Ok(())
+        })?;
+        frame.copy_from(image);
         frame.end_load();
         frame.latch().unlock(&self.latch_waiters);
+        Ok(())
     }
 
     /// Gives up a claim whose page could not be loaded.
@@ -502,42 +520,14 @@ impl BufferPool {
         frame.latch().unlock(&self.latch_waiters);
     }
 
-    /// Reads the page and checks it.
-    fn read(
-        &self,
-        worker: &Worker,
-        page: PageId,
-        buffer: &mut PageBuffer,
-    ) -> Result<(), PoolError> {
-        self.file.read(page, buffer).map_err(PoolError::of_read)?;
-        self.check_lsn(worker, page, buffer.bytes())
+    /// Reads the page and checks its bytes.
+    fn read(&self, page: PageId, buffer: &mut PageBuffer) -> Result<(), PoolError> {
+        self.file.read(page, buffer).map_err(PoolError::of_read)
     }
 
-    /// Checks the image of a page that was read with others.
-    pub(super) fn check_image(
-        &self,
-        worker: &Worker,
-        page: PageId,
-        image: &mut [u8],
-    ) -> Result<(), PoolError> {
-        self.file.check(page, image).map_err(PoolError::of_read)?;
-        self.check_lsn(worker, page, image)
-    }
-
-    /// Compares a page with what the eviction history remembers, and with the end of the log: no
-    /// page is written before the log is durable up to its LSN.
-    fn check_lsn(&self, worker: &Worker, page: PageId, image: &[u8]) -> Result<(), PoolError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let found: Lsn = crate::paged::page::SlottedPage::new(image).lsn();
-        let written = self.replacement(worker, |replacement| replacement.evicted_at(page));
-        // Behind the read: the log may have grown since the page was written.
-        let end = self.log.end(worker);
-        let fault = match written {
-            Some(written) if found < written => PageFault::Stale { found, written },
-            _ if found > end => PageFault::AheadOfLog { found, end },
-            _ => return Ok(()),
-        };
-        Err(PoolError::Damaged(PageError { page, fault }))
+    /// Checks the bytes of a page that was read with others.
+    pub(super) fn check_image(&self, page: PageId, image: &mut [u8]) -> Result<(), PoolError> {
+        self.file.check(page, image).map_err(PoolError::of_read)
     }
 
     /// Waits until the page of a frame is loaded. The thread that loads it holds the latch.

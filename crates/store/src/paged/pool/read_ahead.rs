@@ -338,11 +338,9 @@ impl BufferPool {
         let is_read = self.read_run(&run, &mut buffer);
         let at = (fixed.page().0 - run.first.0) as usize * size;
         let image = &mut buffer.bytes_mut()[at..at + size];
-        let loaded = match is_read && self.check_image(worker, fixed.page(), image).is_ok() {
-            true => {
-                self.finish_load(worker, fixed, purpose, image);
-                Ok(())
-            }
+        let is_whole = is_read && self.check_image(fixed.page(), image).is_ok();
+        let loaded = match is_whole && self.finish_load(worker, fixed, purpose, image).is_ok() {
+            true => Ok(()),
             // The error is that of a read of this page alone.
             false => self.load(worker, fixed, purpose),
         };
@@ -365,14 +363,13 @@ impl BufferPool {
             let fixed = FixedPage::new(self, *index, *page);
             let at = (page.0 - run.first.0) as usize * size;
             let image = images.as_mut();
-            let whole = image.and_then(|images| {
+            let loaded = image.and_then(|images| {
                 let image = &mut images.bytes_mut()[at..at + size];
-                self.check_image(worker, *page, image).ok()?;
-                Some(&*image)
+                self.check_image(*page, image).ok()?;
+                self.finish_load(worker, &fixed, run.purpose, image).ok()
             });
-            match whole {
-                Some(image) => {
-                    self.finish_load(worker, &fixed, run.purpose, image);
+            match loaded {
+                Some(()) => {
                     // Site: "replacement", passed above.
                     self.read_ahead_count.fetch_add(1, Ordering::Relaxed);
                 }
