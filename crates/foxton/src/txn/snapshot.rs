@@ -318,6 +318,7 @@ impl BoundTxn {
     }
 
     /// Registers a snapshot in the place of the context.
+    #[inline]
     pub(crate) fn register(&mut self) -> Result<SnapshotView> {
         let WorkerContext {
             engine,

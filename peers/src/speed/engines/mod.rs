@@ -38,12 +38,14 @@ use crate::Outcome;
 use std::path::Path;
 
 pub(crate) use durability::Durability;
+use foxton::{Foxton, Reading};
 
 /// An engine as it is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
     Foxton,
     FoxtonMany,
+    FoxtonSnapshot,
     #[cfg(feature = "berkeley")]
     Berkeley,
     #[cfg(feature = "rocksdb")]
@@ -66,6 +68,7 @@ impl Engine {
     pub(crate) const ALL: &[Engine] = &[
         Engine::Foxton,
         Engine::FoxtonMany,
+        Engine::FoxtonSnapshot,
         #[cfg(feature = "berkeley")]
         Engine::Berkeley,
         #[cfg(feature = "rocksdb")]
@@ -96,6 +99,7 @@ impl Engine {
         match self {
             Engine::Foxton => "foxton",
             Engine::FoxtonMany => "foxton-many",
+            Engine::FoxtonSnapshot => "foxton-snapshot",
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => "berkeley",
             #[cfg(feature = "rocksdb")]
@@ -129,15 +133,22 @@ impl Engine {
     pub(crate) fn is_ours(self) -> bool {
         matches!(
             self,
-            Engine::Foxton | Engine::FoxtonMany | Engine::FoxtonLocks | Engine::FoxtonBucket
+            Engine::Foxton
+                | Engine::FoxtonMany
+                | Engine::FoxtonSnapshot
+                | Engine::FoxtonLocks
+                | Engine::FoxtonBucket
         )
     }
 
     /// Opens it in `folder`, which is empty, and loads the rows.
     pub(crate) fn open(self, folder: &Path, durability: Durability) -> Outcome<Box<dyn Store>> {
         Ok(match self {
-            Engine::Foxton => Box::new(foxton::Foxton::load(folder, durability, false)?),
-            Engine::FoxtonMany => Box::new(foxton::Foxton::load(folder, durability, true)?),
+            Engine::Foxton => Box::new(Foxton::load(folder, durability, Reading::OneByOne)?),
+            Engine::FoxtonMany => Box::new(Foxton::load(folder, durability, Reading::Many)?),
+            Engine::FoxtonSnapshot => {
+                Box::new(Foxton::load(folder, durability, Reading::Snapshot)?)
+            }
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => Box::new(berkeley::Berkeley::load(folder, durability)?),
             #[cfg(feature = "rocksdb")]
@@ -160,8 +171,9 @@ impl Engine {
     /// Version and settings, in one line.
     pub(crate) fn settings(self, durability: Durability) -> String {
         match self {
-            Engine::Foxton => foxton::settings(durability, false),
-            Engine::FoxtonMany => foxton::settings(durability, true),
+            Engine::Foxton => foxton::settings(durability, Reading::OneByOne),
+            Engine::FoxtonMany => foxton::settings(durability, Reading::Many),
+            Engine::FoxtonSnapshot => foxton::settings(durability, Reading::Snapshot),
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => berkeley::settings(durability),
             #[cfg(feature = "rocksdb")]
