@@ -29,6 +29,7 @@ use super::commit_slot::WriterSlot;
 use super::index_plan::{CachedIndexLookup, CachedIndexes};
 use super::large_state::LargeState;
 use super::page_wait::PageWait;
+use super::snapshot_view::RangePart;
 use super::table_cache::{Identified, TableCache};
 use super::work_budget::{BYTES_PER_UNIT, WorkBudget};
 use crate::catalog::{NamedTable, OpenTable};
@@ -81,6 +82,8 @@ pub(crate) struct WorkerContext {
     pub(super) values_leaf: Cell<Option<PageHint>>,
     /// Rows of a paged table that a scan has copied.
     pub(super) page_rows: LeafRows,
+    /// Rows of a table in memory that a scan at a snapshot reads at once.
+    pub(super) view_part: RangePart,
     /// The row that was read last to be written, which the write need not search for again.
     pub(super) hint: RecordHint,
     /// The memory region that new records come from.
@@ -225,6 +228,7 @@ impl WorkerContext {
             large: None,
             values_leaf: Cell::default(),
             page_rows: LeafRows::default(),
+            view_part: RangePart::default(),
             hint: RecordHint::default(),
             region: RegionTracker::default(),
             timer: Timer::default(),

@@ -121,7 +121,7 @@ impl ViewReader<'_> {
         found.map_or(ViewRead::Absent, |bytes| ViewRead::Row(take(&bytes)))
     }
 
-    /// Passes the version of `record` to `take`.
+    /// Passes the version of `record` to `take`, unless the snapshot was ended.
     pub(super) fn read<R>(
         &self,
         guard: &Guard<'_>,
@@ -129,6 +129,28 @@ impl ViewReader<'_> {
         record: &Record,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<ViewRead<R>> {
+        let mut ended = Ok(());
+        let found = self.read_unchecked(guard, reader, record, |bytes| {
+            ended = self.check();
+            ended.is_ok().then(|| take(bytes))
+        });
+        ended?;
+        Ok(match found {
+            ViewRead::Row(row) => row.map_or(ViewRead::Absent, ViewRead::Row),
+            ViewRead::Absent => ViewRead::Absent,
+            ViewRead::Unresolved(begin) => ViewRead::Unresolved(begin),
+        })
+    }
+
+    /// As [`read`](Self::read), for a caller that asks afterwards whether the snapshot was ended.
+    #[inline]
+    pub(super) fn read_unchecked<R>(
+        &self,
+        guard: &Guard<'_>,
+        reader: &mut VersionReader<'_>,
+        record: &Record,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> ViewRead<R> {
         let found = match &self.read_view {
             None => reader.read(record, self.view.lsn),
             Some(view) => reader.read_where(record, |begin| view.visibility(self.slots(), begin)),
@@ -145,18 +167,17 @@ impl ViewReader<'_> {
             found => found,
         };
         match found {
-            SnapshotRead::Unresolved(begin) => Ok(ViewRead::Unresolved(begin)),
+            SnapshotRead::Unresolved(begin) => ViewRead::Unresolved(begin),
             SnapshotRead::Absent(begin) if self.skips_tombstone(begin) => {
-                Ok(self.before_tombstone(guard, record, take))
+                self.before_tombstone(guard, record, take)
             }
-            SnapshotRead::Absent(_) => Ok(ViewRead::Absent),
+            SnapshotRead::Absent(_) => ViewRead::Absent,
             SnapshotRead::Value(bytes, begin) => {
-                self.check()?;
                 match self.read_view {
                     None => self.reads.record_version(record, begin),
                     Some(_) => self.reads.record(record),
                 }
-                Ok(ViewRead::Row(take(bytes)))
+                ViewRead::Row(take(bytes))
             }
         }
     }

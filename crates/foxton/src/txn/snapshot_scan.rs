@@ -3,16 +3,17 @@
 //! A range is read in parts, each under one pin: rows of the table, and then the deleted rows of
 //! the same stretch.
 
+use std::mem;
 use std::ops::{Bound, ControlFlow};
 
-use foxton_store::memory::{Begin, VersionReader};
+use foxton_store::memory::VersionReader;
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
 use super::snapshot::{ViewRead, check_current, check_readable};
-use super::snapshot_view::SnapshotView;
+use super::snapshot_view::{RangePart, SnapshotView};
 use crate::catalog::OpenTable;
 use crate::error::Result;
 
@@ -77,53 +78,74 @@ impl BoundTxn {
         view: SnapshotView,
         take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<Taken>>,
     ) -> Result<AttemptResult<()>> {
-        loop {
-            done!(check_readable(&self.ctx.engine, table, view));
-            let part = self.read_part(table, view)?;
-            done!(check_current(table));
-            for (key, value) in &part.rows {
-                let scan = &self.txn.scan;
-                if scan.remaining.get() == 0 {
-                    break;
-                }
-                let taken = done!(take(self, key, value));
-                let scan = &mut self.txn.scan;
-                scan.record_key(key);
-                let Some(taken) = taken else {
-                    continue;
-                };
-                scan.remaining.update(|remaining| remaining - 1);
-                if taken.is_break() {
-                    return Ok(AttemptResult::Done(()));
-                }
+        let mut part = mem::take(&mut self.ctx.view_part);
+        let result = loop {
+            match self.scan_part(table, view, &mut part, take) {
+                Ok(AttemptResult::Done(false)) => {}
+                Ok(AttemptResult::Done(true)) => break Ok(AttemptResult::Done(())),
+                Ok(AttemptResult::Wait) => break Ok(AttemptResult::Wait),
+                Ok(AttemptResult::Pause) => break Ok(AttemptResult::Pause),
+                Err(error) => break Err(error),
             }
+        };
+        part.clear();
+        self.ctx.view_part = part;
+        result
+    }
+
+    /// Reads the next part of the range and passes it on. Returns true if the scan ends there, or
+    /// its caller broke off.
+    fn scan_part(
+        &mut self,
+        table: &OpenTable,
+        view: SnapshotView,
+        part: &mut RangePart,
+        take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<Taken>>,
+    ) -> Result<AttemptResult<bool>> {
+        done!(check_readable(&self.ctx.engine, table, view));
+        self.read_part(table, view, part)?;
+        done!(check_current(table));
+        for number in 0..part.len() {
+            if self.txn.scan.remaining.get() == 0 {
+                break;
+            }
+            let (key, value) = part.row(number);
+            let taken = done!(take(self, key, value));
             let scan = &mut self.txn.scan;
-            if part.has_end || scan.remaining.get() == 0 {
-                scan.progress = Progress::Finished;
-                return Ok(AttemptResult::Done(()));
+            scan.record_key(key);
+            let Some(taken) = taken else {
+                continue;
+            };
+            scan.remaining.update(|remaining| remaining - 1);
+            if taken.is_break() {
+                return Ok(AttemptResult::Done(true));
             }
-            if let Some(last) = &part.last {
-                scan.record_key(last);
-            }
-            match part.unresolved {
-                Some(begin) => done!(self.wait_for_lsn(view, begin)),
-                None => self.ctx.budget.charge(STEPS_PER_PIN as usize),
-            }
-            if self.ctx.budget.is_spent() {
-                return Ok(AttemptResult::Pause);
-            }
-            self.check_active()?;
         }
+        let scan = &mut self.txn.scan;
+        if part.has_end || scan.remaining.get() == 0 {
+            scan.progress = Progress::Finished;
+            return Ok(AttemptResult::Done(true));
+        }
+        if let Some(last) = part.last() {
+            scan.record_key(last);
+        }
+        match part.unresolved {
+            Some(begin) => done!(self.wait_for_lsn(view, begin)),
+            None => self.ctx.budget.charge(STEPS_PER_PIN as usize),
+        }
+        if self.ctx.budget.is_spent() {
+            return Ok(AttemptResult::Pause);
+        }
+        self.check_active()?;
+        Ok(AttemptResult::Done(false))
     }
 
     /// Reads a part of the range under one pin.
-    fn read_part(&self, table: &OpenTable, view: SnapshotView) -> Result<Part> {
+    fn read_part(&self, table: &OpenTable, view: SnapshotView, part: &mut RangePart) -> Result<()> {
         let (reader, scan) = (self.view_reader(view), &self.txn.scan);
         let guard = self.ctx.worker.pin();
-        let mut part = Part {
-            has_end: true,
-            ..Part::default()
-        };
+        part.clear();
+        part.has_end = true;
         let early = reader.is_reversed().then(|| {
             let whole = match scan.reversed {
                 false => (scan.from(), scan.to()),
@@ -139,30 +161,34 @@ impl BoundTxn {
         };
         let most = scan.remaining.get().min(STEPS_PER_PIN.into());
         let mut steps = 0;
+        let mut last = None;
         while let Some(record) = cursor.next_record() {
             if scan.is_outside(record.key()) {
                 break;
             }
-            if steps == STEPS_PER_PIN || part.rows.len() as u64 >= most {
+            if steps == STEPS_PER_PIN || part.len() as u64 >= most {
                 part.has_end = false;
                 break;
             }
             steps += 1;
-            let found = reader.read(&guard, &mut versions, record, |value| {
-                part.rows.push((record.key().into(), value.into()));
-            })?;
+            let found = reader.read_unchecked(&guard, &mut versions, record, |value| {
+                part.push(record.key(), value);
+            });
             if let ViewRead::Unresolved(begin) = found {
                 part.unresolved = Some(begin);
                 part.has_end = false;
                 break;
             }
-            part.last = Some(record.key().into());
+            last = Some(record);
         }
         drop(versions);
-        let is_nothing = part.last.is_none() && !part.has_end;
+        if let Some(last) = last {
+            part.set_last(last.key());
+        }
+        let is_nothing = last.is_none() && !part.has_end;
         if !is_nothing {
-            let to = match (part.has_end, &part.last) {
-                (false, Some(last)) => Bound::Included(&last[..]),
+            let to = match (part.has_end, last) {
+                (false, Some(last)) => Bound::Included(last.key()),
                 _ => scan.to(),
             };
             let range = match scan.reversed {
@@ -175,42 +201,15 @@ impl BoundTxn {
                 (Bound::Included(low), _) if scan.reversed => &key[..] >= low,
                 _ => true,
             });
-            part.add(rows, scan.reversed);
+            part.merge(rows, scan.reversed);
         }
-        reader.check()?;
-        Ok(part)
+        // Of all rows at once, before the program sees the first.
+        reader.check()
     }
 }
 
 /// Result of a row that was passed on; `None` if the read skips it, and does not count it.
 type Taken = Option<ControlFlow<()>>;
-
-/// Rows of a part of a range.
-#[derive(Default)]
-struct Part {
-    rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// True if the range ends with it.
-    has_end: bool,
-    /// Writer of the next version, if its commit LSN is not known.
-    unresolved: Option<Begin>,
-    /// The last key of the table that was looked at.
-    last: Option<Vec<u8>>,
-}
-
-impl Part {
-    /// Adds rows that are in the order of the keys.
-    fn add(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>, reversed: bool) {
-        if rows.is_empty() {
-            return;
-        }
-        self.rows.extend(rows);
-        self.rows.sort_by(|(left, _), (right, _)| match reversed {
-            false => left.cmp(right),
-            true => right.cmp(left),
-        });
-        self.rows.dedup_by(|(left, _), (right, _)| left == right);
-    }
-}
 
 impl ScanState {
     /// True if `key` is past the end of the range, in the order of the scan.
