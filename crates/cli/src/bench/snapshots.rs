@@ -28,6 +28,7 @@ Experiments:
   reads    the same with ten rows a transaction
   hotspot  ten rows a transaction in 5 % of the rows, 20 % update two; lock waits of readers
   stalled  updates beside a snapshot that does not end: throughput ÷ without, memory
+  auditor  updates beside an auditor without a pause ÷ without, by the processor time of the others
   queue    jobs of a queue beside a snapshot that does not end ÷ without
   old      reads at a snapshot of rows that were updated 1,000 times since ÷ reads at a new one
   waits    waits of readers for commits that take their place in the log, for each log buffer
@@ -40,8 +41,7 @@ Examples:
   foxton bench snapshots queue --mpl 64 --seconds 30
   foxton bench snapshots waits --mpl 512 --seconds 20 --passes 5")]
 pub(crate) struct Snapshots {
-    /// The experiment: short, reads, hotspot, stalled, queue, old, waits or
-    /// instructions.
+    /// The experiment: short, reads, hotspot, stalled, auditor, queue, old, waits or instructions.
     pub(crate) experiment: Experiment,
     /// Directory for the measured databases [default: that for temporary files].
     #[arg(long)]

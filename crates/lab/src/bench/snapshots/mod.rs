@@ -17,6 +17,9 @@ mod levels;
 /// Updates beside a snapshot that does not end.
 mod stalled;
 
+/// Updates beside an auditor without a pause.
+mod auditor;
+
 /// A queue beside a snapshot that does not end.
 mod stalled_queue;
 
@@ -50,6 +53,8 @@ pub enum Experiment {
     Hotspot,
     /// Updates beside a snapshot that does not end: throughput and memory.
     Stalled,
+    /// Updates beside an auditor that adds up all rows without a pause.
+    Auditor,
     /// Jobs of a queue beside a snapshot that does not end.
     Queue,
     /// Reads of rows that were updated a thousand times since.
@@ -66,6 +71,7 @@ foxton_sync::named_enum! {
     Reads = "reads",
     Hotspot = "hotspot",
     Stalled = "stalled",
+    Auditor = "auditor",
     Queue = "queue",
     Old = "old",
     Waits = "waits",
@@ -167,6 +173,7 @@ pub fn run(
         Experiment::Reads => levels::run(&levels::READS, settings, audience),
         Experiment::Hotspot => levels::run(&levels::HOTSPOT, settings, audience),
         Experiment::Stalled => stalled::run(settings, audience),
+        Experiment::Auditor => auditor::run(settings, audience),
         Experiment::Queue => stalled_queue::run(settings, audience),
         Experiment::Old => old_versions::run(settings, audience),
         Experiment::Waits => commit_waits::run(settings, audience),

@@ -89,6 +89,20 @@ fn a_stalled_snapshot_reads_what_was_loaded_and_retains_less_than_a_view() {
 }
 
 #[test]
+fn an_auditor_finds_even_sums_only() {
+    // Long enough for the clock of the process to tick.
+    let settings = Settings {
+        window: Duration::from_millis(600),
+        ..settings()
+    };
+    let measured = measure_with(Experiment::Auditor, &settings);
+    for name in ["snapshot", "read-views"] {
+        assert!(median(&measured, name, "beside an auditor ÷ without") > 0.0);
+        assert!(median(&measured, name, "audits") > 0.0);
+    }
+}
+
+#[test]
 fn a_queue_is_run_beside_a_snapshot() {
     let measured = measure(Experiment::Queue);
     let series = "beside a snapshot ÷ without";
