@@ -303,7 +303,7 @@ fn a_forgotten_stamp_of_a_paged_row_is_found_by_power_cuts() {
             cut.err().map(|failure| failure.to_string())
         })
     };
-    let found = find(Some(injected_fault::STAMP_FORGOTTEN), 40);
+    let found = find(Some(injected_fault::STAMP_FORGOTTEN), 1_000);
     println!("{found:?}");
     assert!(found.is_some(), "nobody noticed");
     assert_eq!(find(None, 4), None);
