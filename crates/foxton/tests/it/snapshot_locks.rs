@@ -153,6 +153,22 @@ fn a_name_that_was_given_since_the_snapshot_is_refused() {
 }
 
 #[test]
+fn the_first_read_of_a_transaction_may_be_one_by_an_index() {
+    over_components(|db| {
+        for (name, read) in locked_reads() {
+            // Each thread has a context that has opened no table.
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut tx = db.begin().unwrap();
+                    tx.set_isolation(Isolation::Snapshot).unwrap();
+                    assert_eq!(read(&mut tx).unwrap(), [2, 3, 4, 5], "{name}");
+                });
+            });
+        }
+    });
+}
+
+#[test]
 fn rows_of_others_are_skipped_and_own_ones_are_seen() {
     over_components(|db| {
         let mut other = db.begin().unwrap();

@@ -154,6 +154,7 @@ impl BoundTxn {
         options: LockOptions,
         key: &[u8],
     ) -> Result<AttemptResult<bool>> {
+        done!(self.open_tree(index));
         let (mut reader, _) = self.paged_reader(index, options);
         done!(reader.lock(key, None));
         Ok(AttemptResult::Done(true))
