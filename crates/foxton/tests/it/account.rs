@@ -3,7 +3,7 @@
 //! `cargo test -p foxton --features account`
 
 use foxton::device::MemoryDevice;
-use foxton::{Database, Durability, Options, Table};
+use foxton::{Database, Durability, Isolation, Options, Table};
 use foxton_sync::site::{Component, Pattern};
 use std::sync::Arc;
 
@@ -66,6 +66,37 @@ fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
     );
     assert_eq!(write(Component::Latch, Pattern::Unbounded), 1.0, "a value");
     assert_eq!(read(Component::Latch, Pattern::Unbounded), 0.0);
+}
+
+#[test]
+fn reading_at_a_snapshot_passes_nothing_unbounded() {
+    let mut options = Options::default();
+    options.durability = Durability::None;
+    let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
+    db.run(|tx| (0..100).try_for_each(|key| tx.put(&NUMBERS, &key, &1)))
+        .unwrap();
+    // Versions are kept all the time.
+    let lasting = db.snapshot().unwrap();
+    let read = |round: u64| {
+        let mut tx = db.begin().unwrap();
+        tx.set_isolation(Isolation::Snapshot).unwrap();
+        assert_eq!(tx.get(&NUMBERS, &(round % 100)).unwrap(), Some(1));
+        assert_eq!(tx.range(&NUMBERS, 10..20).count().unwrap(), 10);
+        tx.commit().unwrap();
+    };
+    read(0); // It makes a context.
+    let before = db.stats().account;
+    (0..ROUNDS).for_each(read);
+    let since = db.stats().account.since(&before);
+    assert_eq!(
+        since.count(Component::Transaction, Pattern::Fixed),
+        2 * ROUNDS,
+        "out of the rack and back"
+    );
+    for component in Component::ALL {
+        assert_eq!(since.count(component, Pattern::Unbounded), 0, "{component}");
+    }
+    drop(lasting);
 }
 
 #[test]
