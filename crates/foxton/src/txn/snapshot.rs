@@ -547,13 +547,16 @@ impl BoundTxn {
         (view, options): (SnapshotView, LockOptions),
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<Option<R>>>> {
-        let index = self.ctx.index_lookups[by].index.clone();
-        check_open(&index)?;
+        let index = &self.ctx.index_lookups[by].index;
+        check_open(index)?;
+        let kind = index.kind;
+        let rows = self.rows_to_lock(by, options.lock);
         let entry = std::mem::take(&mut self.ctx.key);
+        let index = &self.ctx.index_lookups[by].index;
         let found = self.read_at(&index.entries, view, &entry, &mut |value| value.to_vec());
         let result = match found {
             Ok(AttemptResult::Done(Some(value))) => {
-                let (index_key, key) = index.kind.read(&entry, &value);
+                let (index_key, key) = kind.read(&entry, &value);
                 let row = &mut |value: &[u8]| {
                     Some(read(EncodedRow {
                         index_key,
@@ -561,10 +564,12 @@ impl BoundTxn {
                         value,
                     }))
                 };
-                let table = table_of(&index.entries).clone();
-                let rows = self.ctx.cached_entries(table.clone());
-                match self.lock_found(rows, options, key) {
-                    Ok(AttemptResult::Done(true)) => self.read_at(&table, view, key, row),
+                let locked = rows.map(|rows| self.lock_found(rows, options, key));
+                match locked.unwrap_or(Ok(AttemptResult::Done(true))) {
+                    Ok(AttemptResult::Done(true)) => {
+                        let table = table_of(&self.ctx.index_lookups[by].index.entries);
+                        self.read_at(table, view, key, row)
+                    }
                     Ok(AttemptResult::Done(false)) => Ok(AttemptResult::Done(Some(None))),
                     Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
                     Ok(AttemptResult::Pause) => Ok(AttemptResult::Pause),

@@ -1,7 +1,8 @@
 //! Ranges at a snapshot, of a table in memory and of its indexes.
 //!
 //! A range is read in parts, each under one pin: rows of the table, and then the deleted rows of
-//! the same stretch.
+//! the same stretch. A scan borrows its table from the context and counts no reference, because the
+//! count would be a line that all scans of the table write.
 
 use std::mem;
 use std::ops::{Bound, ControlFlow};
@@ -10,12 +11,14 @@ use foxton_store::memory::VersionReader;
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
+use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
 use super::snapshot::{ViewRead, check_current, check_readable};
 use super::snapshot_view::{RangePart, SnapshotView};
 use crate::catalog::OpenTable;
 use crate::error::Result;
+use crate::types::lock_options::Lock;
 
 impl BoundTxn {
     /// Passes the rows of the range that are visible at the snapshot to `take`, from the position
@@ -27,15 +30,18 @@ impl BoundTxn {
         view: SnapshotView,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let table = self.ctx.tables[index].table.clone();
-        if table.is_paged() {
+        if self.ctx.tables[index].table.is_paged() {
             return self.scan_paged_at(index, view, take);
         }
         let options = self.txn.scan.lock;
-        self.scan_parts(&table, view, &mut |bound, key, value| {
-            let is_taken = done!(bound.lock_found(index, options, key));
-            Ok(AttemptResult::Done(is_taken.then(|| take(key, value))))
-        })
+        self.scan_parts(
+            |ctx| &ctx.tables[index].table,
+            view,
+            &mut |bound, key, value| {
+                let is_taken = done!(bound.lock_found(index, options, key));
+                Ok(AttemptResult::Done(is_taken.then(|| take(key, value))))
+            },
+        )
     }
 
     /// As [`scan_at`](Self::scan_at), for the rows that the index `by` finds.
@@ -49,38 +55,54 @@ impl BoundTxn {
         if let Some(places) = self.ctx.index_lookups[by].places {
             return self.scan_by_paged_at(by, places, view, take);
         }
-        let index = self.ctx.index_lookups[by].index.clone();
-        check_open(&index)?;
-        let table = table_of(&index.entries).clone();
-        let (rows, options) = (self.ctx.cached_entries(table.clone()), self.txn.scan.lock);
-        self.scan_parts(&index.entries, view, &mut |bound, entry, value| {
-            let (index_key, key) = index.kind.read(entry, value);
-            if !done!(bound.lock_found(rows, options, key)) {
-                return Ok(AttemptResult::Done(None));
-            }
-            let row = &mut |value: &[u8]| {
-                take(EncodedRow {
-                    index_key,
-                    key,
-                    value,
-                })
-            };
-            let found = done!(bound.read_at(&table, view, key, row));
-            Ok(AttemptResult::Done(found))
+        let index = &self.ctx.index_lookups[by].index;
+        check_open(index)?;
+        let (kind, options) = (index.kind, self.txn.scan.lock);
+        let rows = self.rows_to_lock(by, options.lock);
+        self.scan_parts(
+            |ctx| &ctx.index_lookups[by].index.entries,
+            view,
+            &mut |bound, entry, value| {
+                let (index_key, key) = kind.read(entry, value);
+                if let Some(rows) = rows
+                    && !done!(bound.lock_found(rows, options, key))
+                {
+                    return Ok(AttemptResult::Done(None));
+                }
+                let row = &mut |value: &[u8]| {
+                    take(EncodedRow {
+                        index_key,
+                        key,
+                        value,
+                    })
+                };
+                let table = table_of(&bound.ctx.index_lookups[by].index.entries);
+                let found = done!(bound.read_at(table, view, key, row));
+                Ok(AttemptResult::Done(found))
+            },
+        )
+    }
+
+    /// Returns the number of the table that the index `by` leads to, if a read with `lock` locks
+    /// its rows.
+    pub(super) fn rows_to_lock(&mut self, by: usize, lock: Lock) -> Option<usize> {
+        (lock != Lock::Shared).then(|| {
+            let table = table_of(&self.ctx.index_lookups[by].index.entries).clone();
+            self.ctx.cached_entries(table)
         })
     }
 
     /// Reads the range of the scan in parts, each under one pin, and passes what it finds to
-    /// `take`.
+    /// `take`. `table` is the one that is scanned.
     fn scan_parts(
         &mut self,
-        table: &OpenTable,
+        table: impl Fn(&WorkerContext) -> &OpenTable,
         view: SnapshotView,
         take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<Taken>>,
     ) -> Result<AttemptResult<()>> {
         let mut part = mem::take(&mut self.ctx.view_part);
         let result = loop {
-            match self.scan_part(table, view, &mut part, take) {
+            match self.scan_part(&table, view, &mut part, take) {
                 Ok(AttemptResult::Done(false)) => {}
                 Ok(AttemptResult::Done(true)) => break Ok(AttemptResult::Done(())),
                 Ok(AttemptResult::Wait) => break Ok(AttemptResult::Wait),
@@ -97,11 +119,12 @@ impl BoundTxn {
     /// its caller broke off.
     fn scan_part(
         &mut self,
-        table: &OpenTable,
+        table: &impl Fn(&WorkerContext) -> &OpenTable,
         view: SnapshotView,
         part: &mut RangePart,
         take: &mut impl FnMut(&mut BoundTxn, &[u8], &[u8]) -> Result<AttemptResult<Taken>>,
     ) -> Result<AttemptResult<bool>> {
+        let table = table(&self.ctx);
         done!(check_readable(&self.ctx.engine, table, view));
         self.read_part(table, view, part)?;
         done!(check_current(table));

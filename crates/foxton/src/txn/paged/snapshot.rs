@@ -343,9 +343,9 @@ impl BoundTxn {
         view: SnapshotView,
         take: &mut impl FnMut(EncodedRow<'_>) -> ControlFlow<()>,
     ) -> Result<AttemptResult<()>> {
-        let index = self.ctx.index_lookups[by].index.clone();
+        let kind = self.ctx.index_lookups[by].index.kind;
         loop {
-            check_open(&index)?;
+            check_open(&self.ctx.index_lookups[by].index)?;
             done!(check_readable(
                 &self.ctx.engine,
                 &self.ctx.tables[entries].table,
@@ -355,7 +355,7 @@ impl BoundTxn {
             let Some(entry) = done!(self.next_at(entries, view)) else {
                 return Ok(AttemptResult::Done(()));
             };
-            let (index_key, key) = index.kind.read(&entry.key, &entry.value);
+            let (index_key, key) = kind.read(&entry.key, &entry.value);
             let options = self.txn.scan.lock;
             match self.lock_found(rows, options, key) {
                 Ok(AttemptResult::Done(true)) => {}
@@ -403,8 +403,9 @@ impl BoundTxn {
         (view, options): (SnapshotView, LockOptions),
         read: &mut impl FnMut(EncodedRow<'_>) -> R,
     ) -> Result<AttemptResult<Option<Option<R>>>> {
-        let index = self.ctx.index_lookups[by].index.clone();
-        check_open(&index)?;
+        let index = &self.ctx.index_lookups[by].index;
+        check_open(index)?;
+        let kind = index.kind;
         if !self.txn.scan.entry.is_set {
             let entry = mem::take(&mut self.ctx.key);
             let mut copy = |value: &[u8]| value.to_vec();
@@ -413,7 +414,7 @@ impl BoundTxn {
             let Some(value) = done!(found) else {
                 return Ok(AttemptResult::Done(None));
             };
-            let (index_key, key) = index.kind.read(&self.ctx.key, &value);
+            let (index_key, key) = kind.read(&self.ctx.key, &value);
             self.txn.scan.entry.set((index_key, key), true);
         }
         let entry = mem::take(&mut self.txn.scan.entry);
