@@ -180,7 +180,7 @@ struct SnapshotPlace {
 
 /// Replaced versions that wait to be collected.
 #[derive(Default)]
-struct LeftVersions {
+pub(crate) struct LeftVersions {
     tables: Vec<Arc<OpenTable>>,
     entries: Vec<LeftVersion>,
     keys: Vec<u8>,
@@ -201,7 +201,13 @@ struct LeftVersion {
 }
 
 impl LeftVersions {
-    fn push(&mut self, table: &Arc<OpenTable>, key: &[u8], (begin, bytes): (Lsn, usize)) {
+    /// Adds a version of the row `key`: where it began, and its bytes.
+    pub(crate) fn push(
+        &mut self,
+        table: &Arc<OpenTable>,
+        key: &[u8],
+        (begin, bytes): (Lsn, usize),
+    ) {
         let known = self
             .tables
             .iter()
@@ -455,37 +461,28 @@ impl Snapshots {
         self.state.load(Ordering::Acquire) & STAGE_MASK != OFF // O1
     }
 
-    /// Leaves replaced versions to be collected: table, key, begin and bytes of each.
-    pub(crate) fn leave<'v>(
-        &self,
-        number: u32,
-        versions: impl IntoIterator<Item = (&'v Arc<OpenTable>, &'v [u8], (Lsn, usize))>,
-    ) {
+    /// Adds what `fill` leaves to the versions of the context `number` that wait to be collected.
+    /// Returns true if those are so many that the context has to collect them.
+    pub(crate) fn leave(&self, number: u32, fill: impl FnOnce(&mut LeftVersions)) -> bool {
         // Site: "kept versions".
         let mut batch = shim::lock(&self.place(number).batch);
         let batch = batch.get_or_insert_default();
-        for (table, key, version) in versions {
-            batch.push(table, key, version);
-        }
-    }
-
-    /// Collects what the context `number` has left, if that is much. Meant for after its locks.
-    pub(crate) fn collect_own(&self, worker: &Worker, number: u32, front: impl Fn() -> Lsn) {
-        // Site: "kept versions".
-        let mut batch = shim::lock(&self.place(number).batch);
-        let Some(left) = batch.as_mut() else {
-            return;
-        };
-        if left.unreported >= REPORTED_BYTES {
-            let reported = std::mem::take(&mut left.unreported) as u64;
+        fill(batch);
+        if batch.unreported >= REPORTED_BYTES {
+            let reported = std::mem::take(&mut batch.unreported) as u64;
             // Relaxed: a hint. Site: "kept versions".
             self.waiting.fetch_add(reported, Ordering::Relaxed);
         }
-        let is_much = left.bytes >= BATCH_BYTES
-            || left.bytes >= REPORTED_BYTES && self.waiting.load(Ordering::Relaxed) > MOST_WAITING;
-        if is_much {
-            let left = std::mem::take(&mut **left);
-            self.collect(worker, left, &front);
+        batch.bytes >= BATCH_BYTES
+            || batch.bytes >= REPORTED_BYTES && self.waiting.load(Ordering::Relaxed) > MOST_WAITING
+    }
+
+    /// Collects what the context `number` has left. Meant for after its locks.
+    pub(crate) fn collect_own(&self, worker: &Worker, number: u32, front: impl Fn() -> Lsn) {
+        // Site: "kept versions".
+        let left = shim::lock(&self.place(number).batch).take();
+        if let Some(left) = left {
+            self.collect(worker, *left, &front);
         }
     }
 

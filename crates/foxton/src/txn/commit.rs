@@ -213,7 +213,7 @@ impl BoundTxn {
     }
 
     /// True if C4 applies. Stamps the changes then.
-    fn may_release_early(&self, until: CommitWait) -> bool {
+    fn may_release_early(&mut self, until: CommitWait) -> bool {
         let options = &self.ctx.engine.options;
         let may = options.early_release && options.locking != Locking::Off;
         self.txn.changes.is_empty() || (may && self.stamp_changes(until))
@@ -226,13 +226,14 @@ impl BoundTxn {
 
     /// Records the end of this commit, and how long it waits, wherever another transaction could
     /// see its changes. Returns false if it must keep its locks instead.
-    fn stamp_changes(&self, until: CommitWait) -> bool {
+    fn stamp_changes(&mut self, until: CommitWait) -> bool {
         let WorkerContext {
             engine,
             worker,
             tables,
+            hint,
             ..
-        } = &self.ctx;
+        } = &mut self.ctx;
         let changes = &self.txn.changes;
         let count = changes.counts().total();
         let is_large = count > early_release::MAX_STAMPED || !changes.paged.is_whole();
@@ -251,8 +252,10 @@ impl BoundTxn {
         }
         let (guard, durable) = (worker.pin(), engine.log().map_or(Lsn::ZERO, Log::durable));
         for undo in &changes.undo {
-            let rows = tables[undo.table].table.resident();
-            if let Some(record) = rows.get(&guard, changes.key(undo)) {
+            let (rows, key) = (tables[undo.table].table.resident(), changes.key(undo));
+            // Mostly the last row that the transaction has searched for.
+            let located = rows.locate_again(&guard, key, hint);
+            if let Some(record) = located.record(rows, &guard, key) {
                 early_release::stamp(record, until, durable);
             }
         }

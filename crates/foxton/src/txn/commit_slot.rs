@@ -24,8 +24,8 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct WriterSlot {
     engine: Arc<Engine>,
     pub(super) own: Option<OwnSlot>,
-    /// True if commits have left versions to be collected.
-    pub(super) has_left: bool,
+    /// True if commits have left so many versions that the context collects them.
+    pub(super) has_left_much: bool,
     /// True if the place for a snapshot shows the owner of the context.
     pub(super) shows_owner: bool,
     /// With read views, the number of the transaction: [`NO_UPDATE`] until it writes. Without,
@@ -50,7 +50,7 @@ impl WriterSlot {
         WriterSlot {
             engine: engine.clone(),
             own: is_locking.then(|| engine.snapshots.slots.acquire()),
-            has_left: false,
+            has_left_much: false,
             shows_owner: false,
             update: Cell::new(match engine.snapshots.read_views {
                 Some(_) if is_locking => NO_UPDATE,

@@ -11,7 +11,6 @@ use foxton_store::paged::row_versions::ROW_VERSIONS;
 use foxton_sync::worker::Worker;
 
 use super::bound::BoundTxn;
-use super::changes::Undo;
 use super::context::WorkerContext;
 use super::paged::examine_marked;
 use super::txn::Txn;
@@ -44,6 +43,7 @@ impl BoundTxn {
             worker,
             tables,
             commit_slot,
+            hint,
             ..
         } = &mut self.ctx;
         let Txn {
@@ -56,39 +56,32 @@ impl BoundTxn {
             return;
         };
         let stamp = commit_slot.stamp(*commit_lsn, *durability);
-        let guard = worker.pin();
-        let mut left = Vec::new();
+        let (guard, slots) = (worker.pin(), &engine.snapshots.slots);
         let is_unstamped = engine.faults().misbehaves(&injected_fault::ENTRY_UNSTAMPED);
-        let is_left_out = |undo: &Undo| is_unstamped && tables[undo.table].table.of.is_some();
-        let old: Vec<_> = changes
-            .undo
-            .iter_mut()
-            .map(|undo| match is_left_out(undo) {
-                false => undo.old.take(),
-                true => None,
-            })
-            .collect();
-        for (undo, old) in changes.undo.iter().zip(old) {
-            if is_left_out(undo) {
-                continue; // It is retired with the transaction.
-            }
-            let table = &tables[undo.table].table;
-            let key = changes.key(undo);
-            match table.resident().get(&guard, key) {
-                Some(record) => {
-                    let slots = &engine.snapshots.slots;
-                    if let Some(kept) = record.settle(old, slots, own, stamp, &guard) {
-                        left.push((table, key, kept));
-                    }
+        let has_left_much = engine.snapshots.leave(own.number(), |left| {
+            for number in 0..changes.undo.len() {
+                let table = &tables[changes.undo[number].table].table;
+                if is_unstamped && table.of.is_some() {
+                    continue; // It is retired with the transaction.
                 }
-                // With an injected fault it may be gone.
-                None => old
-                    .into_iter()
-                    .for_each(|old| old.retire(worker.participant())),
+                let old = changes.undo[number].old.take();
+                let (rows, key) = (table.resident(), changes.key(&changes.undo[number]));
+                // Mostly the last row that the transaction has searched for.
+                let located = rows.locate_again(&guard, key, hint);
+                match located.record(rows, &guard, key) {
+                    Some(record) => {
+                        if let Some(kept) = record.settle(old, slots, own, stamp, &guard) {
+                            left.push(table, key, kept);
+                        }
+                    }
+                    // With an injected fault it may be gone.
+                    None => old
+                        .into_iter()
+                        .for_each(|old| old.retire(worker.participant())),
+                }
             }
-        }
-        engine.snapshots.leave(own.number(), left);
-        commit_slot.has_left = true;
+        });
+        commit_slot.has_left_much |= has_left_much;
     }
 
     /// As [`end_versions`](Self::end_versions), of rows of paged tables.
@@ -119,16 +112,14 @@ impl BoundTxn {
         }
         let (lsn, promise) = commit_slot.stamp(*commit_lsn, *durability);
         let stamp = Some(Begin::at(lsn, promise));
-        let mut left = Vec::new();
-        snapshots
-            .rows
-            .commit(row_versions, begin, stamp, |table, key, version| {
-                left.push((table, Box::<[u8]>::from(key), version));
-            });
-        let left = left.iter();
-        let left = left.map(|(table, key, version)| (&tables[*table].table, &key[..], *version));
-        snapshots.leave(own.number(), left);
-        commit_slot.has_left = true;
+        let has_left_much = snapshots.leave(own.number(), |left| {
+            snapshots
+                .rows
+                .commit(row_versions, begin, stamp, |table, key, version| {
+                    left.push(&tables[table].table, key, version);
+                });
+        });
+        commit_slot.has_left_much |= has_left_much;
     }
 
     /// Takes back the versions of rows of paged tables, once their changes are undone. The locks
@@ -158,7 +149,7 @@ impl BoundTxn {
     /// Collects what earlier commits have left, if that is much. The locks are released.
     #[inline]
     pub(super) fn collect_versions(&mut self) {
-        if !mem::take(&mut self.ctx.commit_slot.has_left) {
+        if !mem::take(&mut self.ctx.commit_slot.has_left_much) {
             return;
         }
         if let Some(own) = &self.ctx.commit_slot.own {

@@ -179,16 +179,13 @@ impl BoundTxn {
         let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
         let rows = table.resident();
         let mut cursor = match scan.reversed {
-            false => rows.forward(&guard, scan.from()),
-            true => rows.backward(&guard, scan.from()),
+            false => rows.forward(&guard, scan.from()).until(scan.to()),
+            true => rows.backward(&guard, scan.from()).until(scan.to()),
         };
         let most = scan.remaining.get().min(STEPS_PER_PIN.into());
         let mut steps = 0;
         let mut last = None;
         while let Some(record) = cursor.next_record() {
-            if scan.is_outside(record.key()) {
-                break;
-            }
             if steps == STEPS_PER_PIN || part.len() as u64 >= most {
                 part.has_end = false;
                 break;
