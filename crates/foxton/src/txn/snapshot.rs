@@ -76,6 +76,22 @@ pub(super) enum ViewRead<R> {
     Unresolved(Begin),
 }
 
+impl<'a> ViewReader<'a> {
+    pub(super) fn new(
+        ctx: &'a WorkerContext,
+        reads: &'a ReadDependencies,
+        view: SnapshotView,
+    ) -> ViewReader<'a> {
+        ViewReader {
+            engine: &ctx.engine,
+            view,
+            own: own_begin(ctx, view),
+            read_view: ctx.engine.snapshots.read_view(view.place),
+            reads,
+        }
+    }
+}
+
 impl ViewReader<'_> {
     pub(super) fn slots(&self) -> &CommitSlots {
         &self.engine.snapshots.slots
@@ -95,6 +111,13 @@ impl ViewReader<'_> {
         let faults = self.engine.faults();
         let is_missed = faults.misbehaves(&injected_fault::DELETED_ROWS_MISSED);
         table.deleted.get().filter(|_| !is_missed)
+    }
+
+    /// True if `table` has deleted rows, or had some. Asked after a look into the table.
+    #[inline]
+    pub(super) fn has_deleted(&self, table: &OpenTable) -> bool {
+        self.engine.faults().pass(&failpoint::SEARCHED_ONCE);
+        self.deleted(table).is_some()
     }
 
     /// True if an injected fault makes a reader go past the deletion that began at `begin`.
@@ -482,20 +505,12 @@ impl BoundTxn {
 
     /// Returns what reads versions for one attempt.
     pub(super) fn view_reader(&self, view: SnapshotView) -> ViewReader<'_> {
-        ViewReader {
-            engine: &self.ctx.engine,
-            view,
-            own: self.own_begin(view),
-            read_view: self.ctx.engine.snapshots.read_view(view.place),
-            reads: &self.txn.reads,
-        }
+        ViewReader::new(&self.ctx, &self.txn.reads, view)
     }
 
     /// Returns the begin of the transaction's own versions, which it sees.
     pub(super) fn own_begin(&self, view: SnapshotView) -> Option<Begin> {
-        let own = view.is_own.then(|| self.ctx.commit_slot.begin()).flatten();
-        let faults = self.ctx.engine.faults();
-        own.filter(|_| !faults.misbehaves(&injected_fault::OWN_VERSION_MISSED))
+        own_begin(&self.ctx, view)
     }
 
     /// Refuses a read whose snapshot was ended.
@@ -584,6 +599,12 @@ impl BoundTxn {
         self.ctx.key = entry;
         result
     }
+}
+
+fn own_begin(ctx: &WorkerContext, view: SnapshotView) -> Option<Begin> {
+    let own = view.is_own.then(|| ctx.commit_slot.begin()).flatten();
+    let faults = ctx.engine.faults();
+    own.filter(|_| !faults.misbehaves(&injected_fault::OWN_VERSION_MISSED))
 }
 
 /// Refuses tables that have no versions at the snapshot.

@@ -1,20 +1,27 @@
 //! Ranges at a snapshot, of a table in memory and of its indexes.
 //!
 //! A range is read in parts, each under one pin: rows of the table, and then the deleted rows of
-//! the same stretch. A scan borrows its table from the context and counts no reference, because the
-//! count would be a line that all scans of the table write.
+//! the same stretch.
+//!
+//! As long as the table has had no deleted row, and nothing is locked, rows are passed on under the
+//! pin as they are read. Before each, and at the end, the reader looks for deleted rows again. A
+//! row that the cursor has not met was removed before, and the thread that removed it had made the
+//! deleted rows earlier still. So if there are none, the cursor has met all rows up to here.
+//!
+//! A scan borrows its table from the context and counts no reference, because the count would be a
+//! line that all scans of the table write.
 
 use std::mem;
 use std::ops::{Bound, ControlFlow};
 
-use foxton_store::memory::VersionReader;
+use foxton_store::memory::{Begin, VersionReader};
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::scan_state::{Progress, STEPS_PER_PIN, ScanState, bound};
-use super::snapshot::{ViewRead, check_current, check_readable};
+use super::snapshot::{ViewRead, ViewReader, check_current, check_readable};
 use super::snapshot_view::{RangePart, SnapshotView};
 use crate::catalog::OpenTable;
 use crate::error::Result;
@@ -34,6 +41,9 @@ impl BoundTxn {
             return self.scan_paged_at(index, view, take);
         }
         let options = self.txn.scan.lock;
+        if options.lock == Lock::Shared && done!(self.pass_rows(index, view, take)) {
+            return Ok(AttemptResult::Done(()));
+        }
         self.scan_parts(
             |ctx| &ctx.tables[index].table,
             view,
@@ -90,6 +100,105 @@ impl BoundTxn {
             let table = table_of(&self.ctx.index_lookups[by].index.entries).clone();
             self.ctx.cached_entries(table)
         })
+    }
+
+    /// Passes rows to `take` as it reads them, and returns true if the scan ends with that. Returns
+    /// false if the table has deleted rows.
+    fn pass_rows(
+        &mut self,
+        index: usize,
+        view: SnapshotView,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<AttemptResult<bool>> {
+        loop {
+            let table = &*self.ctx.tables[index].table;
+            done!(check_readable(&self.ctx.engine, table, view));
+            match self.pass_part(index, view, take)? {
+                PartEnd::Range => {
+                    self.txn.scan.progress = Progress::Finished;
+                    return Ok(AttemptResult::Done(true));
+                }
+                PartEnd::Break => return Ok(AttemptResult::Done(true)),
+                PartEnd::DeletedRows => return Ok(AttemptResult::Done(false)),
+                PartEnd::Former => return Ok(AttemptResult::Pause),
+                PartEnd::Unresolved(begin) => done!(self.wait_for_lsn(view, begin)),
+                PartEnd::Pin => self.ctx.budget.charge(STEPS_PER_PIN as usize),
+            }
+            if self.ctx.budget.is_spent() {
+                return Ok(AttemptResult::Pause);
+            }
+            self.check_active()?;
+        }
+    }
+
+    /// Passes rows to `take` under one pin.
+    fn pass_part(
+        &mut self,
+        index: usize,
+        view: SnapshotView,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<PartEnd> {
+        let BoundTxn { ctx, txn, .. } = self;
+        let (scan, reader) = (&mut txn.scan, ViewReader::new(ctx, &txn.reads, view));
+        if reader.is_reversed() {
+            return Ok(PartEnd::DeletedRows);
+        }
+        let table = &*ctx.tables[index].table;
+        let guard = ctx.worker.pin();
+        let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
+        let rows = table.resident();
+        let mut cursor = match scan.reversed {
+            false => rows.forward(&guard, scan.from()).until(scan.to()),
+            true => rows.backward(&guard, scan.from()).until(scan.to()),
+        };
+        // After a read, and before the program sees the row.
+        let stop = || -> Result<Option<PartEnd>> {
+            reader.check()?;
+            Ok(match reader.has_deleted(table) {
+                true => Some(PartEnd::DeletedRows),
+                false => table.is_former().then_some(PartEnd::Former),
+            })
+        };
+        let (mut last, mut steps) = (None, 0);
+        let end = loop {
+            if scan.remaining.get() == 0 {
+                break Ok(PartEnd::Range);
+            }
+            if steps == STEPS_PER_PIN {
+                break Ok(PartEnd::Pin);
+            }
+            steps += 1;
+            let Some(record) = cursor.next_record() else {
+                break stop().map(|stopped| stopped.unwrap_or(PartEnd::Range));
+            };
+            let found = reader.read_unchecked(&guard, &mut versions, record, |value| {
+                Ok(match stop()? {
+                    None => Ok(take(record.key(), value)),
+                    Some(stopped) => Err(stopped),
+                })
+            });
+            let passed = match found {
+                ViewRead::Row(passed) => passed.map(|passed| passed.map(Some)),
+                ViewRead::Absent => stop().map(|stopped| stopped.map_or(Ok(None), Err)),
+                ViewRead::Unresolved(begin) => Ok(Err(PartEnd::Unresolved(begin))),
+            };
+            let taken = match passed {
+                Ok(Ok(taken)) => taken,
+                Ok(Err(stopped)) => break Ok(stopped),
+                Err(error) => break Err(error),
+            };
+            last = Some(record);
+            if let Some(taken) = taken {
+                scan.remaining.update(|remaining| remaining - 1);
+                if taken.is_break() {
+                    break Ok(PartEnd::Break);
+                }
+            }
+        };
+        if let Some(last) = last {
+            scan.record_key(last.key());
+        }
+        end
     }
 
     /// Reads the range of the scan in parts, each under one pin, and passes what it finds to
@@ -226,6 +335,22 @@ impl BoundTxn {
         // Of all rows at once, before the program sees the first.
         reader.check()
     }
+}
+
+/// Why a part of a range ends.
+enum PartEnd {
+    /// The range ends, or has as many rows as were asked for.
+    Range,
+    /// The caller broke off.
+    Break,
+    /// The epoch has been pinned for long enough.
+    Pin,
+    /// Rows may be among the deleted ones.
+    DeletedRows,
+    /// The table was converted.
+    Former,
+    /// The commit LSN of the next version's writer is not known.
+    Unresolved(Begin),
 }
 
 /// Result of a row that was passed on; `None` if the read skips it, and does not count it.

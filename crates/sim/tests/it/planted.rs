@@ -290,9 +290,9 @@ fn a_forgotten_stamp_of_a_paged_row_is_found_by_power_cuts() {
             options.early_release = true;
             let failpoints = Failpoints::default();
             fault.inspect(|fault| failpoints.arm(fault));
-            // So that others read it before it is durable.
+            // So that others read it before it is durable, also on a busy machine.
             failpoints.set(&foxton_log::failpoint::WRITE, |_| {
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_millis(1));
                 Ok(())
             });
             options.failpoints = Some(failpoints);

@@ -29,7 +29,7 @@ type Wrong = Option<String>;
 type Schedule = fn(&Database) -> Result<Wrong>;
 
 /// Faults, and the schedules that show them.
-const SCHEDULES: [(Failpoint, Schedule); 13] = [
+const SCHEDULES: [(Failpoint, Schedule); 14] = [
     (
         injected_fault::UNRESOLVED_TAKEN_FOR_INVISIBLE,
         read_beside_a_placed_commit,
@@ -57,6 +57,7 @@ const SCHEDULES: [(Failpoint, Schedule); 13] = [
         delete_between_two_searches,
     ),
     (injected_fault::DELETED_ROWS_MISSED, read_a_deleted_row),
+    (injected_fault::DELETED_ROWS_MISSED, delete_under_a_scan),
     (injected_fault::DELETED_UNCHECKED, write_what_came_and_went),
 ];
 
@@ -231,6 +232,20 @@ fn delete_between_two_searches(db: &Database) -> Result<Wrong> {
     delete(3);
     let rows = snapshot.range(&ROWS, 2..)?.collect()?;
     Ok(wrong.or(differs(&rows, &vec![(3, "30".to_owned())])))
+}
+
+/// The table has its first deleted row when a scan has read some others. The scan has not met it.
+fn delete_under_a_scan(db: &Database) -> Result<Wrong> {
+    let keys = 1..=60;
+    keys.clone().try_for_each(|key| put(db, key, "10"))?;
+    let snapshot = db.snapshot()?;
+    let other = db.clone();
+    on_this_thread(db, &failpoint::SEARCHED_ONCE, move || {
+        other.run(|tx| tx.delete(&ROWS, &50)).map(drop)
+    });
+    let rows = snapshot.range(&ROWS, ..)?.collect()?;
+    let found: Vec<u64> = rows.into_iter().map(|(key, _)| key).collect();
+    Ok(differs(&found.len(), &60).or(differs(&found, &keys.collect())))
 }
 
 fn read_a_deleted_row(db: &Database) -> Result<Wrong> {
