@@ -274,7 +274,7 @@ impl Database {
     /// Begins a snapshot at the newest commit, and waits for nothing.
     pub(super) fn begin_snapshot(&self) -> Result<Snapshot> {
         let mut bound = self.acquire()?;
-        let mut view = match bound.register() {
+        let mut view = match bound.register(false) {
             Ok(view) => view,
             Err(error) => {
                 BoundTxn::recycle(bound);

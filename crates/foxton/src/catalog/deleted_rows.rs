@@ -5,6 +5,11 @@
 //! its versions here. A reader at a snapshot searches the table first, and then here; so it misses
 //! no row that moves meanwhile.
 //!
+//! A transaction at a snapshot that writes asks here whether a row that is absent has been there
+//! since. So the newest version of a key stays as long as there is such a transaction that is older
+//! than its end, though it sees no such version. If the record has lost that version by the time
+//! that it is removed, an *empty* one, which no reader sees, has its place: it begins where it ends.
+//!
 //! A key is stored so that keys stay in order whatever comes behind them. Each zero byte is
 //! followed by 255, and the end is two zero bytes. The place where the version ends follows, most
 //! significant byte first. The value begins with the place where the version began.
@@ -168,24 +173,29 @@ impl DeletedRows {
         rows
     }
 
-    /// Removes the versions of `key` that are not `needed`. Returns their number.
+    /// Removes the versions of `key` that are not `needed`, by where they begin and end. The newest
+    /// one stays if it is `needed_as_newest`, too. Returns the number of those removed.
     pub(crate) fn prune(
         &self,
         guard: &Guard<'_>,
         key: &[u8],
         needed: &impl Fn(Lsn, Lsn) -> bool,
+        needed_as_newest: &impl Fn(Lsn, Lsn) -> bool,
     ) -> u64 {
         let mut start = Vec::new();
         encode(key, &mut start);
         let mut cursor = self.0.forward(guard, Bound::Included(&start[..]));
-        let mut over = Vec::new();
+        let mut versions = Vec::new();
         while let Some(record) = cursor.next_record() {
             if !record.key().starts_with(&start) || record.key().len() != start.len() + LSN_BYTES {
                 break;
             }
-            if let Some((row, end)) = Self::read(guard, record)
-                && !needed(row.begin, end)
-            {
+            versions.extend(Self::read(guard, record).map(|(row, end)| (record, row.begin, end)));
+        }
+        let _ = versions.pop_if(|&mut (_, begin, end)| needed_as_newest(begin, end));
+        let mut over = Vec::new();
+        for (record, begin, end) in versions {
+            if !needed(begin, end) {
                 over.push(record);
             }
         }
@@ -246,10 +256,20 @@ mod tests {
         };
         assert!(keys.iter().all(|key| ends(key) == [20, 40]));
         let needed = |_: Lsn, end: Lsn| end == lsn(40);
-        assert_eq!(deleted.prune(&guard, b"a", &needed), 1);
+        let none = |_: Lsn, _: Lsn| false;
+        assert_eq!(deleted.prune(&guard, b"a", &needed, &none), 1);
         assert!(deleted.get(&guard, b"a", lsn(15)).is_none());
         assert!(deleted.get(&guard, b"a", lsn(35)).is_some());
         assert!(deleted.get(&guard, b"a\0", lsn(15)).is_some());
         assert_eq!((ends(b"a"), ends(b"b")), (vec![40], vec![]));
+        // The newest of a key, and no other.
+        let needed = |_: Lsn, end: Lsn| end <= lsn(40);
+        assert_eq!(deleted.prune(&guard, b"a\0", &none, &needed), 1);
+        assert_eq!(ends(b"a\0"), [40]);
+        // An empty one is newest, and nobody sees it.
+        deleted.insert(&guard, b"a\0", (lsn(50), lsn(50)), b"");
+        assert_eq!(deleted.newest_end(&guard, b"a\0"), Some(lsn(50)));
+        assert!((40..60).all(|at| deleted.get(&guard, b"a\0", lsn(at)).is_none()));
+        assert_eq!(deleted.prune(&guard, b"a\0", &none, &none), 2);
     }
 }

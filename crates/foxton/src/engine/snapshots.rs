@@ -170,12 +170,23 @@ const SEGMENTS: usize = 15;
 #[derive(Default)]
 struct SnapshotPlace {
     snapshot: AtomicU64,
+    /// True if the snapshot is of a transaction, which may write.
+    may_write: AtomicBool,
     /// In memory of its own, because most contexts have none, and there may be many.
     batch: Mutex<Option<Box<LeftVersions>>>,
     /// The read view, if that is what a snapshot is.
     read_view: Mutex<Option<Arc<ReadView>>>,
     /// Shows the transaction of the context, for people.
     owner: Mutex<Option<OwnerObserver>>,
+}
+
+/// Registered snapshots.
+#[derive(Default)]
+struct Registered {
+    /// In order.
+    all: Vec<u64>,
+    /// The oldest one of a transaction that may write.
+    oldest_writer: Option<u64>,
 }
 
 /// Replaced versions that wait to be collected.
@@ -307,18 +318,20 @@ impl Snapshots {
         *shim::lock(&self.place(number).owner) = Some(owner);
     }
 
-    /// Registers a snapshot in the place `number`, and returns its position. `front` loads the
-    /// front of the log. Returns true beside it if the stage was off before.
+    /// Registers a snapshot in the place `number`, and returns its position. `may_write` says that
+    /// it is of a transaction that may write, too. `front` loads the front of the log. Returns true beside it if the stage was off before.
     pub(crate) fn register(
         &self,
         worker: &Worker,
-        number: u32,
+        (number, may_write): (u32, bool),
         front: impl Fn() -> Lsn,
     ) -> (Lsn, bool) {
         if let Some(views) = &self.read_views {
             return self.open_view(views, worker, number, front());
         }
         let place = self.place(number);
+        // Relaxed: the store of the snapshot comes after it.
+        place.may_write.store(may_write, Ordering::Relaxed);
         let mut has_started = false;
         loop {
             let closings = self.closings.load(Ordering::Acquire); // O1
@@ -496,11 +509,15 @@ impl Snapshots {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Moves the watermark to the front, and returns it with the active snapshots, in order.
-    fn active(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> (Lsn, Vec<u64>) {
+    /// Moves the watermark to the front, and returns it with the active snapshots.
+    fn active(&self, worker: &Worker, front: &impl Fn() -> Lsn) -> (Lsn, Registered) {
         if let Some(views) = &self.read_views {
             worker.account().passed(&TRANSACTION_SYSTEM);
-            return (front(), views.numbers());
+            let registered = Registered {
+                all: views.numbers(),
+                oldest_writer: None,
+            };
+            return (front(), registered);
         }
         let faults = worker.failpoints();
         if faults.misbehaves(&injected_fault::WATERMARK_LATE) {
@@ -528,17 +545,25 @@ impl Snapshots {
         Lsn::new(line.bytes().max(before))
     }
 
-    /// Returns the registered snapshots, in order.
-    fn registered(&self) -> Vec<u64> {
-        let mut active: Vec<u64> = self
-            .all_places()
-            .map(|(_, place)| place.snapshot.load(Ordering::Acquire)) // O2
-            .filter(|word| word & 3 == REGISTERED)
-            .map(|word| word >> LSN_SHIFT)
-            .collect();
-        active.sort_unstable();
-        active.dedup();
-        active
+    /// Returns the registered snapshots.
+    fn registered(&self) -> Registered {
+        let mut registered = Registered::default();
+        for (_, place) in self.all_places() {
+            let word = place.snapshot.load(Ordering::Acquire); // O2
+            if word & 3 != REGISTERED {
+                continue;
+            }
+            let snapshot = word >> LSN_SHIFT;
+            registered.all.push(snapshot);
+            // Relaxed: it was stored before the snapshot, or is of a later one.
+            if place.may_write.load(Ordering::Relaxed) {
+                let oldest = registered.oldest_writer.get_or_insert(snapshot);
+                *oldest = snapshot.min(*oldest);
+            }
+        }
+        registered.all.sort_unstable();
+        registered.all.dedup();
+        registered
     }
 
     /// Collects versions: unlinks those that no snapshot needs, and lists the others.
@@ -552,20 +577,25 @@ impl Snapshots {
         let is_excluded = worker
             .failpoints()
             .misbehaves(&injected_fault::BEGIN_EXCLUDED);
+        let is_forgotten = worker
+            .failpoints()
+            .misbehaves(&injected_fault::DELETION_FORGOTTEN);
+        let writer = active.oldest_writer.filter(|_| !is_forgotten);
         for (table, key, entry) in batch.iter() {
             let holder = |begin: Lsn, end: Lsn| {
                 if let Some(oldest) = &oldest {
                     return (!oldest.sees(end)).then_some(oldest.number);
                 }
                 let begin = begin.bytes() + u64::from(is_excluded);
-                let at = active.partition_point(|&snapshot| snapshot < begin);
-                match active.get(at) {
+                let at = active.all.partition_point(|&snapshot| snapshot < begin);
+                match active.all.get(at) {
                     Some(&snapshot) if snapshot < end.bytes() => Some(snapshot),
                     // It is looked at again in the next collection.
                     _ => (end > line).then_some(line.bytes()),
                 }
             };
-            let found = self.prune(&guard, (table, key), entry.begin, &holder);
+            let writer = |end: Lsn| writer.filter(|&oldest| oldest < end.bytes());
+            let found = self.prune(&guard, (table, key), entry.begin, (&holder, &writer));
             pruned += found.pruned;
             if let Some(snapshot) = found.holder {
                 let version = (entry.begin, entry.bytes as usize);
@@ -590,23 +620,28 @@ impl Snapshots {
         }
     }
 
-    /// Unlinks the versions of a row that have no holder. Returns the holder of the one that
-    /// began at `begin`, if it is still there.
+    /// Unlinks the versions of a row that have no holder. Of a deleted row the newest one stays if
+    /// it has a `writer`, too. Returns the holder of the one that began at `begin`, if it is still
+    /// there.
     fn prune(
         &self,
         guard: &Guard<'_>,
         (table, key): (&Arc<OpenTable>, &[u8]),
         begin: Lsn,
-        holder: &impl Fn(Lsn, Lsn) -> Option<u64>,
+        (holder, writer): (
+            &impl Fn(Lsn, Lsn) -> Option<u64>,
+            &impl Fn(Lsn) -> Option<u64>,
+        ),
     ) -> Pruned {
         let of_entry = std::cell::Cell::new(None);
-        let needed = |at: Lsn, end: Lsn| {
-            let holder = holder(at, end);
+        let is_held = |at: Lsn, holder: Option<u64>| {
             if at == begin {
                 of_entry.set(holder);
             }
             holder.is_some()
         };
+        let needed = |at: Lsn, end: Lsn| is_held(at, holder(at, end));
+        let as_newest = |at: Lsn, end: Lsn| is_held(at, holder(at, end).or_else(|| writer(end)));
         let mut pruned = 0;
         match &table.store {
             TableStore::Resident(rows) => {
@@ -625,7 +660,7 @@ impl Snapshots {
             }
         }
         if let Some(deleted) = table.deleted.get() {
-            pruned += deleted.prune(guard, key, &needed);
+            pruned += deleted.prune(guard, key, &needed, &as_newest);
         }
         Pruned {
             pruned,
@@ -657,13 +692,13 @@ impl Snapshots {
             }
         }
         let (_, active) = self.active(worker, &front);
-        self.collect_released(worker, &active, &front);
+        self.collect_released(worker, &active.all, &front);
         if self.read_views.is_some() {
             return true; // The stage is always on.
         }
         // Site: "kept versions".
         let mut last_seen = shim::lock(&self.last_seen);
-        if !active.is_empty() || last_seen.is_none() {
+        if !active.all.is_empty() || last_seen.is_none() {
             *last_seen = Some(now);
             return true;
         }
@@ -729,9 +764,9 @@ impl Snapshots {
             return false;
         }
         let (_, active) = self.active(worker, front);
-        let is_free = active.is_empty();
+        let is_free = active.all.is_empty();
         if is_free {
-            self.collect_released(worker, &active, front);
+            self.collect_released(worker, &active.all, front);
             worker.account().passed(&STAGE);
             // Before the exchange: see "Why I1 holds". Site: "snapshot stage".
             self.closings.fetch_add(1, Ordering::AcqRel); // O1
@@ -867,8 +902,14 @@ mod tests {
         let (worker, mut now) = (Workers::new().worker(), Instant::now());
         let snapshots = Snapshots::default();
         assert!(!snapshots.keeps());
-        assert_eq!(snapshots.register(&worker, 70, front), (front(), true));
-        assert_eq!(snapshots.register(&worker, 3, front), (front(), false));
+        assert_eq!(
+            snapshots.register(&worker, (70, false), front),
+            (front(), true)
+        );
+        assert_eq!(
+            snapshots.register(&worker, (3, false), front),
+            (front(), false)
+        );
         snapshots.deregister(3);
         let clock = (&worker, &mut now);
         assert!(snapshots.keeps() && !is_off_after(&snapshots, clock, 5));
@@ -882,7 +923,7 @@ mod tests {
     fn a_position_from_before_the_stage_was_off_is_given_up() {
         let (worker, now) = (Workers::new().worker(), Instant::now());
         let snapshots = Snapshots::default();
-        snapshots.register(&worker, 0, front);
+        snapshots.register(&worker, (0, false), front);
         snapshots.deregister(0);
         let (taken, clock) = (std::cell::Cell::new(0), std::cell::Cell::new(now));
         let slow = || {
@@ -895,10 +936,10 @@ mod tests {
             clock.set(now);
             // The commit ends at 120, and finds the stage off.
             assert!(!snapshots.keeps());
-            snapshots.register(&worker, 2, || Lsn::new(120));
+            snapshots.register(&worker, (2, false), || Lsn::new(120));
             front()
         };
-        let (lsn, _) = snapshots.register(&worker, 1, slow);
+        let (lsn, _) = snapshots.register(&worker, (1, false), slow);
         assert_eq!((lsn, taken.get()), (Lsn::new(120), 2));
     }
 
@@ -908,7 +949,7 @@ mod tests {
         let (worker, mut now) = (Workers::new().worker(), Instant::now());
         let snapshots = Snapshots::default();
         snapshots.state.store(STARTING, Ordering::Relaxed);
-        snapshots.register(&worker, 0, front);
+        snapshots.register(&worker, (0, false), front);
         snapshots.deregister(0);
         let clock = (&worker, &mut now);
         assert!(is_off_after(&snapshots, clock, 3), "it never ends");
@@ -918,7 +959,7 @@ mod tests {
     fn a_snapshot_that_keeps_nothing_is_not_ended() {
         let worker = Workers::new().worker();
         let snapshots = Snapshots::default();
-        snapshots.register(&worker, 0, front);
+        snapshots.register(&worker, (0, false), front);
         snapshots.retained.store(1000, Ordering::Relaxed);
         assert!(!snapshots.end_largest(999) && snapshots.ended(0).is_none());
         let batch = LeftVersions {

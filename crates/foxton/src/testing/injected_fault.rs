@@ -111,9 +111,11 @@ pub const SECOND_LOOK_SKIPPED: Failpoint = Failpoint::fault("txn/second look ski
 pub const DELETED_ROWS_FIRST: Failpoint = Failpoint::fault("txn/deleted rows first");
 /// A write at a snapshot does not look for a newer version among the deleted rows.
 pub const DELETED_UNCHECKED: Failpoint = Failpoint::fault("txn/deleted unchecked");
+/// Nothing tells a write at a snapshot of a row that came and went since.
+pub const DELETION_FORGOTTEN: Failpoint = Failpoint::fault("txn/deletion forgotten");
 
 /// The faults of reads at snapshots, which histories without snapshots do not show.
-pub const OF_SNAPSHOTS: [Failpoint; 14] = [
+pub const OF_SNAPSHOTS: [Failpoint; 15] = [
     UNRESOLVED_TAKEN_FOR_INVISIBLE,
     DELETED_ROWS_MISSED,
     OWN_VERSION_MISSED,
@@ -128,6 +130,7 @@ pub const OF_SNAPSHOTS: [Failpoint; 14] = [
     SECOND_LOOK_SKIPPED,
     DELETED_ROWS_FIRST,
     DELETED_UNCHECKED,
+    DELETION_FORGOTTEN,
 ];
 
 /// All faults that show while a database runs without snapshots.

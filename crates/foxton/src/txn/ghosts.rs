@@ -32,7 +32,7 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
 use foxton_log::Lsn;
-use foxton_store::memory::{Next, Record};
+use foxton_store::memory::{Begin, Next, Record};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 
@@ -67,11 +67,13 @@ impl BoundTxn {
                     tables,
                     ghosts,
                     paged_ghosts,
+                    commit_slot,
                     ..
                 },
             txn: Txn { changes, .. },
             ..
         } = self;
+        let own = commit_slot.number();
         let (first, resident) = (changes.swept, changes.undo.len());
         let count = resident + changes.paged.recent_count();
         let end = count.min(first.saturating_add(most));
@@ -90,7 +92,7 @@ impl BoundTxn {
                 request_now(engine, worker, owner, request)
             };
             if gap_is_ours && unanchor(engine, worker, owner, name) {
-                remove(engine, worker, &tables[index].table, (&guard, ghost));
+                remove(engine, worker, &tables[index].table, own, (&guard, ghost));
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
                 engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
@@ -129,11 +131,13 @@ impl BoundTxn {
                     owner,
                     tables,
                     ghosts,
+                    commit_slot,
                     ..
                 },
             txn: Txn { lock_scope, .. },
             ..
         } = self;
+        let own = commit_slot.number();
         for _ in 0..RETRIES.min(ghosts.len()) {
             // From the front, so that a ghost that stays does not block the others.
             let Some((index, key)) = ghosts.pop_front() else {
@@ -150,7 +154,7 @@ impl BoundTxn {
             let request = (name, Some(record.anchor()), KEY_AND_GAP);
             let mut is_locked = |request| request_now(engine, worker, owner, request);
             if is_locked(parent) && is_locked(request) && unanchor(engine, worker, owner, name) {
-                remove(engine, worker, &tables[index].table, (&guard, record));
+                remove(engine, worker, &tables[index].table, own, (&guard, record));
             } else {
                 ghosts.push_back((index, key));
             }
@@ -179,24 +183,40 @@ fn unanchor(engine: &Engine, worker: &Worker, owner: &mut Owner, name: Name) -> 
 }
 
 /// Copies the versions of a record that is about to be removed to the deleted rows, where readers
-/// at snapshots search last.
+/// at snapshots search last. If the version is gone that the deletion ended, an empty one tells
+/// writers of the deletion. The context with the commit slot `own` leaves it to be collected.
 #[cold]
 fn keep_deleted(
     engine: &Engine,
     worker: &Worker,
     table: &Arc<OpenTable>,
+    own: u32,
     (guard, record): (&Guard<'_>, &Record),
 ) {
     let deleted = table
         .deleted
         .get_or_init(|| DeletedRows::new(worker.workers().domain()));
     let slots = &engine.snapshots.slots;
-    record.visit_versions(guard, slots, |begin, end, value| {
-        if let (Some(end), Some(value)) = (end, value) {
-            let begin = begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn);
-            deleted.insert(guard, record.key(), (begin, end), value);
+    let lsn = |begin: Begin| begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn);
+    // Where the record lost its value, if a commit stamped that.
+    let mut deletion = None;
+    record.visit_versions(guard, slots, |begin, end, value| match (end, value) {
+        (None, None) => deletion = Some(lsn(begin)).filter(|&lsn| lsn > Lsn::ZERO),
+        (Some(end), Some(value)) => {
+            deletion = deletion.filter(|&deletion| deletion != end);
+            deleted.insert(guard, record.key(), (lsn(begin), end), value);
         }
+        _ => {}
     });
+    let is_forgotten = engine
+        .faults()
+        .misbehaves(&injected_fault::DELETION_FORGOTTEN);
+    if let Some(deletion) = deletion.filter(|_| !is_forgotten) {
+        deleted.insert(guard, record.key(), (deletion, deletion), &[]);
+        engine.snapshots.leave(own, |left| {
+            left.push(table, record.key(), (deletion, 0));
+        });
+    }
 }
 
 /// Removes `record` from its table, if it is a ghost. The caller holds the key and its gap
@@ -205,11 +225,12 @@ fn remove(
     engine: &Engine,
     worker: &Worker,
     table: &Arc<OpenTable>,
+    own: Option<u32>,
     (guard, record): (&Guard<'_>, &Record),
 ) {
     worker.failpoints().pass(&failpoint::PURGE);
-    if engine.snapshots.keeps() {
-        keep_deleted(engine, worker, table, (guard, record));
+    if let Some(own) = own.filter(|_| engine.snapshots.keeps()) {
+        keep_deleted(engine, worker, table, own, (guard, record));
     }
     if record.is_linked()
         && record.is_ghost()

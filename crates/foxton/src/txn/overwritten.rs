@@ -91,10 +91,12 @@ fn check_overwritten(
             }
         })
     };
-    match newest.is_some_and(is_later) || was_removed() {
-        true => Err(overwritten(engine, table, key)),
-        false => Ok(()),
+    if newest.is_some_and(is_later) || was_removed() {
+        return Err(overwritten(engine, table, key));
     }
+    // Asked last: what was looked at may be gone with the snapshot.
+    let ended = engine.snapshots.ended(view.place);
+    ended.map_or(Ok(()), |ended| Err(ended.into()))
 }
 
 /// Returns the refusal of a row of `table`, or of an entry of an index.

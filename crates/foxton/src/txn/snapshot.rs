@@ -356,14 +356,15 @@ impl BoundTxn {
         if let Some(view) = self.txn.view {
             return Ok(view);
         }
-        let view = self.register()?;
+        let view = self.register(true)?;
         self.txn.view = Some(view);
         Ok(view)
     }
 
-    /// Registers a snapshot in the place of the context.
+    /// Registers a snapshot in the place of the context. `may_write` says that it is of a
+    /// transaction, which may write, too.
     #[inline]
-    pub(crate) fn register(&mut self) -> Result<SnapshotView> {
+    pub(crate) fn register(&mut self, may_write: bool) -> Result<SnapshotView> {
         let WorkerContext {
             engine,
             worker,
@@ -380,7 +381,7 @@ impl BoundTxn {
         }
         debug_assert_eq!(engine.options.locking, Locking::On);
         let front = || engine.persistence.front();
-        let (lsn, has_started) = engine.snapshots.register(worker, place, front);
+        let (lsn, has_started) = engine.snapshots.register(worker, (place, may_write), front);
         if has_started {
             self.start_sweeps();
         }

@@ -8,7 +8,7 @@ use foxton::device::MemoryDevice;
 use foxton::error::ConflictReason;
 use foxton::{
     Database, Durability, Error, Index, Isolation, LockManagerKind, Options, Result, Snapshot,
-    Table, failpoint, injected_fault,
+    Table, Transaction, failpoint, injected_fault,
 };
 use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph;
@@ -29,7 +29,7 @@ type Wrong = Option<String>;
 type Schedule = fn(&Database) -> Result<Wrong>;
 
 /// Faults, and the schedules that show them.
-const SCHEDULES: [(Failpoint, Schedule); 14] = [
+const SCHEDULES: [(Failpoint, Schedule); 16] = [
     (
         injected_fault::UNRESOLVED_TAKEN_FOR_INVISIBLE,
         read_beside_a_placed_commit,
@@ -59,6 +59,11 @@ const SCHEDULES: [(Failpoint, Schedule); 14] = [
     (injected_fault::DELETED_ROWS_MISSED, read_a_deleted_row),
     (injected_fault::DELETED_ROWS_MISSED, delete_under_a_scan),
     (injected_fault::DELETED_UNCHECKED, write_what_came_and_went),
+    (injected_fault::DELETION_FORGOTTEN, write_what_was_collected),
+    (
+        injected_fault::DELETION_FORGOTTEN,
+        write_what_was_removed_late,
+    ),
 ];
 
 /// A value that makes its transaction's worker collect once it has been replaced.
@@ -255,18 +260,52 @@ fn read_a_deleted_row(db: &Database) -> Result<Wrong> {
 }
 
 /// A transaction writes a row that came and went since its snapshot.
-fn write_what_came_and_went(db: &Database) -> Result<Wrong> {
+/// Returns a transaction that has taken its snapshot.
+fn at_snapshot(db: &Database) -> Result<Transaction> {
     let mut tx = db.begin()?;
-    tx.set_isolation(Isolation::Snapshot).unwrap();
+    tx.set_isolation(Isolation::Snapshot)?;
     tx.get(&ROWS, &5)?;
-    put(db, 5, "50")?;
-    db.run(|tx| tx.delete(&ROWS, &5))?;
+    Ok(tx)
+}
+
+/// Writes the row 5, which has changed since the snapshot.
+fn is_refused(mut tx: Transaction) -> Result<Wrong> {
     match tx.put(&ROWS, &5, "51") {
         Err(Error::Conflict(conflict)) if conflict.reason() == ConflictReason::Overwritten => {
             Ok(None)
         }
         other => Ok(Some(format!("a write was not refused: {other:?}"))),
     }
+}
+
+fn write_what_came_and_went(db: &Database) -> Result<Wrong> {
+    let tx = at_snapshot(db)?;
+    put(db, 5, "50")?;
+    db.run(|tx| tx.delete(&ROWS, &5))?;
+    is_refused(tx)
+}
+
+/// A collector has looked at the deleted row, whose value no snapshot sees.
+fn write_what_was_collected(db: &Database) -> Result<Wrong> {
+    let tx = at_snapshot(db)?;
+    put(db, 5, &large())?;
+    db.run(|tx| tx.delete(&ROWS, &5))?;
+    is_refused(tx)
+}
+
+/// The record has lost its versions by the time that it is removed.
+fn write_what_was_removed_late(db: &Database) -> Result<Wrong> {
+    let tx = at_snapshot(db)?;
+    put(db, 5, &large())?;
+    let mut reader = db.begin()?;
+    // It holds the gap, so the ghost stays for now.
+    assert_eq!(reader.range(&ROWS, 2..5).count()?, 0);
+    db.run(|tx| tx.delete(&ROWS, &5))?;
+    assert_eq!(db.stats().ghosts_left, 1);
+    reader.commit()?;
+    put(db, 1, "11")?;
+    assert_eq!(db.stats().ghosts_purged, 1);
+    is_refused(tx)
 }
 
 /// Plays a schedule on a database with the row 1, which has the value 10.

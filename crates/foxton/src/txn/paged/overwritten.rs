@@ -23,8 +23,10 @@ pub(super) fn refuse_overwritten(
     };
     let row = VersionedKey::new(tree_number(table), key);
     let newest = engine.snapshots.rows.newest_commit(&row);
-    match table.is_since(view.lsn) && newest.is_none_or(|newest| newest <= view.lsn) {
-        true => Ok(()),
-        false => Err(overwritten(engine, table, key)),
+    if !table.is_since(view.lsn) || newest.is_some_and(|newest| newest > view.lsn) {
+        return Err(overwritten(engine, table, key));
     }
+    // Asked last: what was looked at may be gone with the snapshot.
+    let ended = engine.snapshots.ended(view.place);
+    ended.map_or(Ok(()), |ended| Err(ended.into()))
 }
