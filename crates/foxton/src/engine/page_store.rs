@@ -168,7 +168,7 @@ impl PageStore {
             let file = path.join(FILE);
             return Err(Storage::NotClosed { file }.into());
         }
-        let file = PageFile::open(device, FILE, identity);
+        let file = open_file(device, options, identity);
         let file = file.map_err(|error| file_error(&error, path))?;
         let pages = match persistence.logged() {
             None => {
@@ -267,7 +267,10 @@ fn make_files(
     let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
     // One that was cut short, just now.
     remove_left_over(&**device)?;
-    let file = new_file(&**device, options.page_size(), identity)?;
+    let mut file = new_file(&**device, options.page_size(), identity)?;
+    if !options.cached_pages {
+        file.make_direct(&**device, FILE)?;
+    }
     // Read again, because this program may have changed it.
     let mut superblock = Superblock::read(&**device).map_err(io::Error::other)?;
     if superblock.incompat & superblock::PAGES == 0 {
@@ -278,6 +281,19 @@ fn make_files(
     logged.pages_from.set(logged.log.end(&worker)); // I2: before the mark.
     let analysis = Analysis::begin_new(logged.log.end(&worker));
     OpenPages::logged(logged, file, analysis, options, workers, path)
+}
+
+/// Opens the page file.
+fn open_file(
+    device: &dyn Device,
+    options: &Options,
+    identity: [u8; 16],
+) -> Result<PageFile, PageFileError> {
+    let mut file = PageFile::open(device, FILE, identity)?;
+    if !options.cached_pages {
+        file.make_direct(device, FILE)?;
+    }
+    Ok(file)
 }
 
 fn new_file(
@@ -461,7 +477,10 @@ impl OpenPages {
         let worker = workers.worker();
         let is_redone = |page, lsn| analysis.redoes(page, lsn);
         let doublewrite = DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file, &is_redone);
-        let (doublewrite, _) = doublewrite?;
+        let (mut doublewrite, _) = doublewrite?;
+        if !options.cached_pages {
+            doublewrite.make_direct(&**device, DOUBLEWRITE_FILE)?;
+        }
         let mut restart_options = RestartOptions::default();
         restart_options.threads = options.threads_for_restart();
         let anchor = analysis.anchor().copied();

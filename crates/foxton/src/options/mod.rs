@@ -203,6 +203,10 @@ pub struct Options {
     /// reserved for that, and a few percent of it as memory. Default `None`:
     /// [`page_memory`](Self::page_memory).
     pub max_page_memory: Option<usize>,
+    /// Whether pages pass through the page cache of the operating system. Default false: a page is
+    /// in memory once, in the pool, and errors come from the write that made them. A file system
+    /// without direct calls uses its cache all the same.
+    pub cached_pages: bool,
     /// Bytes of a page of a new page file: a power of two from 1 KiB to 64 KiB. Default 8 KiB. For
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
@@ -272,6 +276,7 @@ impl Default for Options {
             version_warning: None,
             page_memory: 64 << 20,
             max_page_memory: None,
+            cached_pages: false,
             page_bytes: PageSize::default().bytes(),
             page_batch: CLEAN_BATCH,
             failpoints: None,

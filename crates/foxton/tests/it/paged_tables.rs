@@ -74,6 +74,43 @@ fn rows_are_there_after_closing_and_opening_again() {
     check(&Database::open_with(&path, to_read).unwrap(), 600);
 }
 
+/// True if this process has the file open for calls past the page cache.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn is_open_direct(path: &std::path::Path) -> bool {
+    const O_DIRECT: u32 = 0o40000;
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let of_file = open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == path));
+    of_file
+        .filter_map(|entry| {
+            let info = std::path::Path::new("/proc/self/fdinfo").join(entry.file_name());
+            let info = std::fs::read_to_string(info).ok()?;
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+            u32::from_str_radix(flags.trim(), 8).ok()
+        })
+        .any(|flags| flags & O_DIRECT != 0)
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn pages_go_past_the_page_cache_or_through_it() {
+    let scratch = Directory::new("paged-cached");
+    std::fs::create_dir(&scratch.0).unwrap();
+    let path = scratch.0.join("db");
+    for (opening, cached_pages) in (0..).zip([false, true, false]) {
+        let mut options = Options::tiny();
+        options.cached_pages = cached_pages;
+        let db = Database::open_with(&path, options).unwrap();
+        check(&db, opening * 200);
+        fill(&db, opening * 200);
+        let files = ["rows", "rows-double"].map(|name| path.canonicalize().unwrap().join(name));
+        for file in &files {
+            assert!(file.exists());
+            assert_eq!(is_open_direct(file), !cached_pages, "{}", file.display());
+        }
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn pages_that_lack_changes_are_not_read_by_one_that_may_not_write() {
     let device = FaultDevice::new();

@@ -29,6 +29,8 @@ use foxton_sync::process::ProcessStamp;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use super::DIRECT_ALIGNMENT;
 use super::{
     Device, DeviceFile, FileLock, FileLockMode, LockError, check_name, check_process, is_plain,
 };
@@ -123,6 +125,29 @@ impl FileDevice {
         // has no effect on plain files.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags, FILE_MODE))
+    }
+
+    fn handle(&self, file: OwnedFd, refused: Option<Errno>) -> FileHandle {
+        let process = self.process;
+        FileHandle {
+            file,
+            refused,
+            process,
+        }
+    }
+
+    fn open_handle(&self, name: &str) -> io::Result<FileHandle> {
+        check_process(&self.process)?;
+        check_name(name)?;
+        let (opened, refused) = match self.open_at(name, OFlags::RDWR) {
+            // A file that may only be read can still be inspected; writing to it is refused later.
+            Err(why @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
+                (self.open_at(name, OFlags::RDONLY), Some(why))
+            }
+            opened => (opened, None),
+        };
+        let file = opened.and_then(plain).map_err(strange)?;
+        Ok(self.handle(file, refused))
     }
 
     /// Makes the name of the directory survive a power cut, as surely as what will be kept under
@@ -236,31 +261,26 @@ impl Device for FileDevice {
         check_process(&self.process)?;
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-        let (refused, process) = (None, self.process);
-        Ok(Arc::new(FileHandle {
-            file,
-            refused,
-            process,
-        }))
+        Ok(Arc::new(self.handle(file, None)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
-        check_process(&self.process)?;
-        check_name(name)?;
-        let (opened, refused) = match self.open_at(name, OFlags::RDWR) {
-            // A file that may only be read can still be inspected; writing to it is refused later.
-            Err(why @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
-                (self.open_at(name, OFlags::RDONLY), Some(why))
-            }
-            opened => (opened, None),
+        Ok(Arc::new(self.open_handle(name)?))
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn open_direct(&self, name: &str) -> io::Result<Option<Arc<dyn DeviceFile>>> {
+        let usual = self.open_handle(name)?;
+        let access = match usual.refused {
+            None => OFlags::RDWR,
+            Some(_) => OFlags::RDONLY,
         };
-        let file = opened.and_then(plain).map_err(strange)?;
-        let process = self.process;
-        Ok(Arc::new(FileHandle {
-            file,
-            refused,
-            process,
-        }))
+        match self.open_at(name, access | OFlags::DIRECT).and_then(plain) {
+            Ok(direct) => Ok(Some(Arc::new(DirectFile { usual, direct }))),
+            // The file system has no direct calls.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(strange(error)),
+        }
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -328,16 +348,7 @@ impl FileHandle {
 impl DeviceFile for FileHandle {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         check_process(&self.process)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pread(&self.file, &mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(done)
+        Ok(read_all(&self.file, bytes, offset)?)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -407,6 +418,80 @@ fn strange(error: Errno) -> io::Error {
     io::Error::other(format!(
         "there is {found} where a plain file has to be; put the file back in its place"
     ))
+}
+
+/// A file with two handles: aligned calls use the direct one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+struct DirectFile {
+    usual: FileHandle,
+    direct: OwnedFd,
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_aligned(bytes: &[u8], offset: u64) -> bool {
+    bytes.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT)
+        && bytes.len().is_multiple_of(DIRECT_ALIGNMENT)
+        && offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
+}
+
+/// A call that the direct handle refuses as not aligned, because the disk has larger blocks, is
+/// made again by the other handle. The system keeps both coherent.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl DeviceFile for DirectFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        if is_aligned(bytes, offset) {
+            check_process(&self.usual.process)?;
+            match rustix::io::pread(&self.direct, &mut *bytes, offset) {
+                Ok(count) if count == bytes.len() => return Ok(count),
+                // The end of the file, a signal, or a refusal: the other handle tells.
+                Ok(_) | Err(Errno::INVAL | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.usual.read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.usual.may_be_written()?;
+        if is_aligned(bytes, offset) {
+            match write_all(&self.direct, bytes, offset) {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+                written => return written,
+            }
+        }
+        self.usual.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.usual.sync()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.usual.set_len(bytes)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.usual.len()
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.usual.allocate(bytes)
+    }
+}
+
+/// Reads until `bytes` are full, or the file ends.
+fn read_all(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -64,6 +64,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
     /// Opens a file that exists.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>>;
+    /// Opens a file that exists so that it is read and written past the page cache of the operating
+    /// system, where addresses, offsets and lengths are multiples of [`DIRECT_ALIGNMENT`]. Returns
+    /// `None` if the device cannot do that.
+    fn open_direct(&self, name: &str) -> io::Result<Option<Arc<dyn DeviceFile>>> {
+        let _ = name;
+        Ok(None)
+    }
     /// Returns the names of all files, in no order.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Renames a file, and replaces the file that had the new name.
@@ -73,6 +80,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Makes every earlier `create`, `rename` and `remove` durable.
     fn sync_dir(&self) -> io::Result<()>;
 }
+
+/// Bytes to which calls are aligned that go past the page cache: the block of any disk.
+pub const DIRECT_ALIGNMENT: usize = 4096;
 
 /// One file of a [`Device`].
 pub trait DeviceFile: Send + Sync + fmt::Debug {

@@ -401,3 +401,39 @@ fn a_log_on_a_real_directory_is_found_again_and_held_meanwhile() {
     );
     drop(log);
 }
+
+/// Aligned calls go past the page cache, others do not, and both see the same bytes.
+#[cfg(target_os = "linux")]
+#[test]
+fn direct_calls_and_others_see_the_same_bytes() {
+    const BLOCK: usize = foxton_log::device::DIRECT_ALIGNMENT;
+    let directory = Directory::new();
+    let device = directory.device();
+    assert_eq!(
+        device.open_direct("a").unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    let usual = device.create("a").unwrap();
+    let file = device.open_direct("a").unwrap().expect("it can");
+    let mut memory = vec![0; 4 * BLOCK];
+    let start = memory.as_ptr().align_offset(BLOCK);
+    let blocks = &mut memory[start..start + 2 * BLOCK];
+    blocks.fill(7);
+    file.write_at(blocks, 0).unwrap();
+    file.write_at(b"header", 4090).unwrap();
+    usual.write_at(b"!", 5000).unwrap();
+    file.sync().unwrap();
+    for file in [&file, &usual] {
+        blocks.fill(0);
+        assert_eq!(file.read_at(blocks, 0).unwrap(), 2 * BLOCK);
+        assert_eq!(&blocks[4088..4098], b"\x07\x07header\x07\x07");
+        assert_eq!(&blocks[4999..5002], b"\x07!\x07");
+        // At the end of the file a read is short.
+        assert_eq!(file.read_at(blocks, BLOCK as u64).unwrap(), BLOCK);
+        assert_eq!(file.read_at(&mut blocks[1..], 1).unwrap(), 2 * BLOCK - 1);
+    }
+    assert_eq!(
+        MemoryDevice::new().open_direct("a").unwrap().map(|_| ()),
+        None
+    );
+}

@@ -288,6 +288,7 @@ fn write_what_came_and_went(db: &Database) -> Result<Wrong> {
 /// A collector has looked at the deleted row, whose value no snapshot sees.
 fn write_what_was_collected(db: &Database) -> Result<Wrong> {
     let tx = at_snapshot(db)?;
+    put(db, 5, "50")?;
     put(db, 5, &large())?;
     db.run(|tx| tx.delete(&ROWS, &5))?;
     is_refused(tx)
@@ -296,6 +297,7 @@ fn write_what_was_collected(db: &Database) -> Result<Wrong> {
 /// The record has lost its versions by the time that it is removed.
 fn write_what_was_removed_late(db: &Database) -> Result<Wrong> {
     let tx = at_snapshot(db)?;
+    put(db, 5, "50")?;
     put(db, 5, &large())?;
     let mut reader = db.begin()?;
     // It holds the gap, so the ghost stays for now.
@@ -303,8 +305,9 @@ fn write_what_was_removed_late(db: &Database) -> Result<Wrong> {
     db.run(|tx| tx.delete(&ROWS, &5))?;
     assert_eq!(db.stats().ghosts_left, 1);
     reader.commit()?;
+    let purged = db.stats().ghosts_purged;
     put(db, 1, "11")?;
-    assert_eq!(db.stats().ghosts_purged, 1);
+    assert!(db.stats().ghosts_purged > purged);
     is_refused(tx)
 }
 

@@ -4,8 +4,8 @@
 //! The engine calls it in place of [`FileDevice`]. Three things can be chosen that only serve
 //! measuring, which is why they are here and no options of the engine:
 //!
-//! * *Direct.* Aligned calls for the page file and the doublewrite buffer use a second handle with
-//!   `O_DIRECT`. Calls that are not aligned, such as those for the header, use the usual one.
+//! * *Direct.* Aligned calls for the page file and the doublewrite buffer go past the page cache, or
+//!   the device is refused.
 //! * *No doublewrite.* Writes to the doublewrite buffer and its syncs are dropped. A power cut may
 //!   then tear pages beyond repair, so such a database is only good for being thrown away.
 //! * *Recording.* Every write and sync is recorded with its time, so that [`replay`](super::replay)
@@ -14,8 +14,8 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -25,7 +25,7 @@ use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::OFlags;
 
 /// Alignment that direct calls need.
-pub(super) const ALIGNMENT: usize = 4096;
+pub(super) const ALIGNMENT: usize = foxton_log::device::DIRECT_ALIGNMENT;
 /// Name of the page file.
 pub(super) const PAGE_FILE: &str = "rows";
 const DOUBLEWRITE_FILE: &str = "rows-double";
@@ -145,7 +145,6 @@ impl Meter {
 #[derive(Debug)]
 pub(super) struct MeteredDevice {
     device: FileDevice,
-    path: PathBuf,
     mode: DeviceMode,
     meter: Arc<Meter>,
 }
@@ -155,7 +154,6 @@ impl MeteredDevice {
     pub(super) fn new(path: &Path, mode: DeviceMode) -> io::Result<MeteredDevice> {
         Ok(MeteredDevice {
             device: FileDevice::create(path)?,
-            path: path.to_owned(),
             mode,
             meter: Arc::default(),
         })
@@ -169,14 +167,16 @@ impl MeteredDevice {
     fn metered(&self, name: &str, file: Arc<dyn DeviceFile>) -> io::Result<Arc<dyn DeviceFile>> {
         let kind = FileKind::of(name);
         let has_pages = matches!(kind, FileKind::Pages | FileKind::Doublewrite);
-        let direct = match self.mode.is_direct && has_pages {
-            true => Some(open_direct(&self.path.join(name), true)?),
-            false => None,
+        let file = match self.mode.is_direct && has_pages {
+            true => self
+                .device
+                .open_direct(name)?
+                .ok_or_else(|| refused(&"the file system has none"))?,
+            false => file,
         };
         let is_dropped = kind == FileKind::Doublewrite && !self.mode.has_doublewrite;
         Ok(Arc::new(MeteredFile {
             file,
-            direct,
             is_dropped,
             kind,
             meter: self.meter.clone(),
@@ -184,15 +184,17 @@ impl MeteredDevice {
     }
 }
 
+fn refused(why: &dyn std::fmt::Display) -> io::Error {
+    let what = format!("O_DIRECT is refused ({why}); name another directory, or --cached");
+    io::Error::other(what)
+}
+
 /// Opens a file past the page cache.
 pub(super) fn open_direct(path: &Path, writes: bool) -> io::Result<File> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(writes).custom_flags(flags);
-    options.open(path).map_err(|error| {
-        let what = format!("O_DIRECT is refused ({error}); name another directory, or --cached");
-        io::Error::new(error.kind(), what)
-    })
+    options.open(path).map_err(|error| refused(&error))
 }
 
 impl Device for MeteredDevice {
@@ -236,42 +238,15 @@ impl Device for MeteredDevice {
 #[derive(Debug)]
 struct MeteredFile {
     file: Arc<dyn DeviceFile>,
-    direct: Option<File>,
     /// Writes and syncs are not made.
     is_dropped: bool,
     kind: FileKind,
     meter: Arc<Meter>,
 }
 
-impl MeteredFile {
-    /// Returns the direct handle if it can make this call.
-    fn direct(&self, bytes: &[u8], offset: u64) -> Option<&File> {
-        let is_aligned = bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
-            && bytes.len().is_multiple_of(ALIGNMENT)
-            && offset.is_multiple_of(ALIGNMENT as u64);
-        self.direct.as_ref().filter(|_| is_aligned)
-    }
-}
-
 impl DeviceFile for MeteredFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(file) = self.direct(bytes, offset) else {
-            return self.file.read_at(bytes, offset);
-        };
-        let mut done = 0;
-        while done < bytes.len() {
-            match file.read_at(&mut bytes[done..], offset + done as u64) {
-                // A direct read that ends within a sector has met the end of the file.
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if done % ALIGNMENT > 0 {
-                break;
-            }
-        }
-        Ok(done)
+        self.file.read_at(bytes, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -286,10 +261,7 @@ impl DeviceFile for MeteredFile {
                 offset,
             },
         );
-        match self.direct(bytes, offset) {
-            Some(file) => file.write_all_at(bytes, offset),
-            None => self.file.write_at(bytes, offset),
-        }
+        self.file.write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -142,6 +142,19 @@ impl DoublewriteBuffer {
         Ok((buffer, repaired))
     }
 
+    /// As [`PageFile::make_direct`].
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened again.
+    pub fn make_direct(&mut self, directory: &dyn Device, name: &str) -> Result<(), PageFileError> {
+        let opened = directory.open_direct(name);
+        if let Some(file) = opened.map_err(device("open"))? {
+            self.file = file;
+        }
+        Ok(())
+    }
+
     fn over(file: Arc<dyn DeviceFile>, pages: &PageFile) -> DoublewriteBuffer {
         DoublewriteBuffer {
             file,

@@ -297,6 +297,20 @@ impl PageFile {
         Ok(file)
     }
 
+    /// Reads and writes pages past the page cache of the operating system from now on, if the
+    /// device of the file, which has this `name` there, can do that.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened again.
+    pub fn make_direct(&mut self, directory: &dyn Device, name: &str) -> Result<(), PageFileError> {
+        let opened = directory.open_direct(name);
+        if let Some(file) = opened.map_err(device("open", HEADER_PAGE))? {
+            self.file = file;
+        }
+        Ok(())
+    }
+
     /// Opens the file `name` of the database `identity`.
     ///
     /// # Errors
