@@ -35,8 +35,14 @@ pub(crate) mod commit_lsn_waits;
 /// Read views: the baseline of snapshots.
 pub(crate) mod read_views;
 
+/// Replaced versions that commits leave to be collected.
+pub(crate) mod left_versions;
+
 /// Snapshots, and the versions that are kept for them.
 pub(crate) mod snapshots;
+
+/// Memory that snapshots keep: shown, and limited.
+mod snapshot_limit;
 
 /// Share in an open database; the last one closes it.
 pub(crate) mod open_handle;

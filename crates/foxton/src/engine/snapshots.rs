@@ -96,12 +96,11 @@ use foxton_sync::worker::Worker;
 use crate::catalog::OpenTable;
 use crate::catalog::table_store::TableStore;
 use crate::engine::commit_lsn_waits::WaitCounters;
+use crate::engine::left_versions::LeftVersions;
 use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
 use crate::error::Conflict;
 use crate::options::snapshot_method::SnapshotMethod;
-use crate::options::version_warning::VersionWarning;
 use crate::testing::{failpoint, injected_fault};
-use crate::types::active_snapshot::ActiveSnapshot;
 
 /// The stage and the watermark: read by every commit, and written by collectors.
 static STAGE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "snapshot stage");
@@ -116,20 +115,18 @@ const MOST_WAITING: u64 = 32 << 20;
 const REPORTED_BYTES: usize = 16 << 10;
 /// How long the stage stays on after the last snapshot.
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
-/// Bytes that a waiting version takes beside its own.
-const ENTRY_BYTES: usize = 64;
 
 const OFF: u64 = 0;
 const STARTING: u64 = 1;
 const ON: u64 = 2;
 const CLOSING: u64 = 3;
 const STAGE_MASK: u64 = 3;
-const LSN_SHIFT: u32 = 2;
+pub(super) const LSN_SHIFT: u32 = 2;
 
 /// In a place: no snapshot; one that is registered; one that was ended to free memory.
 const NONE: u64 = 0;
-const REGISTERED: u64 = 1;
-const ENDED: u64 = 2;
+pub(super) const REGISTERED: u64 = 1;
+pub(super) const ENDED: u64 = 2;
 /// In a place: a snapshot that was ended because it was idle.
 const IDLE: u64 = 3;
 
@@ -147,7 +144,7 @@ pub(crate) struct Snapshots {
     /// Segment n has `FIRST << n` places; their numbers are those of the commit slots.
     places: [OnceLock<Box<[CachePadded<SnapshotPlace>]>>; SEGMENTS],
     /// Versions by the smallest snapshot that needs them.
-    kept: Mutex<BTreeMap<u64, LeftVersions>>,
+    pub(super) kept: Mutex<BTreeMap<u64, LeftVersions>>,
     /// Bytes of replaced versions that wait to be collected, about.
     waiting: AtomicU64,
     /// Bytes of the versions that are kept.
@@ -156,7 +153,7 @@ pub(crate) struct Snapshots {
     pub(crate) pruned: AtomicU64,
     pub(crate) lsn_waits: WaitCounters,
     /// True from a warning until much less is kept.
-    has_warned: AtomicBool,
+    pub(super) has_warned: AtomicBool,
     /// True while the background thread collects.
     is_swept: AtomicBool,
     /// When the background thread last found a snapshot.
@@ -168,8 +165,8 @@ const SEGMENTS: usize = 15;
 
 /// The snapshot of a worker context, and what its commits left.
 #[derive(Default)]
-struct SnapshotPlace {
-    snapshot: AtomicU64,
+pub(super) struct SnapshotPlace {
+    pub(super) snapshot: AtomicU64,
     /// True if the snapshot is of a transaction, which may write.
     may_write: AtomicBool,
     /// In memory of its own, because most contexts have none, and there may be many.
@@ -177,7 +174,7 @@ struct SnapshotPlace {
     /// The read view, if that is what a snapshot is.
     read_view: Mutex<Option<Arc<ReadView>>>,
     /// Shows the transaction of the context, for people.
-    owner: Mutex<Option<OwnerObserver>>,
+    pub(super) owner: Mutex<Option<OwnerObserver>>,
 }
 
 /// Registered snapshots.
@@ -187,66 +184,6 @@ struct Registered {
     all: Vec<u64>,
     /// The oldest one of a transaction that may write.
     oldest_writer: Option<u64>,
-}
-
-/// Replaced versions that wait to be collected.
-#[derive(Default)]
-pub(crate) struct LeftVersions {
-    tables: Vec<Arc<OpenTable>>,
-    entries: Vec<LeftVersion>,
-    keys: Vec<u8>,
-    bytes: usize,
-    /// Of these, those that are not reported yet.
-    unreported: usize,
-}
-
-/// A replaced version, or one of a removed row.
-#[derive(Clone, Copy)]
-struct LeftVersion {
-    table: u32,
-    key_start: u32,
-    key_bytes: u16,
-    /// Where the version began. Its end may move, when others between it and the newest go.
-    begin: Lsn,
-    bytes: u32,
-}
-
-impl LeftVersions {
-    /// Adds a version of the row `key`: where it began, and its bytes.
-    pub(crate) fn push(
-        &mut self,
-        table: &Arc<OpenTable>,
-        key: &[u8],
-        (begin, bytes): (Lsn, usize),
-    ) {
-        let known = self
-            .tables
-            .iter()
-            .rposition(|known| Arc::ptr_eq(known, table));
-        let number = known.unwrap_or_else(|| {
-            self.tables.push(table.clone());
-            self.tables.len() - 1
-        });
-        self.entries.push(LeftVersion {
-            table: number as u32,
-            key_start: self.keys.len() as u32,
-            key_bytes: key.len() as u16,
-            begin,
-            bytes: bytes as u32,
-        });
-        self.keys.extend_from_slice(key);
-        let whole = bytes + key.len() + ENTRY_BYTES;
-        self.bytes += whole;
-        self.unreported += whole;
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&Arc<OpenTable>, &[u8], LeftVersion)> {
-        self.entries.iter().map(|entry| {
-            let start = entry.key_start as usize;
-            let key = &self.keys[start..start + usize::from(entry.key_bytes)];
-            (&self.tables[entry.table as usize], key, *entry)
-        })
-    }
 }
 
 impl fmt::Debug for Snapshots {
@@ -292,7 +229,7 @@ impl Snapshots {
     }
 
     #[inline]
-    fn place(&self, number: u32) -> &SnapshotPlace {
+    pub(super) fn place(&self, number: u32) -> &SnapshotPlace {
         let shifted = number as usize + FIRST;
         let segment = (shifted.ilog2() - FIRST.ilog2()) as usize;
         let places = self.places[segment].get_or_init(|| {
@@ -302,7 +239,7 @@ impl Snapshots {
         &places[shifted - (FIRST << segment)]
     }
 
-    fn all_places(&self) -> impl Iterator<Item = (u32, &SnapshotPlace)> {
+    pub(super) fn all_places(&self) -> impl Iterator<Item = (u32, &SnapshotPlace)> {
         let segments = self.places.iter().enumerate();
         segments.flat_map(|(segment, places)| {
             let first = (FIRST << segment) - FIRST;
@@ -452,7 +389,7 @@ impl Snapshots {
     }
 
     /// Ends a snapshot, unless that was done. Returns true if this has ended it.
-    fn end(&self, number: u32, lsn: Lsn, how: u64) -> bool {
+    pub(super) fn end(&self, number: u32, lsn: Lsn, how: u64) -> bool {
         let word = lsn.bytes() << LSN_SHIFT;
         // Site: "kept versions".
         let exchanged = self.place(number).snapshot.compare_exchange(
@@ -686,7 +623,7 @@ impl Snapshots {
             let batch = place.batch.try_lock();
             let batch = batch.map(|mut batch| batch.take());
             if let Ok(Some(batch)) = batch.map_err(|_| ())
-                && !batch.entries.is_empty()
+                && !batch.is_empty()
             {
                 self.collect(worker, *batch, &front);
             }
@@ -777,95 +714,6 @@ impl Snapshots {
         }
         let stage = if is_free { OFF } else { ON };
         self.change_stage(state, stage) && is_free
-    }
-
-    /// Returns the active snapshots, oldest first: place, position and bytes kept.
-    fn list(&self) -> Vec<(u32, Lsn, u64)> {
-        // Site: "kept versions".
-        let kept = shim::lock(&self.kept);
-        let words = self.all_places().map(|(number, place)| {
-            let word = place.snapshot.load(Ordering::Acquire); // O2
-            (number, word)
-        });
-        let mut list: Vec<_> = words
-            .filter(|(_, word)| word & 3 == REGISTERED)
-            .map(|(number, word)| {
-                let lsn = word >> LSN_SHIFT;
-                let bytes = kept.get(&lsn).map_or(0, |batch| batch.bytes as u64);
-                (number, Lsn::new(lsn), bytes)
-            })
-            .collect();
-        list.sort_by_key(|&(_, lsn, _)| lsn);
-        list
-    }
-
-    /// Returns the active snapshots for people, oldest first.
-    pub(crate) fn active_list(&self) -> Vec<ActiveSnapshot> {
-        let list = self.list().into_iter();
-        list.map(|entry| self.describe(entry)).collect()
-    }
-
-    fn describe(&self, (number, lsn, bytes): (u32, Lsn, u64)) -> ActiveSnapshot {
-        // Site: "kept versions": for people.
-        let owner = shim::lock(&self.place(number).owner).clone();
-        let described = owner.map(|owner| owner.describe());
-        let (label, age) = described.map_or(Default::default(), |(_, label, age)| (label, age));
-        ActiveSnapshot {
-            lsn,
-            age,
-            label: label.to_string(),
-            bytes,
-        }
-    }
-
-    /// Returns the warning for a program whose snapshots may keep `limit` bytes: when they first
-    /// keep more than a half of that, and each time that one is about to be ended.
-    pub(crate) fn warning(&self, limit: u64) -> Option<VersionWarning> {
-        // Relaxed: a hint, and the flag is used by one thread.
-        let bytes = self.retained.load(Ordering::Relaxed);
-        let is_ending = bytes > limit;
-        if bytes < limit / 4 {
-            self.has_warned.store(false, Ordering::Relaxed);
-        }
-        if !is_ending && (bytes <= limit / 2 || self.has_warned.load(Ordering::Relaxed)) {
-            return None;
-        }
-        let list = self.list().into_iter();
-        let largest = list.max_by_key(|&(_, _, bytes)| bytes);
-        let largest = largest.filter(|&(_, _, bytes)| bytes > 0)?;
-        self.has_warned.store(true, Ordering::Relaxed);
-        Some(VersionWarning {
-            bytes,
-            limit,
-            snapshot: self.describe(largest),
-            is_ending,
-        })
-    }
-
-    /// Ends the snapshots at the position that keeps the most, if more than `limit` bytes are kept.
-    /// Returns true if one was ended. One that keeps nothing is not to blame.
-    pub(crate) fn end_largest(&self, limit: u64) -> bool {
-        // Relaxed: a hint.
-        if self.retained.load(Ordering::Relaxed) <= limit {
-            return false;
-        }
-        let mut list = self.list();
-        list.retain(|&(_, _, bytes)| bytes > 0);
-        let Some(&(_, largest, _)) = list.iter().max_by_key(|&&(_, _, bytes)| bytes) else {
-            return false;
-        };
-        let mut has_ended = false;
-        for &(number, lsn, _) in &list {
-            has_ended |= lsn == largest && self.end(number, lsn, ENDED);
-        }
-        if let Some(views) = &self.read_views {
-            views.close(largest.bytes());
-        }
-        if has_ended {
-            // Relaxed: counted for people. Site: "kept versions".
-            self.ended.fetch_add(1, Ordering::Relaxed);
-        }
-        has_ended
     }
 }
 
@@ -962,10 +810,8 @@ mod tests {
         snapshots.register(&worker, (0, false), front);
         snapshots.retained.store(1000, Ordering::Relaxed);
         assert!(!snapshots.end_largest(999) && snapshots.ended(0).is_none());
-        let batch = LeftVersions {
-            bytes: 1000,
-            ..LeftVersions::default()
-        };
+        let mut batch = LeftVersions::default();
+        batch.bytes = 1000;
         shim::lock(&snapshots.kept).insert(front().bytes(), batch);
         assert!(!snapshots.end_largest(1000) && snapshots.ended(0).is_none());
         assert!(snapshots.end_largest(999) && snapshots.ended(0).is_some());
