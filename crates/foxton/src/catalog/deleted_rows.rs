@@ -8,7 +8,7 @@
 //! A transaction at a snapshot that writes asks here whether a row that is absent has been there
 //! since. So the newest version of a key stays as long as there is such a transaction that is older
 //! than its end, though it sees no such version. If the record has lost that version by the time
-//! that it is removed, an *empty* one, which no reader sees, has its place: it begins where it ends.
+//! that it is removed, an *empty* one has its place. It begins where it ends, so no reader sees it.
 //!
 //! A key is stored so that keys stay in order whatever comes behind them. Each zero byte is
 //! followed by 255, and the end is two zero bytes. The place where the version ends follows, most

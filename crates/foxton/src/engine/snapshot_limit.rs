@@ -1,4 +1,8 @@
 //! Memory that snapshots keep: the active ones for people, and the end of the one that keeps most.
+//!
+//! # Orderings
+//!
+//! * O1  a snapshot in its place: see [`snapshots`](super::snapshots), O2.
 
 use foxton_log::Lsn;
 use foxton_sync::shim::{self, Ordering};
@@ -13,7 +17,7 @@ impl Snapshots {
         // Site: "kept versions".
         let kept = shim::lock(&self.kept);
         let words = self.all_places().map(|(number, place)| {
-            let word = place.snapshot.load(Ordering::Acquire); // O2
+            let word = place.snapshot.load(Ordering::Acquire); // O1
             (number, word)
         });
         let mut list: Vec<_> = words

@@ -256,7 +256,8 @@ impl Snapshots {
     }
 
     /// Registers a snapshot in the place `number`, and returns its position. `may_write` says that
-    /// it is of a transaction that may write, too. `front` loads the front of the log. Returns true beside it if the stage was off before.
+    /// it is of a transaction that may write, too. `front` loads the front of the log. Returns true
+    /// beside it if the stage was off before.
     pub(crate) fn register(
         &self,
         worker: &Worker,

@@ -4,8 +4,8 @@
 //! The engine calls it in place of [`FileDevice`]. Three things can be chosen that only serve
 //! measuring, which is why they are here and no options of the engine:
 //!
-//! * *Direct.* Aligned calls for the page file and the doublewrite buffer go past the page cache, or
-//!   the device is refused.
+//! * *Direct.* Aligned calls for the page file and the doublewrite buffer go past the page cache.
+//!   Where that is impossible the device is refused.
 //! * *No doublewrite.* Writes to the doublewrite buffer and its syncs are dropped. A power cut may
 //!   then tear pages beyond repair, so such a database is only good for being thrown away.
 //! * *Recording.* Every write and sync is recorded with its time, so that [`replay`](super::replay)
