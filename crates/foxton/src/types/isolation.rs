@@ -57,8 +57,8 @@ pub enum Isolation {
     /// Plain reads return what was committed when the first of them began, and the transaction's
     /// own writes. They lock nothing and wait for no writer. Writes lock, and are refused with
     /// `overwritten` if the row has changed since. A transaction that only reads is serializable,
-    /// as long as those that write are. One that writes may see write skew. Until it ends, rows that
-    /// others delete stay in memory, so that its writes hear of them.
+    /// as long as those that write are. One that writes may see write skew. Until it ends, rows
+    /// that others delete stay in memory, so that its writes hear of them.
     ///
     /// A read with more than [`Lock::Shared`] returns what is there at the snapshot, too, and locks
     /// it. It is refused with `overwritten` if that has changed since, or was deleted. A range
