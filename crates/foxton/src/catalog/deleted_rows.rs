@@ -116,6 +116,15 @@ impl DeletedRows {
         Some((row, end))
     }
 
+    /// Returns where a version begins and ends.
+    fn interval(guard: &Guard<'_>, record: &foxton_store::memory::Record) -> Option<(Lsn, Lsn)> {
+        let mut hazard = guard.hazard();
+        let begin = record.value(&mut hazard)?.first_chunk()?;
+        let end = record.key().last_chunk()?;
+        let lsn = (u64::from_le_bytes(*begin), u64::from_be_bytes(*end));
+        Some((Lsn::new(lsn.0), Lsn::new(lsn.1)))
+    }
+
     /// Returns the versions of `key`, each with the place where it ends.
     pub(crate) fn versions(&self, guard: &Guard<'_>, key: &[u8]) -> Vec<(DeletedRow, Lsn)> {
         let mut start = Vec::new();
@@ -190,7 +199,7 @@ impl DeletedRows {
             if !record.key().starts_with(&start) || record.key().len() != start.len() + LSN_BYTES {
                 break;
             }
-            versions.extend(Self::read(guard, record).map(|(row, end)| (record, row.begin, end)));
+            versions.extend(Self::interval(guard, record).map(|(at, end)| (record, at, end)));
         }
         let _ = versions.pop_if(|&mut (_, begin, end)| needed_as_newest(begin, end));
         let mut over = Vec::new();
