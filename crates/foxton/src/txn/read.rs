@@ -343,7 +343,7 @@ impl BoundTxn {
 
 /// Number of keys that are located at once. With more, the first may have left the caches before it
 /// is read.
-const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 16;
 
 /// Encoded keys.
 #[derive(Debug, Default)]

@@ -31,17 +31,18 @@ use std::task::{Context, Wake, Waker};
 use std::time::Instant;
 
 use foxton_log::Lsn;
-use foxton_store::memory::{Begin, CommitSlots, Record, SnapshotRead, VersionReader};
+use foxton_store::memory::{Begin, CommitSlots, Located, Record, SnapshotRead, VersionReader};
 use foxton_sync::epoch::Guard;
 use foxton_sync::shim::hint::spin_loop;
 use foxton_sync::shim::thread::{self, Thread};
+use smallvec::SmallVec;
 
 use super::attempt::{AttemptResult, done};
 use super::bound::BoundTxn;
 use super::context::WorkerContext;
 use super::index_read::{EncodedRow, check_open, table_of};
 use super::overwritten::overwritten;
-use super::read::KeyList;
+use super::read::{AHEAD, KeyList};
 use super::snapshot_view::SnapshotView;
 use super::txn::Txn;
 use crate::catalog::OpenTable;
@@ -279,24 +280,48 @@ impl ViewReader<'_> {
         key: &[u8],
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<ViewRead<R>> {
+        let mut versions = VersionReader::new(guard, self.slots(), self.own);
+        if !self.is_reversed() {
+            let record = table.resident().get(guard, key);
+            return self.get_located(guard, &mut versions, table, (key, record), take);
+        }
+        let deleted = self.get_deleted(guard, table, key);
         let mut take = Some(take);
         let mut take = |bytes: &[u8]| take.take().map(|take| take(bytes));
-        let is_reversed = self.is_reversed();
-        let deleted = is_reversed.then(|| self.get_deleted(guard, table, key));
         if let Some(record) = table.resident().get(guard, key) {
-            let mut reader = VersionReader::new(guard, self.slots(), self.own);
-            match self.read(guard, &mut reader, record, &mut take)? {
+            match self.read(guard, &mut versions, record, &mut take)? {
                 ViewRead::Row(Some(row)) => return Ok(ViewRead::Row(row)),
                 ViewRead::Unresolved(begin) => return Ok(ViewRead::Unresolved(begin)),
                 _ => {}
             }
         }
-        let Some(row) = deleted.unwrap_or_else(|| self.get_deleted(guard, table, key)) else {
-            self.check()?;
-            return Ok(ViewRead::Absent);
-        };
+        let row = deleted.and_then(|row| take(&row.value));
+        Ok(row.map_or(ViewRead::Absent, ViewRead::Row))
+    }
+
+    /// Reads `key`, which has this record in the table, or none, and then looks among the deleted
+    /// rows.
+    fn get_located<R>(
+        &self,
+        guard: &Guard<'_>,
+        versions: &mut VersionReader<'_>,
+        table: &OpenTable,
+        (key, record): (&[u8], Option<&Record>),
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<ViewRead<R>> {
+        let mut take = Some(take);
+        let mut take = |bytes: &[u8]| take.take().map(|take| take(bytes));
+        if let Some(record) = record {
+            match self.read(guard, versions, record, &mut take)? {
+                ViewRead::Row(Some(row)) => return Ok(ViewRead::Row(row)),
+                ViewRead::Unresolved(begin) => return Ok(ViewRead::Unresolved(begin)),
+                _ => {}
+            }
+        }
+        let deleted = self.get_deleted(guard, table, key);
         self.check()?;
-        Ok(take(&row.value).map_or(ViewRead::Absent, ViewRead::Row))
+        let row = deleted.and_then(|row| take(&row.value));
+        Ok(row.map_or(ViewRead::Absent, ViewRead::Row))
     }
 }
 
@@ -468,17 +493,54 @@ impl BoundTxn {
             if self.ctx.budget.is_spent() {
                 return Ok(AttemptResult::Pause);
             }
-            self.ctx.budget.charge(1);
+            let end = keys.len().min(*next + AHEAD);
+            self.ctx.budget.charge(end - *next);
             self.check_active()?;
+            if let Some(begin) = done!(self.get_some_at(table, view, keys, (next, end), read)) {
+                done!(self.wait_for_lsn(view, begin));
+            }
+        }
+        Ok(AttemptResult::Done(()))
+    }
+
+    /// Reads `keys` from `next` to `end` under one pin. They are located before the first is read,
+    /// so that their cache misses overlap. Returns early if the commit LSN of a version's writer is
+    /// not known.
+    fn get_some_at(
+        &self,
+        table: usize,
+        view: SnapshotView,
+        keys: &KeyList,
+        (next, end): (&mut usize, usize),
+        read: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<AttemptResult<Option<Begin>>> {
+        let table = &*self.ctx.tables[table].table;
+        done!(check_readable(&self.ctx.engine, table, view));
+        let (reader, guard) = (self.view_reader(view), self.ctx.worker.pin());
+        let mut ahead: SmallVec<[Located<'_>; AHEAD]> = SmallVec::new();
+        let rows = table.resident();
+        ahead.extend((*next..end).map(|place| rows.locate(&guard, keys.key(place))));
+        ahead.iter().for_each(Located::fetch_value);
+        let mut versions = VersionReader::new(&guard, reader.slots(), reader.own);
+        for located in ahead {
             let (place, key) = (*next, keys.key(*next));
-            let table = &*self.ctx.tables[table].table;
-            let found = self.read_at(table, view, key, &mut |value| read(place, Some(value)));
-            if done!(found).is_none() {
-                read(place, None);
+            let row = (key, located.found());
+            let found = reader.get_located(&guard, &mut versions, table, row, |value| {
+                let is_current = !table.is_former();
+                is_current.then(|| read(place, Some(value)))
+            });
+            match found? {
+                ViewRead::Row(Some(())) => {}
+                ViewRead::Row(None) => return Ok(AttemptResult::Pause),
+                ViewRead::Absent => {
+                    done!(check_current(table));
+                    read(place, None);
+                }
+                ViewRead::Unresolved(begin) => return Ok(AttemptResult::Done(Some(begin))),
             }
             *next += 1;
         }
-        Ok(AttemptResult::Done(()))
+        Ok(AttemptResult::Done(None))
     }
 
     /// Passes the value that `key` has at the snapshot to `read`, if it has one.
@@ -493,12 +555,19 @@ impl BoundTxn {
         loop {
             done!(check_readable(&self.ctx.engine, table, view));
             let guard = self.ctx.worker.pin();
-            let found = reader.get(&guard, table, key, &mut *read)?;
+            // Asked after the read, and before the program sees the row.
+            let found = reader.get(&guard, table, key, |value| {
+                let is_current = !table.is_former();
+                is_current.then(|| read(value))
+            })?;
             drop(guard);
-            done!(check_current(table));
             match found {
-                ViewRead::Row(row) => return Ok(AttemptResult::Done(Some(row))),
-                ViewRead::Absent => return Ok(AttemptResult::Done(None)),
+                ViewRead::Row(Some(row)) => return Ok(AttemptResult::Done(Some(row))),
+                ViewRead::Row(None) => return Ok(AttemptResult::Pause),
+                ViewRead::Absent => {
+                    done!(check_current(table));
+                    return Ok(AttemptResult::Done(None));
+                }
                 ViewRead::Unresolved(begin) => done!(self.wait_for_lsn(view, begin)),
             }
         }
