@@ -85,6 +85,9 @@ pub(crate) mod scan;
 /// Reads by an index.
 pub(crate) mod index_read;
 
+/// Versions at a snapshot.
+mod view_reader;
+
 /// Reads at a snapshot.
 pub(crate) mod snapshot;
 
