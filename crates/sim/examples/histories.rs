@@ -112,6 +112,8 @@ impl Setting {
     fn open(&self) -> foxton::Result<Database> {
         let mut options = Options::default();
         options.lock_manager = self.manager;
+        // So that many collections come between the steps of a transaction.
+        options.snapshot_linger = Duration::from_micros(200);
         if let Level::All(level) = self.level {
             options.isolation = level;
         }

@@ -311,7 +311,7 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
-            snapshots: Snapshots::new(options.snapshots),
+            snapshots: Snapshots::new(options.snapshots, options.snapshot_linger),
             admission: options.admission.open(),
             freed: FreedBytes::default(),
             idle: IdleRegistry::default(),

@@ -99,6 +99,7 @@ use crate::engine::commit_lsn_waits::WaitCounters;
 use crate::engine::left_versions::LeftVersions;
 use crate::engine::read_views::{ReadView, ReadViews, TRANSACTION_SYSTEM};
 use crate::error::Conflict;
+use crate::options::LINGER;
 use crate::options::snapshot_method::SnapshotMethod;
 use crate::testing::{failpoint, injected_fault};
 
@@ -113,8 +114,6 @@ const BATCH_BYTES: usize = 256 << 10;
 const MOST_WAITING: u64 = 32 << 20;
 /// Bytes that a context leaves before it reports them.
 const REPORTED_BYTES: usize = 16 << 10;
-/// How long the stage stays on after the last snapshot.
-pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
 const OFF: u64 = 0;
 const STARTING: u64 = 1;
@@ -137,6 +136,8 @@ pub(crate) struct Snapshots {
     pub(crate) read_views: Option<Box<ReadViews>>,
     /// Versions of rows of paged tables.
     pub(crate) rows: RowVersions,
+    /// How long the stage stays on after the last snapshot, and the time between two sweeps.
+    pub(crate) linger: Duration,
     state: CachePadded<AtomicU64>,
     /// Times that the stage was about to be off.
     closings: CachePadded<AtomicU64>,
@@ -198,6 +199,7 @@ impl Default for Snapshots {
             slots: CommitSlots::new(),
             read_views: None,
             rows: RowVersions::new(),
+            linger: LINGER,
             state: CachePadded::new(AtomicU64::new(OFF)),
             closings: CachePadded::default(),
             fence: Asymmetric::new(),
@@ -217,13 +219,17 @@ impl Default for Snapshots {
 
 impl Snapshots {
     /// Returns the snapshots of a database that takes them by `method`.
-    pub(crate) fn new(method: SnapshotMethod) -> Snapshots {
+    pub(crate) fn new(method: SnapshotMethod, linger: Duration) -> Snapshots {
+        let snapshots = Snapshots {
+            linger,
+            ..Snapshots::default()
+        };
         match method {
-            SnapshotMethod::Lsn => Snapshots::default(),
+            SnapshotMethod::Lsn => snapshots,
             SnapshotMethod::ReadViews => Snapshots {
                 read_views: Some(Box::default()),
                 state: CachePadded::new(AtomicU64::new(ON)),
-                ..Snapshots::default()
+                ..snapshots
             },
         }
     }
@@ -641,7 +647,7 @@ impl Snapshots {
             return true;
         }
         let idle_since = last_seen.unwrap_or(now);
-        if now.saturating_duration_since(idle_since) < LINGER {
+        if now.saturating_duration_since(idle_since) < self.linger {
             return true;
         }
         let closed = self.close(worker, &front);

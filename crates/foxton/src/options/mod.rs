@@ -207,6 +207,10 @@ pub struct Options {
     /// in memory once, in the pool, and errors come from the write that made them. A file system
     /// without direct calls uses its cache all the same.
     pub cached_pages: bool,
+    /// Time between two collections by the background thread, for which versions are still kept
+    /// after the last snapshot. Default 100 ms. For tests, which meet more collections with less.
+    #[doc(hidden)]
+    pub snapshot_linger: Duration,
     /// Bytes of a page of a new page file: a power of two from 1 KiB to 64 KiB. Default 8 KiB. For
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
@@ -239,6 +243,9 @@ pub struct Options {
     /// Destination of dumps of waits. Default [`DumpTo::Stderr`].
     pub dump_waits_to: DumpTo,
 }
+
+/// Time for which versions are still kept after the last snapshot, unless an option says otherwise.
+pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
 impl Default for Options {
     fn default() -> Options {
@@ -277,6 +284,7 @@ impl Default for Options {
             page_memory: 64 << 20,
             max_page_memory: None,
             cached_pages: false,
+            snapshot_linger: LINGER,
             page_bytes: PageSize::default().bytes(),
             page_batch: CLEAN_BATCH,
             failpoints: None,

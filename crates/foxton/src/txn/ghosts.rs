@@ -200,14 +200,23 @@ fn keep_deleted(
     let lsn = |begin: Begin| begin.committed().map_or(Lsn::ZERO, |(lsn, _)| lsn);
     // Where the record lost its value, if a commit stamped that.
     let mut deletion = None;
-    record.visit_versions(guard, slots, |begin, end, value| match (end, value) {
-        (None, None) => deletion = Some(lsn(begin)).filter(|&lsn| lsn > Lsn::ZERO),
-        (Some(end), Some(value)) => {
-            deletion = deletion.filter(|&deletion| deletion != end);
-            deleted.insert(guard, record.key(), (lsn(begin), end), value);
+    let mut versions: Vec<(Lsn, Lsn, Vec<u8>)> = Vec::new();
+    record.visit_versions(guard, slots, |begin, end, value| {
+        let Some(end) = end else {
+            // The newest. If versions are pruned meanwhile, the walk begins again, and those that
+            // are left may reach to where one ended that is gone.
+            deletion = Some(lsn(begin)).filter(|&lsn| lsn > Lsn::ZERO && value.is_none());
+            versions.clear();
+            return;
+        };
+        if let Some(value) = value {
+            versions.push((lsn(begin), end, value.to_vec()));
         }
-        _ => {}
     });
+    for (begin, end, value) in &versions {
+        deletion = deletion.filter(|deletion| deletion != end);
+        deleted.insert(guard, record.key(), (*begin, *end), value);
+    }
     let is_forgotten = engine
         .faults()
         .misbehaves(&injected_fault::DELETION_FORGOTTEN);

@@ -7,7 +7,6 @@ use foxton_sync::worker::Worker;
 use super::bound::BoundTxn;
 use super::end_versions::examine_released;
 use crate::engine::Engine;
-use crate::engine::snapshots::LINGER;
 
 impl BoundTxn {
     /// Makes the background thread collect versions until no snapshot is left.
@@ -33,11 +32,13 @@ fn start_sweeps(engine: &Arc<Engine>, worker: &Worker) {
             }
             warn(&engine);
             if !engine.snapshots.end_largest(engine.options.version_bytes) {
-                return Some(LINGER);
+                return Some(engine.snapshots.linger);
             }
         }
     };
-    engine.background.repeat(worker, LINGER, Box::new(sweep));
+    engine
+        .background
+        .repeat(worker, engine.snapshots.linger, Box::new(sweep));
 }
 
 /// Warns the program, if it has asked for that and there is reason to.

@@ -66,6 +66,9 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
 
 /// Readers at handles of snapshots are serializable among serializable transactions: the graph
 /// finds no circle of any kind, also by the clock.
+/// Time between two collections: so short that many come between the steps of a transaction.
+const OFTEN: Duration = Duration::from_micros(200);
+
 #[test]
 fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
@@ -73,6 +76,7 @@ fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
         (options.lock_manager, options.lock_threads) = (manager, true);
         options.durability = Durability::None;
         options.lock_wait = Duration::from_secs(120);
+        options.snapshot_linger = OFTEN;
         declare(&mut options);
         let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let mut start = BTreeMap::new();
@@ -109,6 +113,7 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
         options.durability = Durability::None;
         // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
+        options.snapshot_linger = OFTEN;
         declare(&mut options);
         let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let mut start = BTreeMap::new();

@@ -369,6 +369,7 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Vec<String>> {
         let kinds = LockManagerKind::ALL;
         options.lock_manager = kinds[round as usize % kinds.len()];
         (options.durability, options.lock_threads) = (Durability::None, true);
+        options.snapshot_linger = Duration::from_micros(200);
         declare(&mut options);
         let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         for point in [failpoint::PLACED, failpoint::SEARCHED_ONCE] {
