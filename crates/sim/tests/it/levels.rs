@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Time between two collections: so short that many come between the steps of a transaction.
+const OFTEN: Duration = Duration::from_micros(200);
+
 /// Returns every anomaly found at `level` within this many rounds with each manager, or until all
 /// that are expected have been found. Also returns in how many runs each was found, and how many
 /// runs there were.
@@ -66,9 +69,6 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
 
 /// Readers at handles of snapshots are serializable among serializable transactions: the graph
 /// finds no circle of any kind, also by the clock.
-/// Time between two collections: so short that many come between the steps of a transaction.
-const OFTEN: Duration = Duration::from_micros(200);
-
 #[test]
 fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
