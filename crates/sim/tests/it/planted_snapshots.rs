@@ -243,12 +243,12 @@ fn delete_between_two_searches(db: &Database) -> Result<Wrong> {
 fn delete_under_a_scan(db: &Database) -> Result<Wrong> {
     let keys = 1..=60;
     keys.clone().try_for_each(|key| put(db, key, "10"))?;
-    let snapshot = db.snapshot()?;
+    let mut tx = at_snapshot(db)?;
     let other = db.clone();
     on_this_thread(db, &failpoint::SEARCHED_ONCE, move || {
         other.run(|tx| tx.delete(&ROWS, &50)).map(drop)
     });
-    let rows = snapshot.range(&ROWS, ..)?.collect()?;
+    let rows = tx.range(&ROWS, ..).collect()?;
     let found: Vec<u64> = rows.into_iter().map(|(key, _)| key).collect();
     Ok(differs(&found.len(), &60).or(differs(&found, &keys.collect())))
 }
