@@ -44,6 +44,8 @@ pub const REGISTERING: Failpoint = Failpoint::passing("txn/registering");
 pub const COLLECTING: Failpoint = Failpoint::passing("txn/collecting");
 /// A reader at a snapshot has searched a table, and not yet its deleted rows.
 pub const SEARCHED_ONCE: Failpoint = Failpoint::passing("txn/searched once");
+/// A thread that removes a record has met one of its versions, and looks for the one before it.
+pub const COPYING: Failpoint = Failpoint::passing("txn/copying");
 /// A transaction that was idle for too long is about to be ended, and its program is not using it.
 /// Reached only with `Options::idle_timeout`, on a thread of its own, so not in [`ALL`].
 pub const IDLE: Failpoint = Failpoint::passing("txn/idle");

@@ -113,9 +113,11 @@ pub const DELETED_ROWS_FIRST: Failpoint = Failpoint::fault("txn/deleted rows fir
 pub const DELETED_UNCHECKED: Failpoint = Failpoint::fault("txn/deleted unchecked");
 /// Nothing tells a write at a snapshot of a row that came and went since.
 pub const DELETION_FORGOTTEN: Failpoint = Failpoint::fault("txn/deletion forgotten");
+/// Versions of a removed record are copied from a walk that was cut short, too.
+pub const WALK_KEPT: Failpoint = Failpoint::fault("txn/walk kept");
 
 /// The faults of reads at snapshots, which histories without snapshots do not show.
-pub const OF_SNAPSHOTS: [Failpoint; 15] = [
+pub const OF_SNAPSHOTS: [Failpoint; 16] = [
     UNRESOLVED_TAKEN_FOR_INVISIBLE,
     DELETED_ROWS_MISSED,
     OWN_VERSION_MISSED,
@@ -131,6 +133,7 @@ pub const OF_SNAPSHOTS: [Failpoint; 15] = [
     DELETED_ROWS_FIRST,
     DELETED_UNCHECKED,
     DELETION_FORGOTTEN,
+    WALK_KEPT,
 ];
 
 /// All faults that show while a database runs without snapshots.

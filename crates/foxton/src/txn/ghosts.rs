@@ -201,16 +201,20 @@ fn keep_deleted(
     // Where the record lost its value, if a commit stamped that.
     let mut deletion = None;
     let mut versions: Vec<(Lsn, Lsn, Vec<u8>)> = Vec::new();
+    let keeps_walk = engine.faults().misbehaves(&injected_fault::WALK_KEPT);
     record.visit_versions(guard, slots, |begin, end, value| {
         let Some(end) = end else {
             // The newest. If versions are pruned meanwhile, the walk begins again, and those that
             // are left may reach to where one ended that is gone.
             deletion = Some(lsn(begin)).filter(|&lsn| lsn > Lsn::ZERO && value.is_none());
-            versions.clear();
+            if !keeps_walk {
+                versions.clear();
+            }
             return;
         };
         if let Some(value) = value {
             versions.push((lsn(begin), end, value.to_vec()));
+            worker.failpoints().pass(&failpoint::COPYING);
         }
     });
     for (begin, end, value) in &versions {

@@ -29,7 +29,7 @@ type Wrong = Option<String>;
 type Schedule = fn(&Database) -> Result<Wrong>;
 
 /// Faults, and the schedules that show them.
-const SCHEDULES: [(Failpoint, Schedule); 16] = [
+const SCHEDULES: [(Failpoint, Schedule); 17] = [
     (
         injected_fault::UNRESOLVED_TAKEN_FOR_INVISIBLE,
         read_beside_a_placed_commit,
@@ -64,6 +64,7 @@ const SCHEDULES: [(Failpoint, Schedule); 16] = [
         injected_fault::DELETION_FORGOTTEN,
         write_what_was_removed_late,
     ),
+    (injected_fault::WALK_KEPT, delete_beside_a_collector),
 ];
 
 /// A value that makes its transaction's worker collect once it has been replaced.
@@ -251,6 +252,25 @@ fn delete_under_a_scan(db: &Database) -> Result<Wrong> {
     let rows = tx.range(&ROWS, ..).collect()?;
     let found: Vec<u64> = rows.into_iter().map(|(key, _)| key).collect();
     Ok(differs(&found.len(), &60).or(differs(&found, &keys.collect())))
+}
+
+/// The background thread unlinks versions of a record that are copied to the deleted rows. The one
+/// that the snapshot needs then ends where one did that was met before.
+fn delete_beside_a_collector(db: &Database) -> Result<Wrong> {
+    put(db, 2, "20")?;
+    let snapshot = db.snapshot()?;
+    put(db, 2, "21")?;
+    put(db, 2, "22")?;
+    let other = db.clone();
+    on_this_thread(db, &failpoint::COPYING, move || {
+        let (begun, before) = (Instant::now(), other.version_stats().pruned);
+        while other.version_stats().pruned == before && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    db.run(|tx| tx.delete(&ROWS, &2))?;
+    reads(&snapshot, 2, Some("20"))
 }
 
 fn read_a_deleted_row(db: &Database) -> Result<Wrong> {
