@@ -47,6 +47,7 @@ use std::mem;
 use std::ptr::NonNull;
 
 use foxton_log::Lsn;
+use foxton_sync::backoff::Backoff;
 use foxton_sync::epoch::{Guard, Hazard, Participant};
 use foxton_sync::shim::Ordering;
 
@@ -190,6 +191,8 @@ impl<'g> VersionReader<'g> {
             record.header.domain,
             "a version is read by a hazard of its table's domain"
         );
+        // A collector that is descheduled in the middle of unlinking needs the processor.
+        let mut backoff = Backoff::new();
         'first: loop {
             let Some(first) = NonNull::new(self.current.protect(&record.header.value)) else {
                 return SnapshotRead::Absent(Begin::ALWAYS);
@@ -219,7 +222,10 @@ impl<'g> VersionReader<'g> {
                 match step(record, at, self.slots, &mut self.next) {
                     Step::To(older) => at = older,
                     Step::End => return SnapshotRead::Absent(Begin::ALWAYS),
-                    Step::Lost => continue 'first,
+                    Step::Lost => {
+                        backoff.snooze();
+                        continue 'first;
+                    }
                     Step::Again => continue,
                 }
                 mem::swap(&mut self.current, &mut self.next);
@@ -444,6 +450,7 @@ impl Record {
         mut visit: impl FnMut(Begin, Option<Lsn>, Option<&[u8]>),
     ) {
         let (mut current, mut next) = (guard.hazard(), guard.hazard());
+        let mut backoff = Backoff::new();
         'first: loop {
             let Some(mut at) = NonNull::new(current.protect(&self.header.value)) else {
                 return;
@@ -470,7 +477,10 @@ impl Record {
                     Step::To(older) => at = older,
                     Step::End => return,
                     // A collector prunes without the lock. Versions behind may be needed.
-                    Step::Lost => continue 'first,
+                    Step::Lost => {
+                        backoff.snooze();
+                        continue 'first;
+                    }
                     Step::Again => continue,
                 }
                 mem::swap(&mut current, &mut next);
