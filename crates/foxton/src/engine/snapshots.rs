@@ -33,6 +33,9 @@
 //!   [`row_versions`](foxton_store::paged::row_versions).
 //! * I3  A registered snapshot changes only to *none*, or to *ended*: by the collector, or by the
 //!   idle timeout, if nobody reads at it.
+//! * I4  The newest version of a deleted row is among the deleted rows, or its table has the ghost,
+//!   as long as a registered snapshot of a transaction is older than the deletion. So a write at
+//!   the snapshot hears of a row that came and went since, though no snapshot sees it.
 //!
 //! # Why I1 holds
 //!

@@ -459,6 +459,36 @@ fn the_snapshot_that_keeps_too_much_is_ended() {
     });
 }
 
+/// The versions that told of changes since may be gone with the snapshot.
+#[test]
+fn a_transaction_whose_snapshot_was_ended_writes_nothing() {
+    over_components(|mut options| {
+        options.version_bytes = 100_000;
+        let db = Database::in_memory(options).unwrap();
+        let put_all = |value| {
+            let keys = 0..2000_u64;
+            db.run(|tx| {
+                keys.clone()
+                    .try_for_each(|key| tx.put(&ROWS, &key, &[value; 100]))
+            })
+        };
+        put_all(0).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.set_isolation(Isolation::Snapshot).unwrap();
+        assert_eq!(tx.get(&ROWS, &1).unwrap(), Some(vec![0; 100]));
+        let began = Instant::now();
+        while db.version_stats().ended == 0 {
+            put_all(1).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+        // Nobody has changed it, so nothing else refuses it.
+        let refused = tx.put(&ROWS, &5000, &[2; 100]).unwrap_err();
+        assert_eq!(refused.code(), "snapshot_ended");
+        drop(tx);
+        assert_nothing_is_kept(&db);
+    });
+}
+
 #[test]
 fn clones_of_a_snapshot_read_in_many_threads() {
     over_components(|options| {
