@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Slots are written one after the other, and sequence numbers grow by one. The images are sealed,
-//! as in the page file.
+//! as in the page file. While pages are repaired, there are more slots behind these (I6).
 //!
 //! # Invariants
 //!
@@ -30,16 +30,20 @@
 //!   one that would undo a later write.
 //! * I4  Repair is durable before a slot is written. A repair that was cut is repeated.
 //!   After a failed sync, bytes may be visible and lost at the next power cut, though every later
-//!   sync succeeds. So repair writes again the slots that it needs, before it uses them, and it
-//!   writes again the pages whose last sync may have failed: those that redo would change.
+//!   sync succeeds. So repair copies the images that it needs behind the slots, and syncs, before
+//!   it uses them, and it writes again the pages whose last sync may have failed: those that redo
+//!   would change.
 //! * I5  A damaged page gets an image only if redo makes all changes behind it. That is so for the
 //!   image of a page that a power cut tore, because the page was dirty. If the page was clean, it
 //!   was damaged otherwise, and its newest image may be damaged, too: an older one is no repair.
+//! * I6  Repair writes over no image that it needs: a power cut may turn it into anything. The
+//!   copies have slots of their own, behind the last one that has a needed image, and are cut off
+//!   when the pages are durable.
 //!
 //! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
 //! time. A space map that the file grows by is durable before the header covers it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -178,14 +182,20 @@ impl DoublewriteBuffer {
         let mut header = vec![0; SLOT_HEADER];
         let mut image = PageBuffer::new(self.size, 1);
         let mut newest = None;
-        for slot in 0..DOUBLEWRITE_SLOTS {
+        for slot in 0.. {
             let begin = slot as u64 * self.slot_bytes();
             let read = self.file.read_at(&mut header, begin);
             let read = read.map_err(device("read"))?;
+            let is_copy = slot >= DOUBLEWRITE_SLOTS;
             let Some((sequence, pages)) = self.decode(&header[..read]) else {
-                continue;
+                match is_copy {
+                    true => break,
+                    false => continue,
+                }
             };
-            newest = newest.max(Some((sequence, slot)));
+            if !is_copy {
+                newest = newest.max(Some((sequence, slot)));
+            }
             for (index, page) in pages.into_iter().enumerate() {
                 let offset = begin + (SLOT_HEADER + index * self.size.bytes()) as u64;
                 let read = self.file.read_at(image.bytes_mut(), offset);
@@ -258,27 +268,33 @@ impl DoublewriteBuffer {
         if needed.is_empty() {
             return Ok(repaired);
         }
-        self.write_again(&needed)?; // I4
+        self.copy_behind(&needed)?; // I4
         for (page, image) in needed {
             let read = self.file.read_at(buffer.bytes_mut(), image.offset);
             read.map_err(device("read"))?;
             pages.write(page, buffer.bytes())?;
         }
         pages.sync()?;
+        let slots = DOUBLEWRITE_SLOTS as u64 * self.slot_bytes();
+        self.file.set_len(slots).map_err(device("shorten"))?;
         Ok(repaired)
     }
 
-    /// Writes again the slots that have these images, and syncs them (I4).
-    fn write_again(&self, images: &[(PageId, FoundImage)]) -> Result<(), PageFileError> {
-        let slot_of = |(_, image): &(PageId, FoundImage)| image.offset / self.slot_bytes();
-        let slots: BTreeSet<u64> = images.iter().map(slot_of).collect();
-        let length = self.slot_bytes() as usize;
-        let mut bytes = PageBuffer::new(self.size, length.div_ceil(self.size.bytes()));
-        for slot in slots {
-            let (begin, bytes) = (slot * self.slot_bytes(), &mut bytes.bytes_mut()[..length]);
-            let count = self.file.read_at(bytes, begin).map_err(device("read"))?;
-            let written = self.file.write_at(&bytes[..count], begin);
-            written.map_err(device("write"))?;
+    /// Copies these images behind the slots, and syncs them (I4, I6).
+    fn copy_behind(&self, images: &[(PageId, FoundImage)]) -> Result<(), PageFileError> {
+        let slot_of = |image: &FoundImage| (image.offset / self.slot_bytes()) as usize;
+        let last = images.iter().map(|(_, image)| slot_of(image)).max();
+        let first = last.map_or(0, |last| last + 1).max(DOUBLEWRITE_SLOTS);
+        let mut bytes = PageBuffer::new(self.size, DOUBLEWRITE_PAGES);
+        for (slot, images) in (first..).zip(images.chunks(DOUBLEWRITE_PAGES)) {
+            let places = bytes.bytes_mut().chunks_exact_mut(self.size.bytes());
+            for ((_, image), place) in images.iter().zip(places) {
+                let read = self.file.read_at(place, image.offset);
+                read.map_err(device("read"))?;
+            }
+            let pages: Vec<PageId> = images.iter().map(|(page, _)| *page).collect();
+            let images = &bytes.bytes()[..pages.len() * self.size.bytes()];
+            self.write_slot(slot, 0, &pages, images)?;
         }
         self.file.sync().map_err(device("sync"))
     }
@@ -317,24 +333,34 @@ impl DoublewriteBuffer {
             (state.sequence, state.used) = (slot.sequence + 1, slot.used + 1);
             slot
         };
+        self.write_slot(slot.next, slot.sequence, pages, images)?;
+        self.file.sync().map_err(device("sync"))
+    }
+
+    fn write_slot(
+        &self,
+        slot: usize,
+        sequence: u64,
+        pages: &[PageId],
+        images: &[u8],
+    ) -> Result<(), PageFileError> {
         let mut header = PageBuffer::new(self.size, SLOT_HEADER.div_ceil(self.size.bytes()));
         let header = &mut header.bytes_mut()[..SLOT_HEADER];
         header[..8].copy_from_slice(&MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
         header[12..16].copy_from_slice(&(self.size.bytes() as u32).to_le_bytes());
         header[16..32].copy_from_slice(&self.identity);
-        header[32..40].copy_from_slice(&slot.sequence.to_le_bytes());
+        header[32..40].copy_from_slice(&sequence.to_le_bytes());
         header[40..44].copy_from_slice(&(pages.len() as u32).to_le_bytes());
         for (page, number) in pages.iter().zip(header[NUMBERS_AT..].chunks_exact_mut(8)) {
             number.copy_from_slice(&page.0.to_le_bytes());
         }
         let sum = crc32c(0, &header[..CHECK_AT]);
         header[CHECK_AT..].copy_from_slice(&sum.to_le_bytes());
-        let begin = slot.next as u64 * self.slot_bytes();
+        let begin = slot as u64 * self.slot_bytes();
         let written = self.file.write_at(images, begin + SLOT_HEADER as u64);
         let written = written.and_then(|()| self.file.write_at(header, begin));
-        written.map_err(device("write"))?;
-        self.file.sync().map_err(device("sync"))
+        written.map_err(device("write"))
     }
 
     /// Frees all slots. For the thread that alone writes batches, once a sync of the page file has
@@ -523,9 +549,54 @@ mod tests {
             let mut found = file.buffer(1);
             file.read(page, &mut found).expect("it is whole");
             assert_eq!(SlottedPage::new(found.bytes()).lsn(), Lsn::new(200));
+            // The slot lost it, or was overwritten: the page is durable in its place.
             let images = buffer.images().expect("memory");
-            assert_eq!(images.contains_key(&page), !is_in_place);
+            assert!(!images.contains_key(&page));
         }
+    }
+
+    /// The power is cut after each change that a repair makes, and again in the repair after it. A
+    /// disk may make anything of bytes that are not durable.
+    #[test]
+    fn no_cut_of_a_repair_loses_a_page() {
+        let worker = Workers::new().worker();
+        let pages = [PageId(10), PageId(11)];
+        let device = FaultDevice::new();
+        let (file, buffer, _) = open(&device);
+        for page in pages {
+            let sealed = image(page, 200);
+            buffer.write(&worker, &[page], &sealed).expect("memory");
+            let mut torn = sealed;
+            torn[900] ^= 1;
+            file.write(page, &torn).expect("memory");
+        }
+        file.sync().expect("memory");
+        drop((file, buffer));
+        let look = |image: &MemoryDevice| {
+            let device = FaultDevice::holding(image);
+            device.record();
+            let (file, ..) = open(&device);
+            let mut found = file.buffer(1);
+            for page in pages {
+                file.read(page, &mut found).expect("it is repaired");
+                assert_eq!(SlottedPage::new(found.bytes()).lsn(), Lsn::new(200));
+            }
+            device.recording().expect("it was recording")
+        };
+        let mild = Damage::ALL.into_iter().filter(|kind| !kind.harms_durable());
+        let mild: Vec<Damage> = mild.collect();
+        let torn = device.crash(Damage::KeepAll, 0);
+        let mut images = 0;
+        for (cut, disk) in look(&torn).disks().enumerate() {
+            for damage in &mild {
+                let again = look(&disk.crash(*damage, cut as u64));
+                for (cut, disk) in again.disks().enumerate() {
+                    look(&disk.crash(*damage, 10 + cut as u64));
+                    images += 1;
+                }
+            }
+        }
+        assert!(images > 100, "only {images} images");
     }
 
     #[test]
