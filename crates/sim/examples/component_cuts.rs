@@ -1,5 +1,5 @@
 //! Simulated power cuts of databases with resident and paged tables:
-//! `cargo run --release -p foxton-sim --example components -- --count 1000000`.
+//! `cargo run --release -p foxton-sim --example component_cuts -- --count 1000000`.
 //!
 //! Records runs of random transactions and cuts each after every change that it made to its
 //! directory. Damages unsynced bytes in every way that a disk may, restarts the result, and

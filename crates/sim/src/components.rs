@@ -27,6 +27,7 @@ use foxton_log::device::Device;
 use foxton_sync::failpoint::Failpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Tables that every run begins with.
@@ -208,4 +209,18 @@ fn difference(found: &Rows, expected: &Rows) -> String {
     let extra = found.keys().find(|key| !expected.contains_key(*key));
     let (lost, extra) = (lost.map(|(key, _)| name(key)), extra.map(name));
     format!("lost or different {lost:?}, unexpected {extra:?}")
+}
+
+/// Calls `body`; a panic is an error.
+fn without_panic<R>(body: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    result.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| {
+            payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+        });
+        Err(format!("it panicked: {}", text.unwrap_or_default()))
+    })
 }

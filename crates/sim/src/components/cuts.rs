@@ -2,7 +2,7 @@
 //! that.
 
 use super::load::{Random, Run, apply};
-use super::{Rows, Setting, TABLES, check_indexes, difference, read};
+use super::{Rows, Setting, TABLES, check_indexes, difference, read, without_panic};
 use crate::ledger::mix;
 use crate::pages::audit::audit;
 use crate::victim::FRAMES;
@@ -16,7 +16,6 @@ use foxton_log::format::{segment, superblock::Superblock};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// Depth of cuts: a run, its restart, the restart of that.
@@ -319,13 +318,12 @@ fn compare(rows: &Rows, expected: &[Rows]) -> Result<(), String> {
     Err(format!("wrong rows: {}", differs.join("\n    or ")))
 }
 
-/// Audits the log, if its beginning is still there. Returns the number of changes that were undone,
-/// or an error if one was undone twice, or one that was committed.
+/// Audits the log, if all of it is still there. Returns the number of changes that were undone, or
+/// an error if one was undone twice, or one that was committed.
 fn audit_log(image: &MemoryDevice) -> Result<u64, String> {
     let failed = |error: &dyn fmt::Display| format!("the log: {error}");
     let superblock = Superblock::read(image).map_err(|error| failed(&error))?;
-    let names = image.list().map_err(|error| failed(&error))?;
-    if !names.contains(&segment::name(Lsn::ZERO)) {
+    if !is_whole(image).map_err(|error| failed(&error))? {
         return Ok(0);
     }
     let audited = audit(image, &superblock.identity);
@@ -334,18 +332,23 @@ fn audit_log(image: &MemoryDevice) -> Result<u64, String> {
         .map_err(|error| failed(&error))
 }
 
-/// Calls `body`; a panic is an error.
-fn without_panic<R>(body: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
-    let result = catch_unwind(AssertUnwindSafe(body));
-    result.unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| {
-            payload
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-        });
-        Err(format!("it panicked: {}", text.unwrap_or_default()))
-    })
+/// True if no segment was removed. A power cut may undo some of the removals and keep others.
+fn is_whole(image: &MemoryDevice) -> io::Result<bool> {
+    let names = image.list()?;
+    let mut firsts: Vec<Lsn> = names
+        .iter()
+        .filter_map(|name| segment::first_of(name))
+        .collect();
+    firsts.sort_unstable();
+    let mut end = Lsn::ZERO;
+    for first in firsts {
+        if first != end {
+            return Ok(false);
+        }
+        let bytes = image.open(&segment::name(first))?.len()?;
+        end = first.plus(bytes.saturating_sub(segment::HEADER_BYTES));
+    }
+    Ok(true)
 }
 
 /// Returns one disk of the recording, or all.

@@ -2,7 +2,7 @@
 //! are gone, and every tree is whole, however often the restart is cut, too.
 //!
 //! The transactions of a run follow from its seed, which a failure prints:
-//! `cargo run --release -p foxton-sim --example components -- --seed N`.
+//! `cargo run --release -p foxton-sim --example component_cuts -- --seed N`.
 
 use foxton_sim::components::Setting;
 use foxton_sim::components::cuts::{Damages, Tally};

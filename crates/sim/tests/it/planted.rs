@@ -255,7 +255,8 @@ fn every_fault_of_pages_is_found_by_power_cuts() {
     for fault in injected_fault::PAGE_FAULTS {
         let start = Instant::now();
         let mut tally = Tally::default();
-        let found = (0..60).find_map(|seed| {
+        // Many runs with few cuts find more than few runs with many.
+        let found = (0..340).find_map(|seed| {
             let setting = Setting {
                 seed,
                 steps: 300,
@@ -266,7 +267,7 @@ fn every_fault_of_pages_is_found_by_power_cuts() {
                 Ok(run) => run,
                 Err(trouble) => return Some(format!("{setting}: {trouble}")),
             };
-            let cut = run.cut_everywhere(3, Damages::One, &mut tally, &|_| {});
+            let cut = run.cut_everywhere(17, Damages::One, &mut tally, &|_| {});
             cut.err().map(|failure| failure.to_string())
         });
         let found = found.unwrap_or_else(|| {

@@ -224,6 +224,8 @@ impl BufferPool {
             && let Some(version) = frame.latch().version()
         {
             let pool = self;
+            // Once, so that a search that notices does not begin again for ever.
+            self.hints.set(branch.index(), slot, self.frames.len());
             return Ok(PageView {
                 pool,
                 frame,
