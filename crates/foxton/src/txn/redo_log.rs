@@ -27,8 +27,29 @@ use crate::testing::{failpoint, injected_fault};
 const MOST_KEPT: usize = MAX_PAYLOAD / 2;
 
 /// Inserts the commit record of a transaction with versions. Its readers learn the commit LSN
-/// before the record is copied. The transaction waits for no space while they wait for it.
+/// before the record is copied. The transaction waits for no space while they wait for it. Only if
+/// the device is full and `kept` bytes of it are, the record goes there, and they wait that long.
+/// Returns the end of the record, and how many kept bytes it took.
 fn insert_version(
+    log: &Log,
+    worker: &Worker,
+    (kind, parts): (u8, &[&[u8]]),
+    kept: u64,
+    slot: (&WriterSlot, Durability),
+) -> Result<(Lsn, u64), LogError> {
+    match insert_placed(log, worker, (kind, parts), slot) {
+        Err(LogError::NotInserted(_)) if kept > 0 => {
+            let (slot, durability) = slot;
+            slot.start_commit(worker);
+            let (end, used) = log.insert_kept(worker, kind, parts, kept)?;
+            slot.committed(end, durability);
+            Ok((end, used))
+        }
+        inserted => Ok((inserted?, 0)),
+    }
+}
+
+fn insert_placed(
     log: &Log,
     worker: &Worker,
     (kind, parts): (u8, &[&[u8]]),
@@ -43,13 +64,13 @@ fn insert_version(
         if let Insertion::Done(end) = log.insert_with(worker, kind, parts, on_reserved)? {
             return Ok(end);
         }
-        let is_awaited = worker
-            .failpoints()
-            .misbehaves(&injected_fault::SPACE_AWAITED);
-        if !is_awaited {
-            slot.stop_commit();
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let faults = worker.failpoints();
+        if faults.misbehaves(&injected_fault::SPACE_AWAITED) {
+            log.ensure_space(worker, bytes)?;
         }
-        log.ensure_space(worker, parts.iter().map(|part| part.len()).sum())?;
+        slot.stop_commit();
+        log.ensure_space(worker, bytes)?;
     }
 }
 
@@ -107,15 +128,17 @@ impl BoundTxn {
         };
         let log = &logged.log;
         let begin = page_transaction.range().map(|(begin, _)| begin);
-        let insert = |kind, parts: &[&[u8]]| match is_versioned {
-            true => insert_version(log, worker, (kind, parts), (commit_slot, *durability)),
-            false => log.insert(worker, kind, parts),
+        let insert = |kind, parts: &[&[u8]], kept| match is_versioned {
+            true => {
+                let slot = (&*commit_slot, *durability);
+                insert_version(log, worker, (kind, parts), kept, slot)
+            }
+            false => log.insert_kept(worker, kind, parts, kept),
         };
+        let insert_alone =
+            |kind, parts: &[&[u8]]| -> Result<Lsn, WriteError> { Ok(insert(kind, parts, 0)?.0) };
         let inserted = match changes.first_part {
             first if begin.is_some() => {
-                if is_versioned {
-                    commit_slot.start_commit(worker);
-                }
                 let tail = CommitTail {
                     first_part: first.unwrap_or(Lsn::ZERO),
                     changes: &changes.redo,
@@ -123,19 +146,13 @@ impl BoundTxn {
                 let tail = Some(tail).filter(|_| !changes.has_no_redo());
                 let recovery = engine.pages().and_then(OpenPages::recovery);
                 let recovery = recovery.expect("it has logged the changes");
-                let end = recovery.commit(worker, page_transaction, tail);
-                end.map(|end| {
-                    let end = end.expect("it has begun");
-                    if is_versioned {
-                        commit_slot.committed(end, *durability);
-                    }
-                    end
-                })
+                let end = recovery.commit_by(worker, page_transaction, tail, insert);
+                end.map(|end| end.expect("it has begun"))
             }
-            None => insert(record::COMMIT, &[&changes.redo]).map_err(WriteError::from),
+            None => insert_alone(record::COMMIT, &[&changes.redo]),
             Some(first) => {
                 let first = first.bytes().to_le_bytes();
-                insert(record::LAST, &[&first, &changes.redo]).map_err(WriteError::from)
+                insert_alone(record::LAST, &[&first, &changes.redo])
             }
         };
         let end = match inserted {

@@ -343,10 +343,24 @@ impl<'a> RecoveryRecord<'a> {
     ///
     /// Errors of the log.
     pub fn insert(&self, log: &Log, worker: &Worker) -> Result<RecordPosition, LogError> {
+        let inserted = self.insert_by(|kind, parts| Ok((log.insert(worker, kind, parts)?, ())));
+        inserted.map(|(place, ())| place)
+    }
+
+    /// As [`insert`](Self::insert), by `insert`, which gets the kind and the parts and returns the
+    /// end of the record, and something else.
+    ///
+    /// # Errors
+    ///
+    /// Those of `insert`.
+    pub fn insert_by<T>(
+        &self,
+        insert: impl FnOnce(u8, &[&[u8]]) -> Result<(Lsn, T), LogError>,
+    ) -> Result<(RecordPosition, T), LogError> {
         let (head, [first, second]) = self.encode();
         let parts = [head.as_ref(), first, second];
-        let end = log.insert(worker, self.kind(), &parts)?;
-        Ok(position(&parts, end))
+        let (end, other) = insert(self.kind(), &parts)?;
+        Ok((position(&parts, end), other))
     }
 
     /// As [`insert`](Self::insert), by [`Log::insert_kept`]. Also returns how many of the kept
@@ -361,10 +375,7 @@ impl<'a> RecoveryRecord<'a> {
         worker: &Worker,
         kept: u64,
     ) -> Result<(RecordPosition, u64), LogError> {
-        let (head, [first, second]) = self.encode();
-        let parts = [head.as_ref(), first, second];
-        let (end, used) = log.insert_kept(worker, self.kind(), &parts, kept)?;
-        Ok((position(&parts, end), used))
+        self.insert_by(|kind, parts| log.insert_kept(worker, kind, parts, kept))
     }
 }
 

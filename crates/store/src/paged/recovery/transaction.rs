@@ -336,6 +336,29 @@ impl Recovery {
         transaction: &mut PageTransaction,
         tail: Option<CommitTail<'_>>,
     ) -> Result<Option<Lsn>, WriteError> {
+        self.commit_by(worker, transaction, tail, |kind, parts, kept| {
+            self.log.insert_kept(worker, kind, parts, kept)
+        })
+    }
+
+    /// As [`commit`](Self::commit), by `insert`. It gets the kind and the parts of the record, and
+    /// the number of bytes kept for it. It inserts the record, and returns where that ends and how
+    /// many of those bytes it took.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is being rolled back.
+    pub fn commit_by(
+        &self,
+        worker: &Worker,
+        transaction: &mut PageTransaction,
+        tail: Option<CommitTail<'_>>,
+        insert: impl FnOnce(u8, &[&[u8]], u64) -> Result<(Lsn, u64), LogError>,
+    ) -> Result<Option<Lsn>, WriteError> {
         let Some(chain) = &mut transaction.chain else {
             return Ok(None);
         };
@@ -343,13 +366,16 @@ impl Recovery {
         let is_ignored = worker.failpoints().misbehaves(&failpoint::TAIL_IGNORED);
         let tail = tail.filter(|_| !is_ignored);
         let commit = RecoveryRecord::Commit(chain.link(), tail);
-        let place = match tail {
+        let kept = match tail {
             Some(_) => {
                 self.reserve_credit(chain, commit.log_bytes())?;
-                self.append(worker, chain, &commit)?
+                0
             }
-            None => self.append_kept(worker, chain, &commit)?,
+            None => chain.kept, // I3
         };
+        let (place, used) = commit.insert_by(|kind, parts| insert(kind, parts, kept))?;
+        chain.kept -= used;
+        chain.extend(place);
         self.space.release(chain.credit);
         self.reserve.give(&self.log, worker, chain.kept);
         transaction.chain = None;
