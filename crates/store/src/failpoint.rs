@@ -45,6 +45,9 @@ pub const LOSER_WINS: Failpoint = Failpoint::fault("pages/loser wins");
 /// A split gives away the reserved bytes of rows, which an open transaction may need for its undo.
 pub const RESERVE_GIVEN_AWAY: Failpoint = Failpoint::fault("pages/reserve given away");
 
+/// A row's new value is written over one that readers at snapshots may still read.
+pub const VACATED_EARLY: Failpoint = Failpoint::fault("memory/vacated early");
+
 /// A page has the new state of a row before the old one is recorded, so readers at snapshots may
 /// find neither right. Only they show it, so it is not in [`PAGE_FAULTS`].
 pub const VERSION_LATE: Failpoint = Failpoint::fault("pages/version late");

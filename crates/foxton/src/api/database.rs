@@ -298,7 +298,13 @@ impl Database {
             recovered,
         } = restored;
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
+        let snapshots = Snapshots::new(
+            options.snapshots,
+            options.snapshot_linger,
+            workers.failpoints().clone(),
+        );
         let engine = Engine {
+            snapshots,
             background: BackgroundThread::new(locks.clone(), workers.clone()),
             locks,
             persistence,
@@ -311,7 +317,6 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
-            snapshots: Snapshots::new(options.snapshots, options.snapshot_linger),
             admission: options.admission.open(),
             freed: FreedBytes::default(),
             idle: IdleRegistry::default(),

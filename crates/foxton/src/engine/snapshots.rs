@@ -92,6 +92,7 @@ use foxton_store::paged::values::LargeValue;
 use foxton_sync::asymmetric::Asymmetric;
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::epoch::Guard;
+use foxton_sync::failpoint::Failpoints;
 use foxton_sync::shim::{self, AtomicBool, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -222,8 +223,13 @@ impl Default for Snapshots {
 
 impl Snapshots {
     /// Returns the snapshots of a database that takes them by `method`.
-    pub(crate) fn new(method: SnapshotMethod, linger: Duration) -> Snapshots {
+    pub(crate) fn new(
+        method: SnapshotMethod,
+        linger: Duration,
+        failpoints: Failpoints,
+    ) -> Snapshots {
         let snapshots = Snapshots {
+            slots: CommitSlots::with_failpoints(failpoints),
             linger,
             ..Snapshots::default()
         };

@@ -10,7 +10,7 @@
 pub use foxton_lock::failpoint::{
     ANCHOR_IGNORED, CONVERTED_IGNORED, GRANT_UNCONFIRMED, GRANTED_TWICE, QUEUE_IGNORED,
 };
-pub use foxton_store::failpoint::{PAGE_FAULTS, VERSION_LATE};
+pub use foxton_store::failpoint::{PAGE_FAULTS, VACATED_EARLY, VERSION_LATE};
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_sync::failpoint::{Failpoint, Failpoints};
@@ -117,7 +117,7 @@ pub const DELETION_FORGOTTEN: Failpoint = Failpoint::fault("txn/deletion forgott
 pub const WALK_KEPT: Failpoint = Failpoint::fault("txn/walk kept");
 
 /// The faults of reads at snapshots, which histories without snapshots do not show.
-pub const OF_SNAPSHOTS: [Failpoint; 16] = [
+pub const OF_SNAPSHOTS: [Failpoint; 17] = [
     UNRESOLVED_TAKEN_FOR_INVISIBLE,
     DELETED_ROWS_MISSED,
     OWN_VERSION_MISSED,
@@ -134,6 +134,7 @@ pub const OF_SNAPSHOTS: [Failpoint; 16] = [
     DELETED_UNCHECKED,
     DELETION_FORGOTTEN,
     WALK_KEPT,
+    VACATED_EARLY,
 ];
 
 /// All faults that show while a database runs without snapshots.

@@ -75,7 +75,7 @@ use super::inline_slot::InlineSlot;
 use super::value::VersionWords;
 use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, is_tombstone};
 use super::version::{Begin, VersionWriter};
-use crate::TooLong;
+use crate::{TooLong, failpoint};
 use foxton_sync::anchor::LockAnchor;
 use foxton_sync::cache_line;
 use foxton_sync::epoch::{Guard, Hazard, Stamp};
@@ -407,7 +407,16 @@ impl Record {
         // SAFETY: the caller's hazard protects it.
         let begin = unsafe { self.words(current) }.begin();
         let now = guard.participant().recent_stamp();
-        let is_ours = is_wanted && writer.slots.has_passed(begin, now) && slot.restore(kept);
+        let faults = writer.slots.failpoints();
+        let is_early = faults.misbehaves(&failpoint::VACATED_EARLY);
+        if is_early {
+            // Or the chain would become a circle.
+            // SAFETY: as above.
+            let older = unsafe { &self.words(current).older };
+            older.store(ptr::null_mut(), Ordering::Release); // O3
+        }
+        let has_passed = writer.slots.has_passed(begin, now) || is_early;
+        let is_ours = is_wanted && has_passed && slot.restore(kept);
         if is_ours || begin.is_reference() && writer.slots.has_ended(begin) {
             let rest = value::take_older(&self.header.inline_words);
             // SAFETY: taken from a version that no version leads to any more, so it is ours.

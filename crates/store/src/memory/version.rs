@@ -73,6 +73,7 @@ use std::task::{Context, Waker};
 use foxton_log::Lsn;
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::epoch::{Participant, Stamp};
+use foxton_sync::failpoint::Failpoints;
 use foxton_sync::index_allocator::IndexAllocator;
 use foxton_sync::shim::{self, AtomicU64, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -221,6 +222,7 @@ pub struct CommitSlots {
     /// Segment n has `FIRST_SEGMENT << n` slots, each [`stride`] from the next.
     segments: [std::sync::OnceLock<Box<[CommitSlot]>>; SEGMENTS],
     free: Mutex<IndexAllocator>,
+    failpoints: Failpoints,
 }
 
 const SEGMENTS: usize = 14;
@@ -278,10 +280,21 @@ impl Default for CommitSlots {
 impl CommitSlots {
     /// Returns slots that no worker has.
     pub fn new() -> CommitSlots {
+        CommitSlots::with_failpoints(Failpoints::default())
+    }
+
+    /// As [`new`](Self::new), with points where a test intervenes.
+    pub fn with_failpoints(failpoints: Failpoints) -> CommitSlots {
         CommitSlots {
             segments: Default::default(),
             free: Mutex::default(),
+            failpoints,
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn failpoints(&self) -> &Failpoints {
+        &self.failpoints
     }
 
     /// Returns a slot for a worker that writes.
