@@ -18,7 +18,7 @@ use std::sync::Arc;
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
-use foxton_store::memory::RecordHint;
+use foxton_store::memory::{Begin, RecordHint};
 use foxton_store::paged::page::LeafRows;
 use foxton_store::paged::pool::PageHint;
 use foxton_sync::admission::SlotClaim;
@@ -74,6 +74,8 @@ pub(crate) struct WorkerContext {
     pub(super) page_writer: PageWriterEntry,
     /// The wait of the last attempt on a paged table, with the pages that it keeps.
     pub(super) page_wait: Option<PageWait>,
+    /// The version whose commit LSN the last attempt lacks. Its task waits for it before the next.
+    pub(super) awaited_commit: Cell<Option<Begin>>,
     /// The value of a row of a paged table, copied out of its page.
     pub(super) page_value: Vec<u8>,
     /// Large values of the current operation.
@@ -224,6 +226,7 @@ impl WorkerContext {
             paged_ghosts: VecDeque::new(),
             page_writer: PageWriterEntry::default(),
             page_wait: None,
+            awaited_commit: Cell::new(None),
             page_value: Vec::new(),
             large: None,
             values_leaf: Cell::default(),

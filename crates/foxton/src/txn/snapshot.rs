@@ -165,6 +165,7 @@ impl BoundTxn {
             spin_loop();
         }
         if self.ctx.budget.is_of_task() {
+            self.ctx.awaited_commit.set(Some(begin));
             return Ok(AttemptResult::Pause);
         }
         let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));

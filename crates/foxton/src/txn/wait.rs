@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::request::Outcome;
+use foxton_store::memory::Begin;
 use foxton_sync::admission::BLOCKED;
 
 use super::attempt::AttemptResult;
@@ -102,10 +103,29 @@ impl BoundTxn {
         self.ctx.budget.charge(units);
     }
 
-    /// Yields the task once, and fills its budget. The future may be dropped at any time.
+    /// Yields the task once, or until a commit LSN is known that it awaits, and fills its budget.
+    /// The future may be dropped at any time.
     pub(crate) async fn pause(&mut self) {
         self.ctx.budget.refill();
-        yield_once().await;
+        match self.ctx.awaited_commit.take() {
+            Some(begin) => self.await_lsn(begin).await,
+            None => yield_once().await,
+        }
+    }
+
+    /// Yields until the commit LSN of the writer of `begin` may be known.
+    async fn await_lsn(&mut self, begin: Begin) {
+        let (began, mut was_polled) = (Instant::now(), false);
+        let slots = &self.ctx.engine.snapshots.slots;
+        poll_fn(|context| {
+            match mem::replace(&mut was_polled, true) || !slots.poll(begin, context) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        let WorkerContext { engine, worker, .. } = &self.ctx;
+        engine.snapshots.lsn_waits.record(worker, began.elapsed());
     }
 
     /// Returns a guard that withdraws a waiting request when it is dropped.

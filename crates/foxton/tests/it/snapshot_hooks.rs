@@ -1,6 +1,11 @@
 //! Readers at snapshots beside a commit that is stopped in its window, and faults on purpose that
 //! the same checks find.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -70,6 +75,56 @@ fn a_reader_waits_for_a_commit_that_has_its_place() {
     let fault = Some(UNRESOLVED_TAKEN_FOR_INVISIBLE);
     let (waits, first, second) = read_beside_a_placed_commit(TableComponent::Resident, fault);
     assert!(!waits && first != second, "one snapshot gave two answers");
+}
+
+/// Counts how often it is called.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that reads beside such a commit is called once its place is known, and not before.
+#[test]
+fn a_task_is_called_when_a_commit_has_its_place() {
+    for component in TableComponent::ALL {
+        let db = with_a_row_in(component, None);
+        let stop = db.failpoints().stop(&failpoint::PLACED);
+        let writer = {
+            let db = db.clone();
+            thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &11)).unwrap())
+        };
+        stop.reached();
+        let snapshot = db.snapshot().unwrap();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut read = pin!(snapshot.get_async(&ROWS, &1));
+        let mut calls = 0;
+        // A page that is not resident, or a spent budget, may let it yield before.
+        while read.as_mut().poll(&mut context).is_pending() {
+            let called = wakes.0.swap(0, Ordering::SeqCst);
+            if called == 0 {
+                break;
+            }
+            calls += called;
+            assert!(calls < 100, "{component}: the task is called all the time");
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "{component}: too early");
+        stop.release();
+        writer.join().unwrap();
+        assert!(wakes.0.load(Ordering::SeqCst) > 0, "{component}: never");
+        let found = loop {
+            if let Poll::Ready(found) = read.as_mut().poll(&mut context) {
+                break found.unwrap();
+            }
+        };
+        assert_eq!(found, Some(11));
+    }
 }
 
 #[test]
