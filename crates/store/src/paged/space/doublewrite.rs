@@ -37,8 +37,9 @@
 //!   image of a page that a power cut tore, because the page was dirty. If the page was clean, it
 //!   was damaged otherwise, and its newest image may be damaged, too: an older one is no repair.
 //! * I6  Repair writes over no image that it needs: a power cut may turn it into anything. The
-//!   copies have slots of their own, behind the last one that has a needed image, and are cut off
-//!   when the pages are durable.
+//!   copies have slots of their own, behind the last one that has a needed image. Of an image and
+//!   its copy the copy counts: after a failed sync it may be the only durable one. Before a slot is
+//!   written again, the copies are cut off, durably: later they would be old ones (I3).
 //!
 //! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
 //! time. A space map that the file grows by is durable before the header covers it.
@@ -207,8 +208,8 @@ impl DoublewriteBuffer {
                 let lsn = SlottedPage::new(image.bytes()).lsn();
                 let found = FoundImage { lsn, offset };
                 let entry = images.entry(page).or_insert(found);
-                if entry.lsn < lsn {
-                    *entry = found;
+                if entry.lsn < lsn || entry.lsn == lsn && is_copy {
+                    *entry = found; // I6
                 }
             }
         }
@@ -266,6 +267,7 @@ impl DoublewriteBuffer {
             needed.push((*page, *image));
         }
         if needed.is_empty() {
+            self.cut_copies()?;
             return Ok(repaired);
         }
         self.copy_behind(&needed)?; // I4
@@ -275,9 +277,18 @@ impl DoublewriteBuffer {
             pages.write(page, buffer.bytes())?;
         }
         pages.sync()?;
-        let slots = DOUBLEWRITE_SLOTS as u64 * self.slot_bytes();
-        self.file.set_len(slots).map_err(device("shorten"))?;
+        self.cut_copies()?;
         Ok(repaired)
+    }
+
+    /// Cuts off what is behind the slots, durably (I6).
+    fn cut_copies(&self) -> Result<(), PageFileError> {
+        let slots = DOUBLEWRITE_SLOTS as u64 * self.slot_bytes();
+        if self.file.len().map_err(device("length"))? <= slots {
+            return Ok(());
+        }
+        self.file.set_len(slots).map_err(device("shorten"))?;
+        self.file.sync().map_err(device("sync"))
     }
 
     /// Copies these images behind the slots, and syncs them (I4, I6).
@@ -597,6 +608,70 @@ mod tests {
             }
         }
         assert!(images > 100, "only {images} images");
+    }
+
+    /// A slot is visible and not durable. The first repair fails with the page in its place, where
+    /// it is not durable either; the second one, at each of its calls. Then the power is cut.
+    #[test]
+    fn a_copy_that_alone_is_durable_is_not_written_over() {
+        let worker = Workers::new().worker();
+        let page = PageId(10);
+        for (call, nth) in [
+            (Call::Write, 1),
+            (Call::Write, 2),
+            (Call::Sync, 1),
+            (Call::Sync, 2),
+        ] {
+            let device = FaultDevice::new();
+            let (file, buffer, _) = open(&device);
+            file.write(page, &image(page, 100)).expect("memory");
+            file.sync().expect("memory");
+            device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
+            let written = buffer.write(&worker, &[page], &image(page, 200));
+            written.expect_err("the sync fails");
+            let repair = || DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| true);
+            // The copy is synced, and then the pages are.
+            device.fail(Call::Sync, 2, Times::Once, ErrorKind::Other);
+            repair().expect_err("the sync of the pages fails");
+            device.fail(call, nth, Times::Once, ErrorKind::Other);
+            repair().expect_err("it fails again");
+            for damage in Damage::ALL.into_iter().filter(|kind| !kind.harms_durable()) {
+                for seed in 0..20 {
+                    let (file, ..) = open(&device.crash(damage, seed));
+                    let mut found = file.buffer(1);
+                    let read = file.read(page, &mut found);
+                    read.unwrap_or_else(|error| panic!("{call:?} {nth}, {damage:?}: {error}"));
+                    let lsn = SlottedPage::new(found.bytes()).lsn();
+                    assert_eq!(lsn, Lsn::new(200), "{call:?} {nth}, {damage:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_are_gone_when_a_repair_is_done() {
+        let worker = Workers::new().worker();
+        let page = PageId(10);
+        let device = FaultDevice::new();
+        let (file, buffer, _) = open(&device);
+        file.write(page, &image(page, 100)).expect("memory");
+        file.sync().expect("memory");
+        let written = buffer.write(&worker, &[page], &image(page, 200));
+        written.expect("memory");
+        let slots = DOUBLEWRITE_SLOTS as u64 * buffer.slot_bytes();
+        drop((file, buffer));
+        let (.., repaired) = open(&device);
+        assert_eq!(repaired.old, 1);
+        let device = device.crash(Damage::DropAll, 1);
+        let length = || device.open("rows-double").and_then(|file| file.len());
+        assert!(length().expect("memory") <= slots);
+        // Copies that no page needs, as of a repair that was killed at its end.
+        let file = device.open("rows-double").expect("memory");
+        file.set_len(2 * slots).expect("memory");
+        let file = open_or_create(&device, "rows", PageSize::MIN, IDENTITY).expect("memory");
+        let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| false);
+        opened.expect("memory");
+        assert!(length().expect("memory") <= slots);
     }
 
     #[test]
