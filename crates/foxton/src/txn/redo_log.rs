@@ -26,10 +26,9 @@ use crate::testing::{failpoint, injected_fault};
 /// record must hold them, with those of one more change.
 const MOST_KEPT: usize = MAX_PAYLOAD / 2;
 
-/// Inserts the commit record of a transaction with versions. Its readers learn the commit LSN
-/// before the record is copied. The transaction waits for no space while they wait for it. Only if
-/// the device is full and `kept` bytes of it are, the record goes there, and they wait that long.
-/// Returns the end of the record, and how many kept bytes it took.
+/// Inserts the commit record of a transaction with versions, as [`insert_placed`]. If the device is
+/// full, the record may take up to `kept` bytes that the transaction has kept there; then readers
+/// wait for the device. Returns the end of the record, and how many kept bytes it took.
 fn insert_version(
     log: &Log,
     worker: &Worker,
@@ -49,6 +48,9 @@ fn insert_version(
     }
 }
 
+/// Inserts the commit record of a transaction with versions. Readers learn its commit LSN before
+/// the record is copied. The transaction waits for no space while they wait for that. After an
+/// error nobody waits.
 fn insert_placed(
     log: &Log,
     worker: &Worker,
@@ -61,8 +63,13 @@ fn insert_placed(
             worker.failpoints().pass(&failpoint::PLACED);
             slot.committed(end, durability);
         };
-        if let Insertion::Done(end) = log.insert_with(worker, kind, parts, on_reserved)? {
-            return Ok(end);
+        match log.insert_with(worker, kind, parts, on_reserved) {
+            Ok(Insertion::Done(end)) => return Ok(end),
+            Ok(Insertion::NoSpace) => {}
+            Err(error) => {
+                slot.stop_commit();
+                return Err(error);
+            }
         }
         let bytes = parts.iter().map(|part| part.len()).sum();
         let faults = worker.failpoints();

@@ -13,8 +13,8 @@ use foxton::injected_fault::{
     DELETED_ROWS_MISSED, KEPT_VALUE_FREED, OWN_VERSION_MISSED, PURGE_UNCOPIED, ROLLBACK_MISSED,
     UNRESOLVED_TAKEN_FOR_INVISIBLE, VERSION_LATE,
 };
-use foxton::{Database, Isolation, Options, Table, TableComponent, failpoint};
-use foxton_sync::failpoint::Failpoint;
+use foxton::{Database, Isolation, Options, Snapshot, Table, TableComponent, failpoint};
+use foxton_sync::failpoint::{Failpoint, FailpointStop};
 
 use crate::common::paged::tiny_pages;
 
@@ -35,13 +35,9 @@ fn with_a_row_in(component: TableComponent, fault: Option<Failpoint>) -> Databas
     db
 }
 
-/// A commit has its place in the log, and readers at a snapshot behind it do not know yet where
-/// that is. Returns whether a reader waited, and what it read then and later.
-fn read_beside_a_placed_commit(
-    component: TableComponent,
-    fault: Option<Failpoint>,
-) -> (bool, Option<u64>, Option<u64>) {
-    let db = with_a_row_in(component, fault);
+/// Starts a commit and stops it when it has its place in the log. Readers at the snapshot, which is
+/// behind it, do not know yet where that is.
+fn place_a_commit(db: &Database) -> (FailpointStop, thread::JoinHandle<()>, Snapshot) {
     let stop = db.failpoints().stop(&failpoint::PLACED);
     let writer = {
         let db = db.clone();
@@ -49,6 +45,16 @@ fn read_beside_a_placed_commit(
     };
     stop.reached();
     let snapshot = db.snapshot().unwrap();
+    (stop, writer, snapshot)
+}
+
+/// Reads beside a placed commit. Returns whether a reader waited, and what it read then and later.
+fn read_beside_a_placed_commit(
+    component: TableComponent,
+    fault: Option<Failpoint>,
+) -> (bool, Option<u64>, Option<u64>) {
+    let db = with_a_row_in(component, fault);
+    let (stop, writer, snapshot) = place_a_commit(&db);
     let reader = {
         let snapshot = snapshot.clone();
         thread::spawn(move || snapshot.get(&ROWS, &1).unwrap())
@@ -92,13 +98,7 @@ impl Wake for Wakes {
 fn a_task_is_called_when_a_commit_has_its_place() {
     for component in TableComponent::ALL {
         let db = with_a_row_in(component, None);
-        let stop = db.failpoints().stop(&failpoint::PLACED);
-        let writer = {
-            let db = db.clone();
-            thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &11)).unwrap())
-        };
-        stop.reached();
-        let snapshot = db.snapshot().unwrap();
+        let (stop, writer, snapshot) = place_a_commit(&db);
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
         let mut context = Context::from_waker(&waker);

@@ -347,8 +347,8 @@ impl<'a> RecoveryRecord<'a> {
         inserted.map(|(place, ())| place)
     }
 
-    /// As [`insert`](Self::insert), by `insert`, which gets the kind and the parts and returns the
-    /// end of the record, and something else.
+    /// As [`insert`](Self::insert), by `insert`. It gets the kind and the parts, and returns the
+    /// end of the record and a value to return here.
     ///
     /// # Errors
     ///
