@@ -383,3 +383,24 @@ fn a_dirty_page_is_not_evicted() {
         replace,
     ]);
 }
+
+#[test]
+fn o3_the_cleaner_finds_the_page_that_is_dirty() {
+    meet_at_frame(&[
+        |shared| {
+            // This thread makes no page clean, so none but a clean one was evicted.
+            if let Some(page) = shared.frame.dirty_page() {
+                assert_eq!(page, NEW, "the name of a page that was evicted");
+                assert_eq!(shared.frame.page(), Some(NEW));
+            }
+        },
+        |shared| {
+            replace(shared);
+            if shared.owners.load(Ordering::Relaxed) == 1 {
+                shared.frame.latch().lock(&shared.waiters);
+                shared.frame.set_recovery_lsn(Some(Lsn::new(7)));
+                shared.frame.latch().unlock(&shared.waiters);
+            }
+        },
+    ]);
+}

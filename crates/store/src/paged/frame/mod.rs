@@ -44,6 +44,8 @@
 //!   frame sees which page it has, and its words if they are loaded.
 //! * O2  `unfix` (Release) to `begin_evict` and to the last `unfix` of a failed load (Acquire): the
 //!   frame is emptied after all that its users did to it.
+//! * O3  `set_recovery_lsn` (Release) to `dirty_page` (Acquire): a thread that finds a frame dirty
+//!   sees the page that was changed, or a later one.
 //!
 //! Words and header fields are relaxed: the latch orders them, or the state does.
 
@@ -361,6 +363,15 @@ impl Frame {
         self.recovery_lsn().is_some()
     }
 
+    /// Returns the name of the page if it is dirty. For the thread that alone makes pages clean, it
+    /// stays in the frame until that thread has done so (I5).
+    pub fn dirty_page(&self) -> Option<PageId> {
+        // The name is read last: one that was read first may be of a page that was clean, and that
+        // has made room for the dirty one.
+        let lsn = self.recovery_lsn.load(Ordering::Acquire); // O3
+        if lsn == CLEAN { None } else { self.page() }
+    }
+
     /// Returns where redo of the page begins, or `None` if the page is clean.
     pub fn recovery_lsn(&self) -> Option<Lsn> {
         // Relaxed: certain under the latch, a hint otherwise.
@@ -372,9 +383,8 @@ impl Frame {
     /// the thread that holds the latch alone, and for the cleaner, which shares it.
     pub fn set_recovery_lsn(&self, lsn: Option<Lsn>) -> Option<Lsn> {
         let before = self.recovery_lsn();
-        // Relaxed: the latch orders it.
         self.recovery_lsn
-            .store(lsn.map_or(CLEAN, Lsn::bytes), Ordering::Relaxed);
+            .store(lsn.map_or(CLEAN, Lsn::bytes), Ordering::Release); // O3
         before
     }
 

@@ -220,9 +220,8 @@ impl BufferPool {
             *unseen -= 1;
             let index = state.hand;
             state.hand = (index + 1) % self.frames.len();
-            let frame = &self.frames[index];
             // Only this thread makes pages clean, so a dirty page stays in its frame.
-            if let Some(page) = frame.page().filter(|_| frame.is_dirty()) {
+            if let Some(page) = self.frames[index].dirty_page() {
                 let lsn = Lsn::ZERO;
                 batch.push(BatchPage { page, index, lsn });
                 if batch.len() == state.batch_pages {

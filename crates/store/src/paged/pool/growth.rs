@@ -70,10 +70,8 @@ impl BufferPool {
 
     /// True if a page at or behind page `first` is dirty.
     pub fn is_dirty_from(&self, first: u64) -> bool {
-        self.frames.iter().any(|frame| {
-            let page = frame.page().filter(|_| frame.is_dirty());
-            page.is_some_and(|page| page.number() >= first)
-        })
+        let mut dirty = self.frames.iter().filter_map(|frame| frame.dirty_page());
+        dirty.any(|page| page.number() >= first)
     }
 
     /// Cuts the file behind page `end`, if all pages from there on are held and none is dirty.
