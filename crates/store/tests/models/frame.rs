@@ -384,6 +384,16 @@ fn a_dirty_page_is_not_evicted() {
     ]);
 }
 
+/// Loads the other page, and makes it dirty.
+fn change_after_replacing(shared: &Framed) {
+    replace(shared);
+    if shared.owners.load(Ordering::Relaxed) == 1 {
+        shared.frame.latch().lock(&shared.waiters);
+        shared.frame.set_recovery_lsn(Some(Lsn::new(7)));
+        shared.frame.latch().unlock(&shared.waiters);
+    }
+}
+
 #[test]
 fn o3_the_cleaner_finds_the_page_that_is_dirty() {
     meet_at_frame(&[
@@ -394,13 +404,27 @@ fn o3_the_cleaner_finds_the_page_that_is_dirty() {
                 assert_eq!(shared.frame.page(), Some(NEW));
             }
         },
+        change_after_replacing,
+    ]);
+}
+
+#[test]
+fn o3_another_thread_finds_the_page_that_the_cleaner_leaves_dirty() {
+    meet_at_frame(&[
+        // Neither the cleaner nor the thread that looks makes the page clean.
         |shared| {
-            replace(shared);
-            if shared.owners.load(Ordering::Relaxed) == 1 {
-                shared.frame.latch().lock(&shared.waiters);
-                shared.frame.set_recovery_lsn(Some(Lsn::new(7)));
-                shared.frame.latch().unlock(&shared.waiters);
+            if let Some(page) = shared.frame.dirty_page() {
+                assert_eq!(page, NEW, "the name of a page that was evicted");
             }
         },
+        |shared| {
+            if shared.frame.latch().try_lock_shared() {
+                if shared.frame.is_dirty() {
+                    shared.frame.set_recovery_lsn(Some(Lsn::new(8)));
+                }
+                shared.frame.latch().unlock_shared(&shared.waiters);
+            }
+        },
+        change_after_replacing,
     ]);
 }

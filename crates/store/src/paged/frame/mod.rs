@@ -364,7 +364,8 @@ impl Frame {
     }
 
     /// Returns the name of the page if it is dirty. For the thread that alone makes pages clean, it
-    /// stays in the frame until that thread has done so (I5).
+    /// stays in the frame until that thread has done so (I5). Any other thread finds each page that
+    /// is dirty throughout, and perhaps one that has become clean meanwhile, or its successor.
     pub fn dirty_page(&self) -> Option<PageId> {
         // The name is read last: one that was read first may be of a page that was clean, and that
         // has made room for the dirty one.
