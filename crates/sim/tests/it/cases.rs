@@ -161,7 +161,7 @@ fn play_all(most: u64) {
 
 #[test]
 fn no_case_comes_about_where_it_must_not_and_each_does_one_level_below() {
-    play_all(150);
+    play_all(60);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn committed_rows_of_both_components_are_there_and_no_others() {
             fault: None,
             is_failing: false,
         };
-        sum.add(&run(setting, 5).unwrap_or_else(|failure| panic!("{failure}")));
+        sum.add(&run(setting, 16).unwrap_or_else(|failure| panic!("{failure}")));
     }
     println!("{sum:?}");
     assert!(sum.images.iter().all(|images| *images > 100), "{sum:?}");

@@ -46,7 +46,7 @@ fn every_cut_of_a_run_over_paged_tables_is_survived() {
         let before = |device| -> Arc<dyn Device> { Arc::new(device) };
         let run = record_on(before, paged, seed, 4, 9, Honesty::Honest);
         let run = run.expect("a run without faults");
-        let tally = run.cut_everywhere(5, seed);
+        let tally = run.cut_everywhere(9, seed);
         images += tally.unwrap_or_else(|failure| panic!("{failure}")).images;
     }
     println!("{images} images");
