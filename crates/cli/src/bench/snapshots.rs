@@ -27,6 +27,7 @@ Experiments:
            none updating, and 20 %
   reads    the same with ten rows a transaction
   hotspot  ten rows a transaction in 5 % of the rows, 20 % update two; lock waits of readers
+  beside   TATP, TPC-B and ten rows a transaction beside short snapshots of others ÷ without
   stalled  updates beside a snapshot that does not end: throughput ÷ without, memory
   auditor  updates beside an auditor without a pause ÷ without, by the processor time of the others
   queue    jobs of a queue beside a snapshot that does not end ÷ without
@@ -41,7 +42,8 @@ Examples:
   foxton bench snapshots queue --mpl 64 --seconds 30
   foxton bench snapshots waits --mpl 512 --seconds 20 --passes 5")]
 pub(crate) struct Snapshots {
-    /// The experiment: short, reads, hotspot, stalled, auditor, queue, old, waits or instructions.
+    /// The experiment: short, reads, hotspot, beside, stalled, auditor, queue, old, waits or
+    /// instructions.
     pub(crate) experiment: Experiment,
     /// Directory for the measured databases [default: that for temporary files].
     #[arg(long)]
@@ -52,12 +54,12 @@ pub(crate) struct Snapshots {
     /// Bytes of a row, without its key of 8 bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub(crate) row_bytes: u32,
-    /// Numbers of clients, separated by commas; all experiments but `short` and `reads` use the
-    /// largest.
+    /// Numbers of clients, separated by commas; all experiments but `short`, `reads` and `beside`
+    /// use the largest.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
     /// Methods of snapshots to compare, separated by commas: lsn, and read-views, the baseline that
-    /// copies a list of transactions under a mutex. `waits` uses the first.
+    /// copies a list of transactions under a mutex. `beside` and `waits` use the first.
     #[arg(long, value_delimiter = ',', default_value = "lsn,read-views")]
     pub(crate) snapshots: Vec<SnapshotMethod>,
     /// Log buffers that `waits` compares: baseline, consolidated, decoupled, hybrid.

@@ -116,6 +116,10 @@ pub const DELETION_FORGOTTEN: Failpoint = Failpoint::fault("txn/deletion forgott
 /// Versions of a removed record are copied from a walk that was cut short, too.
 pub const WALK_KEPT: Failpoint = Failpoint::fault("txn/walk kept");
 
+/// A deleted row stays in its table as a ghost. The data are right; [`ALL`] has no fault that only
+/// costs time.
+pub const GHOSTS_LEFT: Failpoint = Failpoint::fault("txn/ghosts left");
+
 /// The faults of reads at snapshots, which histories without snapshots do not show.
 pub const OF_SNAPSHOTS: [Failpoint; 17] = [
     UNRESOLVED_TAKEN_FOR_INVISIBLE,

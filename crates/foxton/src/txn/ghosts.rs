@@ -78,6 +78,9 @@ impl BoundTxn {
         let count = resident + changes.paged.recent_count();
         let end = count.min(first.saturating_add(most));
         let mut remove_one = |index: usize, key: &[u8]| {
+            if engine.faults().misbehaves(&injected_fault::GHOSTS_LEFT) {
+                return;
+            }
             let table = &*tables[index].table;
             let rows = table.resident();
             // It may have a value again, or be gone already. No other transaction changes that.

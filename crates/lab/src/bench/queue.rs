@@ -153,6 +153,9 @@ pub(super) enum Beside {
     Nothing,
     /// A snapshot that is as old as the queue.
     Snapshot,
+    /// The same, and deleted rows stay where they are.
+    #[cfg(feature = "hooks")]
+    SnapshotAndGhosts,
 }
 
 /// Returns the jobs of no time that workers do in a second, skipping locked jobs.
@@ -187,8 +190,12 @@ fn once(
     let directory = settings.directory.as_deref();
     let scratch = Scratch::new(system.clone(), settings.durability, directory, None)?;
     let db = &scratch.db;
+    #[cfg(feature = "hooks")]
+    if beside == Beside::SnapshotAndGhosts {
+        db.failpoints().arm(&foxton::injected_fault::GHOSTS_LEFT);
+    }
     load(db, settings.jobs)?;
-    let snapshot = (beside == Beside::Snapshot).then(|| db.snapshot());
+    let snapshot = (beside != Beside::Nothing).then(|| db.snapshot());
     let snapshot = snapshot.transpose();
     let snapshot = snapshot.map_err(BenchError::engine("taking a snapshot of the queue"))?;
     let begun = Instant::now();

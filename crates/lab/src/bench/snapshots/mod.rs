@@ -14,6 +14,9 @@ mod place;
 /// Short transactions, and transactions in a hot spot, at both levels.
 mod levels;
 
+/// Workloads beside short snapshots.
+mod beside_short;
+
 /// Updates beside a snapshot that does not end.
 mod stalled;
 
@@ -51,6 +54,8 @@ pub enum Experiment {
     Reads,
     /// Ten rows a transaction in a hot spot where a fifth of the transactions write.
     Hotspot,
+    /// Workloads that use no snapshot, beside short snapshots.
+    Beside,
     /// Updates beside a snapshot that does not end: throughput and memory.
     Stalled,
     /// Updates beside an auditor that adds up all rows without a pause.
@@ -70,6 +75,7 @@ foxton_sync::named_enum! {
     Short = "short",
     Reads = "reads",
     Hotspot = "hotspot",
+    Beside = "beside",
     Stalled = "stalled",
     Auditor = "auditor",
     Queue = "queue",
@@ -172,6 +178,7 @@ pub fn run(
         Experiment::Short => levels::run(&levels::SHORT, settings, audience),
         Experiment::Reads => levels::run(&levels::READS, settings, audience),
         Experiment::Hotspot => levels::run(&levels::HOTSPOT, settings, audience),
+        Experiment::Beside => beside_short::run(settings, audience),
         Experiment::Stalled => stalled::run(settings, audience),
         Experiment::Auditor => auditor::run(settings, audience),
         Experiment::Queue => stalled_queue::run(settings, audience),

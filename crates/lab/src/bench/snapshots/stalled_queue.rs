@@ -2,6 +2,8 @@
 //!
 //! Each job deletes the first row of the queue. The snapshot needs the first of them for ever, and
 //! the workers must not visit them. At the end the snapshot must read the queue as it was loaded.
+//! With the feature `hooks`, rows that were deleted stay in the table in a third run, where the
+//! workers visit them all.
 
 use super::{Settings, levels::name_of};
 use crate::{
@@ -14,6 +16,22 @@ use crate::{
     system::System,
 };
 
+/// The runs that take turns, and their names in results.
+#[cfg(not(feature = "hooks"))]
+const BESIDE: [(Beside, &str); 2] = [
+    (Beside::Nothing, "without a snapshot"),
+    (Beside::Snapshot, "beside a snapshot"),
+];
+#[cfg(feature = "hooks")]
+const BESIDE: [(Beside, &str); 3] = [
+    (Beside::Nothing, "without a snapshot"),
+    (Beside::Snapshot, "beside a snapshot"),
+    (
+        Beside::SnapshotAndGhosts,
+        "beside a snapshot, with deleted rows in place",
+    ),
+];
+
 /// Jobs in the queue for each worker.
 const JOBS_A_WORKER: u64 = 4;
 
@@ -25,26 +43,26 @@ pub(super) fn run(settings: &Settings, audience: Audience) -> Result<Measured, B
         &settings.command,
     );
     let systems = settings.systems();
-    let runs = 2 * settings.passes * systems.len() as u32;
+    let runs = BESIDE.len() as u32 * settings.passes * systems.len() as u32;
     let progress = audience.clock("measuring", settings.window * runs);
     for pass in 0..settings.passes {
         for (system, &method) in systems.iter().zip(&settings.methods) {
             let name = name_of(method);
             progress.now(&format!("{name}, pass {} of {}", pass + 1, settings.passes));
-            let order = match pass % 2 {
-                0 => [Beside::Nothing, Beside::Snapshot],
-                _ => [Beside::Snapshot, Beside::Nothing],
-            };
-            let mut rates = [0.0; 2];
-            for beside in order {
-                let rate = queue::jobs_a_second(&of(settings, system), system, beside)?;
-                rates[beside as usize] = rate;
+            let mut rates = [0.0; BESIDE.len()];
+            for turn in 0..BESIDE.len() {
+                // Each begins in its turn.
+                let at = (turn + pass as usize) % BESIDE.len();
+                rates[at] = queue::jobs_a_second(&of(settings, system), system, BESIDE[at].0)?;
                 progress.advance(settings.window.as_millis() as u64);
             }
-            measured.add(&name, "jobs without a snapshot", "1/s", rates[0]);
-            measured.add(&name, "jobs beside a snapshot", "1/s", rates[1]);
-            let series = "beside a snapshot ÷ without";
-            measured.add(&name, series, RATIO, rates[1] / rates[0].max(1e-9));
+            for ((_, series), rate) in BESIDE.iter().zip(rates) {
+                measured.add(&name, &format!("jobs {series}"), "1/s", rate);
+            }
+            for ((_, series), rate) in BESIDE.iter().zip(rates).skip(1) {
+                let series = format!("{series} ÷ without");
+                measured.add(&name, &series, RATIO, rate / rates[0].max(1e-9));
+            }
         }
     }
     drop(progress);

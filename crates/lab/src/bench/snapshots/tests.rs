@@ -73,6 +73,15 @@ fn readers_at_a_snapshot_wait_for_no_lock_in_a_hot_spot() {
 }
 
 #[test]
+fn workloads_are_run_beside_short_snapshots() {
+    let measured = measure(Experiment::Beside);
+    for name in ["TATP", "TPC-B", "ten rows, 20 % update two"] {
+        let series = "beside snapshots ÷ without";
+        assert!(median(&measured, &format!("{name}, 8 clients"), series) > 0.0);
+    }
+}
+
+#[test]
 fn a_stalled_snapshot_reads_what_was_loaded_and_retains_less_than_a_view() {
     // Long enough for versions to be collected and counted.
     let settings = Settings {
