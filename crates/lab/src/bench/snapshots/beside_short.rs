@@ -146,7 +146,8 @@ impl Place<'_> {
         (mpl, is_beside): (u32, bool),
         progress: &Progress,
     ) -> Result<f64, BenchError> {
-        let (kinds, clients) = self.clients(mpl, progress)?;
+        let clients = self.clients(mpl, progress)?;
+        let kinds = self.kinds();
         let db = self.database().clone();
         let (is_over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
         let observed = thread::scope(|scope| {
@@ -166,19 +167,26 @@ impl Place<'_> {
         Ok(observed.run.tps())
     }
 
+    fn kinds(&self) -> &'static [&'static str] {
+        match self {
+            Place::Workload(prepared) => prepared.kinds(),
+            Place::Rows(_) => KINDS,
+        }
+    }
+
     fn clients(
         &mut self,
         mpl: u32,
         progress: &Progress,
-    ) -> Result<(&'static [&'static str], Vec<Box<dyn Client>>), BenchError> {
+    ) -> Result<Vec<Box<dyn Client>>, BenchError> {
         match self {
             Place::Workload(prepared) => {
                 prepared.prepare(progress).map_err(BenchError::Failed)?;
-                Ok((prepared.kinds(), prepared.clients(mpl)))
+                Ok(prepared.clients(mpl))
             }
             Place::Rows(rows) => {
                 let drawn = rows.rows.count;
-                Ok((KINDS, rows.clients(mpl, Mixture { drawn, ..MIXTURE })))
+                Ok(rows.clients(mpl, Mixture { drawn, ..MIXTURE }))
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Thousands of inserts for an instruction counter:
 //!
 //! ```text
-//! cargo build --release -p foxton-log --example instructions
+//! cargo build --release -p foxton-log --example log_instructions
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*measured*' \
-//!     target/release/examples/instructions hybrid
+//!     target/release/examples/log_instructions hybrid
 //! ```
 //!
 //! The measured part is ten thousand records of 120 bytes from one thread, into a buffer with space
