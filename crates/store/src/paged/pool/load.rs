@@ -274,29 +274,37 @@ impl BufferPool {
     ) -> Result<PageReservation<'p>, PoolError> {
         let count = requests.len();
         assert!((1..=MAX_RESERVED).contains(&count), "one to six pages");
-        let mut frames = match self.resident_pages(worker, requests) {
-            Some(pages) => return Ok(PageReservation { pages }),
-            None => self.take_frames(worker, count)?,
+        let mut resident = self.resident_pages(worker, requests);
+        let missing = resident.iter().filter(|page| page.is_none()).count();
+        if missing == 0 {
+            let pages = resident.into_iter().flatten().collect();
+            return Ok(PageReservation { pages });
+        }
+        let mut frames = match self.try_take_frames(worker, missing) {
+            Some(frames) => frames,
+            None => {
+                resident.iter_mut().for_each(|page| *page = None);
+                self.take_frames(worker, count)?
+            }
         };
         loop {
-            let attempt = self.load_all(worker, (requests, ahead), &mut frames);
+            let attempt = self.load_all(worker, (requests, ahead), &mut resident, &mut frames);
+            self.give_frames(worker, &mut frames);
             if let Some(pages) = attempt.transpose() {
-                self.free_frames(worker).give(&mut frames);
                 return pages.map(|pages| PageReservation { pages });
             }
             // Another thread failed to load one of the pages. This one tries it itself, with frames
-            // for all pages, because it used some.
-            self.free_frames(worker).give(&mut frames);
+            // for all pages, because it used some, and kept none of the pages.
             frames = self.take_frames(worker, count)?;
         }
     }
 
-    /// Fixes all pages, if all are resident.
+    /// Fixes those of the pages that are resident.
     fn resident_pages<'p>(
         &'p self,
         worker: &Worker,
         requests: &[PageRequest],
-    ) -> Option<SmallVec<[FixedPage<'p>; MAX_RESERVED]>> {
+    ) -> SmallVec<[Option<FixedPage<'p>>; MAX_RESERVED]> {
         let fixed = |request: &PageRequest| self.try_fix(worker, request.page);
         requests.iter().map(fixed).collect()
     }
@@ -328,12 +336,25 @@ impl BufferPool {
         Some(FixedPage::new(self, index, page))
     }
 
+    /// Takes `count` free frames, if there are so many. Never waits.
+    fn try_take_frames(&self, worker: &Worker, count: usize) -> Option<FrameList> {
+        let frames = self.free_frames(worker).try_take(count)?;
+        if self.free.count() < self.reserve_target() {
+            self.provider_wakeup.notify();
+        }
+        Some(frames)
+    }
+
+    /// Gives back the frames that are left, if any.
+    fn give_frames(&self, worker: &Worker, frames: &mut FrameList) {
+        if !frames.is_empty() {
+            self.free_frames(worker).give(frames);
+        }
+    }
+
     /// Takes `count` free frames. Waits without a latch and without a fix.
     fn take_frames(&self, worker: &Worker, count: usize) -> Result<FrameList, PoolError> {
-        if let Some(frames) = self.free_frames(worker).try_take(count) {
-            if self.free.count() < self.reserve_target() {
-                self.provider_wakeup.notify();
-            }
+        if let Some(frames) = self.try_take_frames(worker, count) {
             return Ok(frames);
         }
         self.provider_wakeup.notify();
@@ -356,16 +377,21 @@ impl BufferPool {
         }
     }
 
-    /// Loads the pages. `Ok(None)`: another thread failed to load one of them.
+    /// Loads the pages that are not `resident`, and takes those. `Ok(None)`: another thread failed
+    /// to load one of them.
     fn load_all<'p>(
         &'p self,
         worker: &Worker,
         (requests, ahead): (&[PageRequest], &[PageId]),
+        resident: &mut [Option<FixedPage<'p>>],
         frames: &mut FrameList,
     ) -> Result<Option<SmallVec<[FixedPage<'p>; MAX_RESERVED]>>, PoolError> {
         let mut claims = SmallVec::<[PageClaim<'p>; MAX_RESERVED]>::new();
-        for request in requests {
-            claims.push(self.claim(worker, request.page, frames));
+        for (request, resident) in requests.iter().zip(resident) {
+            claims.push(match resident.take() {
+                Some(fixed) => PageClaim::Found(fixed),
+                None => self.claim(worker, request.page, frames),
+            });
         }
         // Own loads first, all of them: other threads may wait for any (I3).
         let mut run = match (claims.last(), requests.last()) {
