@@ -397,7 +397,17 @@ fn all() -> Vec<Variant> {
 
 #[test]
 fn all_managers_agree_with_the_reference_at_every_step() {
-    let found: usize = seeds(50)
+    agree(20);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --release -p foxton-lock --test it model:: -- --ignored"]
+fn all_managers_agree_in_a_thousand_histories() {
+    agree(1_000);
+}
+
+fn agree(count: u64) {
+    let found: usize = seeds(count)
         .into_iter()
         .map(|seed| {
             let played = History {
@@ -418,7 +428,7 @@ fn all_managers_agree_with_the_reference_at_every_step() {
 fn barging_changes_nothing_if_no_waiter_sleeps() {
     let reference = all().into_iter().take(1);
     let kinds: Vec<Variant> = reference.chain(members(ManagerKind::Direct)).collect();
-    for seed in seeds(20) {
+    for seed in seeds(10) {
         let played = History {
             seed,
             with_scans: seed % 2 == 1,
@@ -449,7 +459,7 @@ fn no_policy_leaves_a_cycle_behind() {
     for policy in [VictimPolicy::LeastWork, VictimPolicy::Youngest] {
         for kind in ManagerKind::ALL {
             for member in members(kind) {
-                for seed in seeds(5) {
+                for seed in seeds(3) {
                     let played = History {
                         seed,
                         with_scans: true,

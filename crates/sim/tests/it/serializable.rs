@@ -98,7 +98,7 @@ fn on_a_hundred_keys_in_pages() {
 
 #[test]
 fn on_two_thousand_keys_in_pages() {
-    try_with(1, 2_000, 1_500, 8, in_pages);
+    try_with(1, 2_000, 500, 8, in_pages);
 }
 
 /// Short histories, of which many are over soon after the first write has made the table.
