@@ -26,6 +26,7 @@ use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, PagePurpose, for
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 mod ahead;
+mod reservations;
 
 const IDENTITY: [u8; 16] = [7; 16];
 /// The first pages of the file are not used here.
@@ -310,38 +311,6 @@ fn misses_on_one_page(progress: &TestProgress) {
         assert!(pool.stats().reads - before <= 1);
     }
     pool.verify();
-}
-
-#[test]
-fn a_reservation_may_move_between_threads() {
-    fn is_send<T: Send>() {}
-    is_send::<PageReservation<'_>>();
-    is_send::<PoolError>();
-}
-
-#[test]
-fn a_reservation_keeps_its_pages() {
-    let device = MemoryDevice::new();
-    let data = Data::create(&device, 16, 100);
-    let workers = Workers::new();
-    let (worker, other) = (workers.worker(), workers.worker());
-    let kept = data.requests(&[1, 2, 3, 4, 5, 6]);
-    let reservation = data.pool.reserve(&worker, &kept).expect("whole");
-    let before = data.pool.stats().reads;
-    for index in 10..100 {
-        drop(
-            data.pool
-                .reserve(&other, &data.requests(&[index]))
-                .expect("whole"),
-        );
-    }
-    assert!(data.pool.stats().reads >= before + 80);
-    for page in reservation.pages() {
-        assert!(page.view().is_some_and(|view| view.is_valid()));
-        assert!(data.pool.page(page.page()).is_some());
-    }
-    drop(reservation);
-    data.verify(&worker);
 }
 
 #[test]
