@@ -17,15 +17,10 @@ use crate::{
 };
 
 /// The runs that take turns, and their names in results.
-#[cfg(not(feature = "hooks"))]
-const BESIDE: [(Beside, &str); 2] = [
+const BESIDE: &[(Beside, &str)] = &[
     (Beside::Nothing, "without a snapshot"),
     (Beside::Snapshot, "beside a snapshot"),
-];
-#[cfg(feature = "hooks")]
-const BESIDE: [(Beside, &str); 3] = [
-    (Beside::Nothing, "without a snapshot"),
-    (Beside::Snapshot, "beside a snapshot"),
+    #[cfg(feature = "hooks")]
     (
         Beside::SnapshotAndGhosts,
         "beside a snapshot, with deleted rows in place",
@@ -49,17 +44,17 @@ pub(super) fn run(settings: &Settings, audience: Audience) -> Result<Measured, B
         for (system, &method) in systems.iter().zip(&settings.methods) {
             let name = name_of(method);
             progress.now(&format!("{name}, pass {} of {}", pass + 1, settings.passes));
-            let mut rates = [0.0; BESIDE.len()];
+            let mut rates = vec![0.0; BESIDE.len()];
             for turn in 0..BESIDE.len() {
                 // Each begins in its turn.
                 let at = (turn + pass as usize) % BESIDE.len();
                 rates[at] = queue::jobs_a_second(&of(settings, system), system, BESIDE[at].0)?;
                 progress.advance(settings.window.as_millis() as u64);
             }
-            for ((_, series), rate) in BESIDE.iter().zip(rates) {
+            for ((_, series), &rate) in BESIDE.iter().zip(&rates) {
                 measured.add(&name, &format!("jobs {series}"), "1/s", rate);
             }
-            for ((_, series), rate) in BESIDE.iter().zip(rates).skip(1) {
+            for ((_, series), rate) in BESIDE.iter().zip(&rates).skip(1) {
                 let series = format!("{series} ÷ without");
                 measured.add(&name, &series, RATIO, rate / rates[0].max(1e-9));
             }
