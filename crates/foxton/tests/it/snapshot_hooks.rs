@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use foxton::injected_fault::{
-    DELETED_ROWS_MISSED, KEPT_VALUE_FREED, OWN_VERSION_MISSED, PURGE_UNCOPIED, ROLLBACK_MISSED,
-    UNRESOLVED_TAKEN_FOR_INVISIBLE, VERSION_LATE,
+    DELETED_ROWS_MISSED, GHOSTS_LEFT, KEPT_VALUE_FREED, OWN_VERSION_MISSED, PURGE_UNCOPIED,
+    ROLLBACK_MISSED, UNRESOLVED_TAKEN_FOR_INVISIBLE, VERSION_LATE,
 };
 use foxton::{Database, Isolation, Options, Snapshot, Table, TableComponent, failpoint};
 use foxton_sync::failpoint::{Failpoint, FailpointStop};
@@ -168,6 +168,19 @@ fn a_deleted_row_of_a_page_is_found_where_its_ghost_was_purged() {
         assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(10));
         let rows = snapshot.range(&ROWS, ..).unwrap().into_iter().count();
         assert_eq!(rows, 1 + usize::from(fault.is_none()), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_ghost_that_is_left_in_place_shows_no_row_but_to_older_snapshots() {
+    for fault in [None, Some(GHOSTS_LEFT)] {
+        let db = with_a_row(fault);
+        let snapshot = db.snapshot().unwrap();
+        let purged = db.stats().ghosts_purged;
+        db.run(|tx| tx.delete(&ROWS, &1)).unwrap();
+        assert_eq!(db.stats().ghosts_purged > purged, fault.is_none());
+        assert_eq!(db.run(|tx| tx.get(&ROWS, &1)).unwrap(), None);
+        assert_eq!(snapshot.get(&ROWS, &1).unwrap(), Some(10));
     }
 }
 
