@@ -218,6 +218,13 @@ impl Device for MeteredDevice {
         self.metered(name, self.device.open(name)?)
     }
 
+    fn open_direct(&self, name: &str) -> io::Result<Option<Arc<dyn DeviceFile>>> {
+        match self.mode.is_direct {
+            true => self.open(name).map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         self.device.list()
     }

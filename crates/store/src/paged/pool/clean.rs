@@ -7,9 +7,10 @@
 //!         -- sync returned --> dirty         if not: recovery LSN = c
 //! ```
 //!
-//! A batch is first written to a slot of the doublewrite buffer, if the pool has one, and synced
-//! there. Then its pages are written in their places. Several batches share one sync of the page
-//! file, as many as there are slots.
+//! A batch is first written to slots of the doublewrite buffer, if the pool has one, and synced
+//! there. Then its pages are written in their places, and the page file is synced. A batch fills
+//! all slots unless threads wait for frames, because the time of two syncs and of a wait for the
+//! log does not depend on the number of pages.
 //!
 //! A copy is made without a latch and validated. After a few failures the cleaner shares the latch.
 //! It never waits for a latch: a page that is busy stays dirty until a later batch.
@@ -21,6 +22,7 @@ use foxton_sync::worker::Worker;
 
 use super::BufferPool;
 use super::error::{PoolError, WriteFailure};
+use super::place_writes::write_places;
 use crate::failpoint;
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, PAGE_LATCH};
@@ -29,8 +31,15 @@ use crate::paged::space::{
     DOUBLEWRITE_PAGES, DOUBLEWRITE_SLOTS, DoublewriteBuffer, PageBuffer, PageFile,
 };
 
-/// Maximum number of pages in a batch.
+/// Maximum number of pages that are written before threads that wait for frames get some.
 pub const CLEAN_BATCH: usize = DOUBLEWRITE_PAGES;
+
+/// Maximum number of pages in a batch of a pool with that maximum of frames. Copies of a batch take
+/// a sixty-fourth of the memory, unless the pool is small.
+pub(super) fn largest_batch(maximum: usize) -> usize {
+    let all_slots = DOUBLEWRITE_SLOTS * DOUBLEWRITE_PAGES;
+    all_slots.min(maximum / 64).max(CLEAN_BATCH.min(maximum))
+}
 
 /// Copies without a latch before the latch is shared.
 const OPTIMISTIC_COPIES: usize = 3;
@@ -38,9 +47,12 @@ const OPTIMISTIC_COPIES: usize = 3;
 /// The cleaner's own: one thread at a time has it.
 #[derive(Debug)]
 pub(super) struct CleanerState {
+    /// For the copies of a batch.
     buffer: PageBuffer,
     /// Maximum number of pages in a batch.
     batch_pages: usize,
+    /// Maximum number of them in a slot.
+    slot_pages: usize,
     doublewrite: Option<DoublewriteBuffer>,
     /// Frame at which the search for dirty pages goes on.
     hand: usize,
@@ -48,10 +60,11 @@ pub(super) struct CleanerState {
 
 impl CleanerState {
     pub(super) fn new(file: &PageFile, frames: usize) -> Self {
-        let batch_pages = CLEAN_BATCH.min(frames);
+        let batch_pages = largest_batch(frames);
         Self {
             buffer: file.buffer(batch_pages),
             batch_pages,
+            slot_pages: CLEAN_BATCH.min(frames),
             doublewrite: None,
             hand: 0,
         }
@@ -60,8 +73,8 @@ impl CleanerState {
 
 /// A page of a batch.
 #[derive(Debug, Clone, Copy)]
-struct BatchPage {
-    page: PageId,
+pub(super) struct BatchPage {
+    pub(super) page: PageId,
     index: usize,
     /// LSN of the copy.
     lsn: Lsn,
@@ -76,12 +89,13 @@ impl BufferPool {
         self
     }
 
-    /// Makes batches of at most `pages` pages, of at least one and at most [`CLEAN_BATCH`]. For
-    /// tests, because batches of a small pool have all of its pages.
+    /// Writes at most `pages` pages to a slot, at least one and at most [`CLEAN_BATCH`]. For tests,
+    /// because a batch of a small pool has all of its pages, and a slot takes them.
     pub fn limit_batches(&self, pages: usize) {
         // Site: "page latch", passed for each page.
         let state = &mut *shim::lock(&self.cleaning);
-        state.batch_pages = pages.clamp(1, state.batch_pages);
+        state.slot_pages = pages.clamp(1, state.slot_pages);
+        state.batch_pages = state.batch_pages.min(DOUBLEWRITE_SLOTS * state.slot_pages);
     }
 
     /// Writes up to [`CLEAN_BATCH`] dirty pages in the order of their numbers, neighbours in one
@@ -93,42 +107,29 @@ impl BufferPool {
     /// If the log, a write or the sync fails, now or earlier. All pages of the batch stay dirty,
     /// and nothing is written any more.
     pub fn clean_batch(&self, worker: &Worker) -> Result<usize, PoolError> {
-        self.clean_batches(worker, 1)
+        self.clean_slots(worker, 1)
     }
 
-    /// As [`clean_batch`](Self::clean_batch), with up to `most` batches before the sync.
-    pub(super) fn clean_batches(&self, worker: &Worker, most: usize) -> Result<usize, PoolError> {
-        let cleaned = self.clean_once(worker, most);
+    /// As [`clean_batch`](Self::clean_batch), with as many pages as `slots` slots take.
+    pub(super) fn clean_slots(&self, worker: &Worker, slots: usize) -> Result<usize, PoolError> {
+        let cleaned = self.clean_once(worker, slots);
         self.serve_dirty_waiters(worker);
         cleaned
     }
 
-    fn clean_once(&self, worker: &Worker, most: usize) -> Result<usize, PoolError> {
+    fn clean_once(&self, worker: &Worker, slots: usize) -> Result<usize, PoolError> {
         // Site: "page latch", passed for each page.
         let mut state = shim::lock(&self.cleaning);
         if let Some(failure) = self.failure() {
             return Err(failure.into());
         }
-        let mut written = Vec::new();
-        // Each frame is looked at once, because pages stay dirty until the sync.
-        let mut unseen = self.frames.len();
-        for _ in 0..most.min(DOUBLEWRITE_SLOTS) {
-            let batch = self.dirty_pages(&mut state, &mut unseen);
-            if batch.is_empty() {
-                break;
-            }
-            let copied = self.copy_batch(worker, &mut state, batch);
-            if copied.is_empty() {
-                // All of them are changing. An empty batch would use up a slot that no sync frees.
-                continue;
-            }
-            if let Err(failure) = self.write_batch(worker, &state, &copied) {
-                return Err(self.fail(failure).into());
-            }
-            written.extend(copied);
-        }
-        if written.is_empty() {
+        let batch = self.dirty_pages(&mut state, slots);
+        let batch = self.copy_batch(worker, &mut state, batch);
+        if batch.is_empty() {
             return Ok(0);
+        }
+        if let Err(failure) = self.write_batch(worker, &state, &batch) {
+            return Err(self.fail(failure).into());
         }
         worker.failpoints().pass(&failpoint::PAGES_WRITTEN);
         if !worker.failpoints().misbehaves(&failpoint::CLEAN_UNSYNCED)
@@ -137,18 +138,17 @@ impl BufferPool {
             return Err(self.fail(error.into()).into());
         }
         if let Some(doublewrite) = &state.doublewrite {
-            // All batches were written in their places before the sync began.
+            // The whole batch was written in its places before the sync began.
             doublewrite.release();
         }
-        self.writes
-            .fetch_add(written.len() as u64, Ordering::Relaxed);
-        for page in &written {
+        self.writes.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        for page in &batch {
             self.mark_durable(worker, *page);
         }
         drop(state);
         self.empty_surplus(worker);
         self.serve_waiters(worker);
-        Ok(written.len())
+        Ok(batch.len())
     }
 
     /// Copies the pages of a batch, in the order of their numbers, and seals the copies. Those that
@@ -181,7 +181,7 @@ impl BufferPool {
     pub fn clean_all(&self, worker: &Worker) -> Result<(), PoolError> {
         let mut rest = self.dirty_count();
         while rest > 0 {
-            let cleaned = self.clean_batches(worker, DOUBLEWRITE_SLOTS)?;
+            let cleaned = self.clean_slots(worker, DOUBLEWRITE_SLOTS)?;
             if cleaned == 0 {
                 return Ok(());
             }
@@ -213,18 +213,18 @@ impl BufferPool {
         failure.get_or_insert(first).clone()
     }
 
-    /// Returns dirty pages of the next frames, at most `unseen`, as many as fit a batch.
-    fn dirty_pages(&self, state: &mut CleanerState, unseen: &mut usize) -> Vec<BatchPage> {
+    /// Returns dirty pages of the next frames, as many as these slots and a batch take.
+    fn dirty_pages(&self, state: &mut CleanerState, slots: usize) -> Vec<BatchPage> {
+        let most = state.batch_pages.min(slots * state.slot_pages);
         let mut batch = Vec::new();
-        while *unseen > 0 {
-            *unseen -= 1;
+        for _ in 0..self.frames.len() {
             let index = state.hand;
             state.hand = (index + 1) % self.frames.len();
             // Only this thread makes pages clean, so a dirty page stays in its frame.
             if let Some(page) = self.frames[index].dirty_page() {
                 let lsn = Lsn::ZERO;
                 batch.push(BatchPage { page, index, lsn });
-                if batch.len() == state.batch_pages {
+                if batch.len() == most {
                     break;
                 }
             }
@@ -279,8 +279,8 @@ impl BufferPool {
         Some(result)
     }
 
-    /// Writes the copies, neighbours together, once the log is durable up to their LSNs. The only
-    /// function that writes pages from frames.
+    /// Writes the copies once the log is durable up to their LSNs. The only function that writes
+    /// pages from frames.
     fn write_batch(
         &self,
         worker: &Worker,
@@ -297,16 +297,13 @@ impl BufferPool {
         let images = &state.buffer.bytes()[..batch.len() * size];
         if let Some(doublewrite) = &state.doublewrite {
             let pages: Vec<_> = batch.iter().map(|page| page.page).collect();
-            doublewrite.write(worker, &pages, images)?;
+            let slots = images.chunks(state.slot_pages * size);
+            for (pages, images) in pages.chunks(state.slot_pages).zip(slots) {
+                doublewrite.write(worker, pages, images)?;
+            }
+            doublewrite.sync()?;
         }
-        let is_next = |one: &BatchPage, other: &BatchPage| one.page.0 + 1 == other.page.0;
-        let mut begin = 0;
-        for run in batch.chunk_by(is_next) {
-            let end = begin + run.len() * size;
-            self.file.write(run[0].page, &images[begin..end])?;
-            begin = end;
-        }
-        Ok(())
+        Ok(write_places(&self.file, batch, images)?)
     }
 
     /// Records that the copy of a page is durable.

@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 use super::evict::EvictOutcome;
 use super::{
-    BufferPool, CLEAN_BATCH, MIN_FRAMES, hints, leaf_hints, read_ahead, read_buffers, translation,
+    BufferPool, MIN_FRAMES, clean, hints, leaf_hints, read_ahead, read_buffers, translation,
 };
 use crate::paged::frame::Frame;
 use crate::paged::page::PageSize;
@@ -43,7 +43,7 @@ fn bytes_of_header(size: PageSize) -> usize {
 /// Bytes of the buffers for reads, for read-ahead and for the cleaner.
 fn bytes_of_buffers(size: PageSize, maximum: usize) -> usize {
     let runs = read_ahead::bytes_of_run_buffers(size, maximum);
-    (CLEAN_BATCH.min(maximum) + read_buffers(maximum)) * size.bytes() + runs
+    (clean::largest_batch(maximum) + read_buffers(maximum)) * size.bytes() + runs
 }
 
 impl BufferPool {

@@ -69,6 +69,7 @@ mod load;
 mod read_ahead;
 
 mod clean;
+mod place_writes;
 
 mod dirty_gate;
 

@@ -136,12 +136,12 @@ impl BufferPool {
             || self.has_dirty_surplus()
         {
             // A failure is reported to the threads that wait, and is final.
-            let batches = match self.free.shortage() {
+            let slots = match self.free.shortage() {
                 0 => DOUBLEWRITE_SLOTS,
                 // Threads that wait for frames get them after the next sync.
                 _ => 1,
             };
-            match self.clean_batches(worker, batches) {
+            match self.clean_slots(worker, slots) {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return,
             }

@@ -26,6 +26,7 @@ use crate::paged::space::{DOUBLEWRITE_SLOTS, DoublewriteBuffer, PagePurpose, for
 use crate::paged::stall::{TestProgress, fail_if_stalled};
 
 mod ahead;
+mod place_writes;
 mod reservations;
 
 const IDENTITY: [u8; 16] = [7; 16];
@@ -82,7 +83,9 @@ impl Data {
         pages: u64,
         log: Arc<dyn PageLog>,
     ) -> Data {
-        let file = PageFile::create(device, "rows", PageSize::MIN, IDENTITY).expect("a new file");
+        let file = PageFile::create(device, "rows", PageSize::MIN, IDENTITY);
+        let mut file = file.expect("a new file");
+        file.make_direct(device, "rows").expect("it is there");
         format_file(&file).expect("space");
         file.grow(FIRST + pages, &[]).expect("space");
         let data = Data {
@@ -482,7 +485,7 @@ struct HookedDevice {
 
 type SyncHook = Box<dyn FnOnce() + Send>;
 type ReadHook = Arc<dyn Fn(u64, usize) -> io::Result<()> + Send + Sync>;
-type WriteHook = Box<dyn FnMut(&[u8]) + Send>;
+type WriteHook = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
 #[derive(Default)]
 struct DeviceHooks {
@@ -511,7 +514,7 @@ impl DeviceFile for HookedFile {
     }
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if let Some(hook) = &mut *shim::lock(&self.1.before_write) {
-            hook(bytes);
+            hook(bytes)?;
         }
         self.0.write_at(bytes, offset)
     }
@@ -551,6 +554,9 @@ impl Device for HookedDevice {
             self.inner.open(name)?,
             self.hooks.clone(),
         )))
+    }
+    fn open_direct(&self, name: &str) -> io::Result<Option<Arc<dyn DeviceFile>>> {
+        self.open(name).map(Some)
     }
     fn list(&self) -> io::Result<Vec<String>> {
         self.inner.list()
@@ -726,6 +732,7 @@ fn a_page_is_written_only_when_the_log_is_durable_up_to_its_lsn() {
                 assert!(lsn <= log.durable.load(Ordering::Relaxed), "log first");
                 writes.fetch_add(1, Ordering::Relaxed);
             }
+            Ok(())
         }
     };
     *shim::lock(&device.hooks.before_write) = Some(Box::new(before_write));

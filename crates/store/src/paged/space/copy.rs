@@ -416,6 +416,7 @@ mod tests {
         let pages = [PageId(10), PageId(11), PageId(12)];
         let images: Vec<u8> = pages.iter().flat_map(|page| image(*page, 200)).collect();
         buffer.write(&worker, &pages, &images).expect("memory");
+        buffer.sync().expect("memory");
         // Page 10 is torn, page 11 has only zeros, and page 12 was written again.
         let mut torn = image(pages[0], 100);
         torn[900] ^= 1;

@@ -1,9 +1,9 @@
 //! Doublewrite buffer: a file that has a copy of each page until the page is durable in its place.
 //!
 //! A power cut may tear a page: some of its sectors are new, some old. So a batch of pages is
-//! written to one of eight slots of this file and synced, and only then are the pages written in
-//! their places. After a power cut either the slot is whole, and the pages are repaired from it, or
-//! no page of the batch was touched.
+//! written to slots of this file, one to eight, and synced, and only then are the pages written in
+//! their places. After a power cut either the slots are whole, and the pages are repaired from
+//! them, or no page of the batch was touched.
 //!
 //! # State
 //!
@@ -25,9 +25,10 @@
 //! * I2  A slot is written only if a sync of the page file has returned that began after the pages
 //!   of the slot's last batch were written in their places. So a page that may be torn has a whole
 //!   image in a slot.
-//! * I3  Slots are overwritten in the order in which they were written, across restarts too. So the
-//!   newest image of a page in the file is the newest one that was written at all, and never an old
-//!   one that would undo a later write.
+//! * I3  Slots are overwritten in the order in which they were written, across restarts too. So
+//!   while the file is in use, the newest image of a page is the newest one that was written at
+//!   all. A power cut may keep any of the slots that were written since the last sync, and parts of
+//!   them. Then the newest image may be an old one, which would undo a later write, but I5 holds.
 //! * I4  Repair is durable before a slot is written. A repair that was cut is repeated.
 //!   After a failed sync, bytes may be visible and lost at the next power cut, though every later
 //!   sync succeeds. So repair copies the images that it needs behind the slots, and syncs, before
@@ -288,7 +289,7 @@ impl DoublewriteBuffer {
             return Ok(());
         }
         self.file.set_len(slots).map_err(device("shorten"))?;
-        self.file.sync().map_err(device("sync"))
+        self.sync()
     }
 
     /// Copies these images behind the slots, and syncs them (I4, I6).
@@ -307,17 +308,17 @@ impl DoublewriteBuffer {
             let images = &bytes.bytes()[..pages.len() * self.size.bytes()];
             self.write_slot(slot, 0, &pages, images)?;
         }
-        self.file.sync().map_err(device("sync"))
+        self.sync()
     }
 
-    /// Number of batches that can be written before [`release`](Self::release) is due.
+    /// Number of slots that can be written before [`release`](Self::release) is due.
     pub fn free_slots(&self) -> usize {
         // Site: "page latch", passed for each page of a batch.
         DOUBLEWRITE_SLOTS - shim::lock(&self.state).used
     }
 
-    /// Writes the sealed images of `pages` to the next slot. When this returns, they are durable
-    /// there, and may be written in their places (I1).
+    /// Writes the sealed images of `pages` to the next slot. Once [`sync`](Self::sync) has returned,
+    /// they may be written in their places (I1).
     ///
     /// # Errors
     ///
@@ -344,7 +345,15 @@ impl DoublewriteBuffer {
             (state.sequence, state.used) = (slot.sequence + 1, slot.used + 1);
             slot
         };
-        self.write_slot(slot.next, slot.sequence, pages, images)?;
+        self.write_slot(slot.next, slot.sequence, pages, images)
+    }
+
+    /// Makes all slots durable that were written.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn sync(&self) -> Result<(), PageFileError> {
         self.file.sync().map_err(device("sync"))
     }
 
@@ -450,7 +459,7 @@ impl DoublewriteImages {
 mod tests {
     use super::super::open::open_or_create;
     use super::*;
-    use crate::paged::page::{PageKind, seal};
+    use crate::paged::page::{PageKind, RowFlags, seal};
     use foxton_log::device::disk::Damage;
     use foxton_log::device::fault::{Call, FaultDevice, Times};
     use foxton_log::device::memory::MemoryDevice;
@@ -465,9 +474,25 @@ mod tests {
         let mut image = vec![0; PageSize::MIN.bytes()];
         let mut content = SlottedPage::new(&mut image[..]);
         content.format(PageKind::Leaf, 0, 9, page, b"", None);
+        // A row at the end of the page, so that each of its sectors says when it was written.
+        let row = content.insert(0, b"row", &lsn.to_le_bytes(), 0, RowFlags::NONE);
+        row.expect("an empty page");
         content.set_lsn(Lsn::new(lsn));
         seal(&mut image, &IDENTITY);
         image
+    }
+
+    impl DoublewriteBuffer {
+        /// Writes a batch of one slot, and makes it durable.
+        fn keep(
+            &self,
+            worker: &Worker,
+            pages: &[PageId],
+            images: &[u8],
+        ) -> Result<(), PageFileError> {
+            self.write(worker, pages, images)?;
+            self.sync()
+        }
     }
 
     fn open(device: &dyn Device) -> (PageFile, DoublewriteBuffer, RepairSummary) {
@@ -486,7 +511,7 @@ mod tests {
         let pages = [PageId(10), PageId(11), PageId(12)];
         for lsn in [100, 200] {
             let images: Vec<u8> = pages.iter().flat_map(|page| image(*page, lsn)).collect();
-            buffer.write(&worker, &pages, &images).expect("memory");
+            buffer.keep(&worker, &pages, &images).expect("memory");
         }
         // One page is torn, one write is lost, one page is newer than any image.
         let mut torn = image(pages[0], 200);
@@ -533,7 +558,7 @@ mod tests {
             if !is_in_place {
                 device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
             }
-            let written = buffer.write(&worker, &[page], &new);
+            let written = buffer.keep(&worker, &[page], &new);
             assert_eq!(written.is_err(), !is_in_place);
             if is_in_place {
                 file.write(page, &new).expect("memory");
@@ -552,7 +577,7 @@ mod tests {
             // A slot that lost its image no longer repairs the page.
             for _ in 0..DOUBLEWRITE_SLOTS * usize::from(is_in_place) {
                 let other = PageId(50);
-                let written = buffer.write(&worker, &[other], &image(other, 300));
+                let written = buffer.keep(&worker, &[other], &image(other, 300));
                 written.expect("memory");
             }
             let device = FaultDevice::holding(&device.crash(Damage::DropAll, 1));
@@ -576,7 +601,7 @@ mod tests {
         let (file, buffer, _) = open(&device);
         for page in pages {
             let sealed = image(page, 200);
-            buffer.write(&worker, &[page], &sealed).expect("memory");
+            buffer.keep(&worker, &[page], &sealed).expect("memory");
             let mut torn = sealed;
             torn[900] ^= 1;
             file.write(page, &torn).expect("memory");
@@ -627,7 +652,7 @@ mod tests {
             file.write(page, &image(page, 100)).expect("memory");
             file.sync().expect("memory");
             device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
-            let written = buffer.write(&worker, &[page], &image(page, 200));
+            let written = buffer.keep(&worker, &[page], &image(page, 200));
             written.expect_err("the sync fails");
             let repair = || DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| true);
             // The copy is synced, and then the pages are.
@@ -656,7 +681,7 @@ mod tests {
         let (file, buffer, _) = open(&device);
         file.write(page, &image(page, 100)).expect("memory");
         file.sync().expect("memory");
-        let written = buffer.write(&worker, &[page], &image(page, 200));
+        let written = buffer.keep(&worker, &[page], &image(page, 200));
         written.expect("memory");
         let slots = DOUBLEWRITE_SLOTS as u64 * buffer.slot_bytes();
         drop((file, buffer));
@@ -681,7 +706,7 @@ mod tests {
         let (file, buffer, _) = open(&device);
         let page = PageId(10);
         buffer
-            .write(&worker, &[page], &image(page, 100))
+            .keep(&worker, &[page], &image(page, 100))
             .expect("memory");
         let mut damaged = image(page, 200);
         damaged[900] ^= 1;
@@ -707,13 +732,81 @@ mod tests {
                 let is_it = lsn % 1700 == 0;
                 let page = if is_it { page } else { PageId(50) };
                 let images = image(page, lsn);
-                buffer.write(&worker, &[page], &images).expect("memory");
+                buffer.keep(&worker, &[page], &images).expect("memory");
             }
             let found = buffer.images().expect("memory");
             let newest = lsn / 1700 * 1700;
             let expected = (newest > 0 && newest + 800 > lsn).then_some(Lsn::new(newest));
             assert_eq!(found.get(&page).map(|image| image.lsn), expected, "{lsn}");
         }
+    }
+
+    /// A batch of eight slots is cut while it is written to them and in its places. Its third slot
+    /// has a page whose older images are in this slot, in the same place, and in the next one. The
+    /// next one may be overwritten before the new image is durable, so the oldest may be left.
+    #[test]
+    fn a_batch_of_many_slots_that_is_cut_tears_no_page_and_makes_none_older() {
+        let worker = Workers::new().worker();
+        let page = PageId(10);
+        let slots = 1..=DOUBLEWRITE_SLOTS as u64;
+        let batch = |round: u64| {
+            slots.clone().map(move |slot| {
+                let is_it = matches!((round, slot), (1, 3 | 4) | (2, 3));
+                let page = if is_it { page } else { PageId(20 + slot) };
+                (page, image(page, 1000 * round + 100 * slot))
+            })
+        };
+        let device = FaultDevice::new();
+        let (file, buffer, _) = open(&device);
+        for (page, image) in batch(1) {
+            buffer.keep(&worker, &[page], &image).expect("memory");
+            file.write(page, &image).expect("memory");
+        }
+        file.sync().expect("memory");
+        buffer.release();
+        device.record();
+        for (page, image) in batch(2) {
+            buffer.write(&worker, &[page], &image).expect("memory");
+        }
+        buffer.sync().expect("memory");
+        for (page, image) in batch(2) {
+            file.write(page, &image).expect("memory");
+        }
+        file.sync().expect("memory");
+        let recording = device.recording().expect("it was recording");
+        drop((file, buffer));
+        let mild = Damage::ALL.into_iter().filter(|kind| !kind.harms_durable());
+        let mild: Vec<Damage> = mild.collect();
+        let (mut torn, mut olds) = (0, 0);
+        for disk in recording.disks() {
+            for damage in &mild {
+                for seed in 0..20 {
+                    let device = disk.crash(*damage, seed);
+                    let file = PageFile::open(&device, "rows", IDENTITY).expect("whole");
+                    let double = device.open("rows-double").expect("it is there");
+                    let images = DoublewriteBuffer::over(double, &file).images();
+                    let newest = images.expect("memory").get(&page).map(|image| image.lsn);
+                    olds += u32::from(newest == Some(Lsn::new(1300)));
+                    // Redo makes the changes of the second round.
+                    let is_redone = |_, lsn| lsn >= Lsn::new(2000);
+                    let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &is_redone);
+                    torn += opened.expect("memory").1.torn;
+                    for slot in slots.clone().filter(|slot| *slot != 3) {
+                        let known = [(1, slot), (2, if slot == 4 { 3 } else { slot })];
+                        let known = known.map(|(round, slot)| Lsn::new(1000 * round + 100 * slot));
+                        let page = if slot == 4 { page } else { PageId(20 + slot) };
+                        let mut found = file.buffer(1);
+                        file.read(page, &mut found).expect("it is whole");
+                        let lsn = SlottedPage::new(found.bytes()).lsn();
+                        assert!(known.contains(&lsn), "{damage:?}: {page}: {lsn}");
+                    }
+                }
+            }
+        }
+        assert!(
+            torn > 0 && olds > 0,
+            "{torn} torn, {olds} with an old image"
+        );
     }
 
     #[test]
@@ -723,7 +816,7 @@ mod tests {
         let (_, buffer, _) = open(&device);
         let page = PageId(10);
         let sealed = image(page, 100);
-        buffer.write(&worker, &[page], &sealed).expect("memory");
+        buffer.keep(&worker, &[page], &sealed).expect("memory");
         let file = device.open("rows-double").expect("it is there");
         let mut bytes = vec![0; SLOT_HEADER + 1024];
         file.read_at(&mut bytes, 0).expect("memory");

@@ -245,6 +245,7 @@ pub struct PageFile {
     file: Arc<dyn DeviceFile>,
     size: PageSize,
     identity: FileIdentity,
+    is_direct: bool,
     header: Mutex<FileHeader>,
     /// The first failed write or sync (I4).
     failure: Mutex<Option<Arc<PageFileError>>>,
@@ -283,6 +284,7 @@ impl PageFile {
             file,
             size,
             identity,
+            is_direct: false,
             header: Mutex::new(header),
             failure: Mutex::new(None),
         };
@@ -307,6 +309,7 @@ impl PageFile {
         let opened = directory.open_direct(name);
         if let Some(file) = opened.map_err(device("open", HEADER_PAGE))? {
             self.file = file;
+            self.is_direct = true;
         }
         Ok(())
     }
@@ -355,9 +358,15 @@ impl PageFile {
             file,
             size: header.size,
             identity,
+            is_direct: false,
             header: Mutex::new(header),
             failure: Mutex::new(None),
         })
+    }
+
+    /// True if pages are read and written past the page cache of the operating system.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// Returns the header as it was last written.
