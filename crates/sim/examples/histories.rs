@@ -6,15 +6,16 @@
 //! graph of dependencies. The level is serializable by default, and then nothing may be found, also
 //! with readers at snapshots. At weaker levels nothing may be found that the level forbids; of all
 //! levels side by side, nothing that breaks a promise. Half of the runs use a table with two
-//! indexes.
+//! indexes. The rows are in memory, in pages of which few are in memory, or half of them in each.
 
 mod common;
 
 use common::{Arguments, Outcome, bar};
 use foxton::device::MemoryDevice;
-use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
+use foxton::{Database, Durability, Isolation, LockManagerKind, Options, TableComponent};
 use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph::{self, Name};
+use foxton_sim::victim::set_small_pages;
 use foxton_sim::{level::admits, replay::replay};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ Histories of random transactions, replayed and searched for circles.
   --isolation NAME  the level of every transaction, or mixed, or readers: serializable ones, and
                     readers at snapshots [serializable]
   --indexed WHICH   yes, no or both: whether rows are found by indexes, too [both]
+  --tables WHICH    memory, paged, or both: the rows with odd keys are in pages then, the others
+                    in memory, and there are no indexes [memory]
   --manager NAME    only this lock manager
   --threads N       so many threads, up to 4000, and not 1, 2, 4, 8, 16, 32 and 64
   --round N         transactions judged at once, at most [50000]";
@@ -98,10 +101,29 @@ impl Display for Level {
     }
 }
 
+/// Tables that have the rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    Memory,
+    Paged,
+    Both,
+}
+
+impl Display for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tables::Memory => "in memory",
+            Tables::Paged => "in pages",
+            Tables::Both => "in memory and in pages",
+        })
+    }
+}
+
 /// One manager with a number of threads and of keys.
 struct Setting {
     level: Level,
     indexed: bool,
+    tables: Tables,
     manager: LockManagerKind,
     threads: u16,
     keys: u64,
@@ -121,6 +143,13 @@ impl Setting {
             declare(&mut options);
         }
         options.durability = Durability::None;
+        if self.tables == Tables::Paged {
+            options.component = TableComponent::Paged;
+        }
+        if self.tables != Tables::Memory {
+            // A few hundred rows are in more pages than that.
+            set_small_pages(&mut options, 32);
+        }
         // A thread that waits this long has been forgotten; it was not only descheduled.
         options.lock_wait = LONGEST;
         Database::open_on(Arc::new(MemoryDevice::new()), options)
@@ -130,13 +159,14 @@ impl Setting {
         let Setting {
             level,
             indexed,
+            tables,
             manager,
             threads,
             keys,
             seed,
         } = self;
         let indexed = if *indexed { ", indexed" } else { "" };
-        format!("{level}, {manager}, {threads} threads, {keys} keys{indexed}, seed {seed}")
+        format!("{level}, {manager}, {threads} threads, {keys} keys {tables}{indexed}, seed {seed}")
     }
 
     /// Commits `count` transactions in rounds of `most`, and checks each round.
@@ -156,6 +186,7 @@ impl Setting {
                 width: 8,
                 yields: if round % 2 == 0 { 0 } else { 8 },
                 indexed: self.indexed,
+                is_split: self.tables == Tables::Both,
                 levels: self.level.drawn(),
             };
             // Each round has numbers of its own: clients run less than 2^24 transactions in one.
@@ -206,6 +237,7 @@ fn main() -> Outcome {
         "threads",
         "round",
         "indexed",
+        "tables",
     ];
     let arguments = Arguments::read(0, &known, HELP)?;
     let count: u64 = arguments.get("transactions", 10_000_000)?;
@@ -221,7 +253,19 @@ fn main() -> Outcome {
         Some(other) => return Err(format!("--threads takes 1 to 4000, and not {other}").into()),
         None => THREADS.to_vec(),
     };
-    let indexed = match &*arguments.get("indexed", "both".to_owned())? {
+    let tables = match &*arguments.get("tables", "memory".to_owned())? {
+        "memory" => Tables::Memory,
+        "paged" => Tables::Paged,
+        "both" => Tables::Both,
+        other => {
+            return Err(format!("--tables takes memory, paged or both, and not {other}").into());
+        }
+    };
+    let both = if tables == Tables::Both { "no" } else { "both" };
+    let indexed = match &*arguments.get("indexed", both.to_owned())? {
+        "yes" | "both" if tables == Tables::Both => {
+            return Err("--tables both takes --indexed no: indexes are of one table".into());
+        }
         "yes" => vec![true],
         "no" => vec![false],
         "both" => vec![false, true],
@@ -243,6 +287,7 @@ fn main() -> Outcome {
             let setting = Setting {
                 level,
                 indexed,
+                tables,
                 manager,
                 threads,
                 keys,
@@ -270,7 +315,7 @@ fn main() -> Outcome {
     }
     bar.finish_and_clear();
     println!(
-        "{total} transactions at {level}, seed {seed}, took {:.0?}",
+        "{total} transactions at {level} {tables}, seed {seed}, took {:.0?}",
         begun.elapsed()
     );
     Ok(())

@@ -6,6 +6,7 @@
 //! * The same reads by two indexes, one of them unique.
 //! * Writes of every kind, some of them on keys that were just read or just deleted.
 //! * Savepoints that are rolled back to or released. One transaction of ten is rolled back.
+//! * Rows of one table, or the odd ones in a table of pages (`is_split`).
 //! * Transactions of other levels, and reads at handles of snapshots (`Levels`). Half of the
 //!   handles are shared by all clients, and are older than the transactions that read there.
 //!
@@ -37,6 +38,7 @@ mod source;
 type Row = (u64, u64, u64);
 
 const ROWS: Table<u64, Row> = Table::new("rows");
+const ODD_ROWS: Table<u64, Row> = Table::new("odd_rows").paged();
 const NAMES: Index<u64, u64, Row> = Index::unique("rows_by_name", &ROWS, |_, row, keys| {
     if row.1 > 0 {
         keys.add(&(row.1 - 1));
@@ -70,6 +72,9 @@ pub struct Plan {
     pub yields: u64,
     /// True if rows are found by indexes, too, which the database must [have](declare).
     pub indexed: bool,
+    /// True if the rows with odd keys are in a table of pages of their own. Indexes do not find
+    /// them.
+    pub is_split: bool,
     /// Levels of the transactions.
     pub levels: Levels,
 }
@@ -95,6 +100,21 @@ impl Plan {
             false => Labels::None,
         }
     }
+
+    /// Returns the table of a key.
+    fn table(&self, key: u64) -> Table<u64, Row> {
+        match self.is_split && key % 2 == 1 {
+            true => ODD_ROWS,
+            false => ROWS,
+        }
+    }
+
+    fn tables(&self) -> &'static [Table<u64, Row>] {
+        match self.is_split {
+            true => &[ROWS, ODD_ROWS],
+            false => &[ROWS],
+        }
+    }
 }
 
 /// Result of a run.
@@ -117,7 +137,12 @@ pub struct Ran {
 /// # Errors
 ///
 /// Any error of the database but conflicts, whose transactions are run again.
+///
+/// # Panics
+///
+/// If the plan has both indexes and split rows.
 pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64) -> Result<Ran> {
+    assert!(!(plan.indexed && plan.is_split), "indexes are of one table");
     let zero = Instant::now();
     let shared = Mutex::new(None);
     let shared = &shared;
@@ -167,9 +192,17 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
 ///
 /// Any error of the database.
 pub fn rows(db: &Database) -> Result<BTreeMap<u64, Version>> {
-    let rows = db.run(|tx| tx.range(&ROWS, ..).collect())?;
-    let rows = rows.into_iter();
+    let tables = [ROWS, ODD_ROWS].iter();
+    let rows = db.run(|tx| {
+        tables
+            .clone()
+            .map(|table| tx.range(table, ..).collect())
+            .collect()
+    })?;
+    let rows: Vec<Vec<(u64, Row)>> = rows;
     Ok(rows
+        .into_iter()
+        .flatten()
         .map(|(key, (value, ..))| (key, Version::from_value(value)))
         .collect())
 }
@@ -368,7 +401,7 @@ impl Client<'_> {
 
     fn get(&mut self, source: &mut Source<'_>, key: u64, lock: LockOptions) -> Result<()> {
         let kept = kept(self.level, lock);
-        let found = source.get(key, lock);
+        let found = source.get(&self.plan.table(key), key, lock);
         self.note_read(found, |client, found| {
             if found.is_some() || lock.wait != LockWait::Skip {
                 let saw = found.map(|row| Version::from_value(row.0));
@@ -384,9 +417,18 @@ impl Client<'_> {
         let keys: Vec<u64> = std::iter::once(first).chain(more).collect();
         let lock = self.lock();
         let kept = kept(self.level, lock);
-        let found = source.get_many(&keys, lock);
+        let mut found = Ok(Vec::new());
+        for table in self.plan.tables() {
+            let of_table = |key: &u64| self.plan.table(*key).name() == table.name();
+            let keys: Vec<u64> = keys.iter().copied().filter(of_table).collect();
+            found = found.and_then(|mut found: Vec<_>| {
+                let read = source.get_many(table, &keys, lock)?;
+                found.extend(keys.into_iter().zip(read));
+                Ok(found)
+            });
+        }
         self.note_read(found, |client, found| {
-            for (key, found) in keys.into_iter().zip(found) {
+            for (key, found) in found {
                 if found.is_some() || lock.wait != LockWait::Skip {
                     let saw = found.map(|row| Version::from_value(row.0));
                     client.record.note(Step::Get(key, saw, kept));
@@ -455,20 +497,21 @@ impl Client<'_> {
 
     fn put(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
         let version = self.record.version();
-        let written = Self::written(tx.put(&ROWS, &key, &self.row(key, version)))?;
+        let written = Self::written(tx.put(&self.plan.table(key), &key, &self.row(key, version)))?;
         self.record.note(Step::Put(key, version, written));
         Ok(())
     }
 
     fn insert(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
         let version = self.record.version();
-        let written = Self::written(tx.insert(&ROWS, &key, &self.row(key, version)))?;
+        let written =
+            Self::written(tx.insert(&self.plan.table(key), &key, &self.row(key, version)))?;
         self.record.note(Step::Insert(key, version, written));
         Ok(())
     }
 
     fn delete(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
-        let existed = tx.delete(&ROWS, &key)?;
+        let existed = tx.delete(&self.plan.table(key), &key)?;
         self.record.note(Step::Delete(key, existed));
         Ok(())
     }
@@ -544,7 +587,7 @@ impl Client<'_> {
         scan: Scan,
         lock: LockOptions,
     ) -> Result<Vec<(u64, Version)>> {
-        let rows = source.rows(&scan, lock)?.into_iter();
+        let rows = source.rows(self.plan.tables(), &scan, lock)?.into_iter();
         rows.map(|(found, key, row)| Ok((key, self.checked(scan.by, found, key, row, scan.kept)?)))
             .collect()
     }

@@ -38,15 +38,26 @@ fn cut_runs(seeds: RangeInclusive<u64>, at_least: u64) {
 /// The clients of a run are threads, so their commits share syncs while pages are written.
 #[test]
 fn every_cut_of_a_run_over_paged_tables_is_survived() {
+    cut_paged(&[1, 3], 9);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --release -p foxton-sim --test it crash:: -- --ignored"]
+fn every_cut_of_many_runs_over_paged_tables_is_survived() {
+    cut_paged(&[1, 3, 5, 7], 1);
+}
+
+/// Records a run over paged tables for each of the seeds and cuts it at every `step`-th place.
+fn cut_paged(seeds: &[u64], step: usize) {
     let mut images = 0;
-    for seed in [1, 3] {
+    for &seed in seeds {
         let mut paged = options(seed);
         paged.component = TableComponent::Paged;
         set_small_pages(&mut paged, FRAMES);
         let before = |device| -> Arc<dyn Device> { Arc::new(device) };
         let run = record_on(before, paged, seed, 4, 9, Honesty::Honest);
         let run = run.expect("a run without faults");
-        let tally = run.cut_everywhere(9, seed);
+        let tally = run.cut_everywhere(step, seed);
         images += tally.unwrap_or_else(|failure| panic!("{failure}")).images;
     }
     println!("{images} images");

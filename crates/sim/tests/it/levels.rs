@@ -11,6 +11,7 @@ use foxton_sim::clients::{Levels, Plan, declare, run};
 use foxton_sim::graph::{self, Name};
 use foxton_sim::level::{admits, expected};
 use foxton_sim::replay::replay;
+use foxton_sim::victim::set_small_pages;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,7 @@ fn look(level: Isolation, rounds: u64) -> (BTreeMap<Name, u64>, u64) {
                 width: 6,
                 yields: 3,
                 indexed,
+                is_split: false,
                 levels: Levels::One,
             };
             let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
@@ -90,6 +92,7 @@ fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
                 width: 6,
                 yields: 3,
                 indexed: true,
+                is_split: false,
                 levels: Levels::Readers,
             };
             let ran = run(&db, plan, start, round << 24).unwrap();
@@ -107,6 +110,17 @@ fn readers_at_snapshots_are_serializable_among_serializable_transactions() {
 /// the levels of the others are.
 #[test]
 fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
+    judge_all_levels(false);
+}
+
+#[test]
+fn each_transaction_over_both_components_has_what_its_own_level_promises() {
+    judge_all_levels(true);
+}
+
+/// Runs transactions of all levels with each lock manager. If `is_split`, rows with odd keys are in
+/// pages, of which few are in memory.
+fn judge_all_levels(is_split: bool) {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
         let mut options = Options::tiny();
         (options.lock_manager, options.lock_threads) = (manager, true);
@@ -114,7 +128,10 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
         // However slow the machine is, a wait as long as this is one that never ends.
         options.lock_wait = Duration::from_secs(120);
         options.snapshot_linger = OFTEN;
-        declare(&mut options);
+        match is_split {
+            true => set_small_pages(&mut options, 16),
+            false => declare(&mut options),
+        }
         let db = Database::open_on(Arc::new(MemoryDevice::new()), options).unwrap();
         let mut start = BTreeMap::new();
         for round in 0..4 {
@@ -122,11 +139,12 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
                 seed,
                 clients: 6,
                 count: 100,
-                keys: 12,
+                keys: if is_split { 1_000 } else { 12 },
                 steps: 6,
                 width: 6,
                 yields: 3,
-                indexed: true,
+                indexed: !is_split,
+                is_split,
                 levels: Levels::Mixed,
             };
             let ran = run(&db, plan, start, round << 24).unwrap();
@@ -136,6 +154,9 @@ fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
             assert_eq!((end, ran.stalled), (ran.end.clone(), 0), "{manager}");
             start = ran.end;
         }
+        let pages = db.stats().pages;
+        let is_evicting = pages.is_some_and(|pages| pages.evictions > 0);
+        assert_eq!(is_evicting, is_split, "{pages:?}");
     }
 }
 

@@ -189,6 +189,7 @@ fn look(fault: Option<Failpoint>, component: TableComponent, rounds: u64) -> Opt
             width: 6,
             yields: 3,
             indexed,
+            is_split: false,
             levels: Levels::One,
         };
         let ran = match run(&db, plan, BTreeMap::new(), 0) {

@@ -453,6 +453,7 @@ fn look(fault: Option<Failpoint>, rounds: u64) -> Option<Vec<String>> {
             width: 6,
             yields: 3,
             indexed: true,
+            is_split: false,
             levels: Levels::Mixed,
         };
         let ran = match run(&db, plan, BTreeMap::new(), 0) {

@@ -42,6 +42,7 @@ fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Optio
             width: keys / 8,
             yields: seed % 2 * 8,
             indexed,
+            is_split: false,
             levels: Levels::One,
         };
         // The second half begins where the first ended, with other clients.
@@ -101,6 +102,12 @@ fn on_two_thousand_keys_in_pages() {
     try_with(1, 2_000, 500, 8, in_pages);
 }
 
+#[test]
+#[ignore = "takes minutes: cargo test --release -p foxton-sim --test it serializable:: -- --ignored"]
+fn on_two_thousand_keys_in_pages_for_longer() {
+    try_with(1, 2_000, 15_000, 8, in_pages);
+}
+
 /// Short histories, of which many are over soon after the first write has made the table.
 #[test]
 fn on_a_table_that_does_not_exist_at_first() {
@@ -145,6 +152,7 @@ fn of_five_hundred_and_twelve_threads() {
                 width: 8,
                 yields: 8,
                 indexed: true,
+                is_split: false,
                 levels: Levels::One,
             };
             let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
