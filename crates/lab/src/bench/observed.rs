@@ -9,6 +9,7 @@ use crate::{
     bench::{error::BenchError, runs::GRACE},
     driver::{self, Client, Plan},
     measure::{
+        latency::Latency,
         memory::{self, Guard},
         outcome::Outcome,
         run::Run,
@@ -33,6 +34,8 @@ pub(super) struct Observed {
     /// Measurements of the clients.
     pub(super) run: Run,
     samples: Vec<CounterSample>,
+    /// Bytes of the latencies of all clients.
+    latency_bytes: u64,
 }
 
 /// Times of a run.
@@ -70,6 +73,7 @@ impl Times {
         };
         let begun = progress.steps();
         let (mut samples, mut due) = (Vec::new(), self.ramp);
+        let latencies = clients.len() * kinds.len();
         let mut guard = Guard::new(memory::available_bytes);
         let watch = |elapsed: Duration| {
             progress.reach(begun + elapsed.as_millis() as u64);
@@ -98,7 +102,11 @@ impl Times {
             let what = format!("{errors} transactions failed, the first: {first}");
             return Err(BenchError::Failed(what));
         }
-        Ok(Observed { run, samples })
+        Ok(Observed {
+            run,
+            samples,
+            latency_bytes: (latencies * Latency::default().bytes()) as u64,
+        })
     }
 }
 
@@ -150,6 +158,11 @@ impl Observed {
         let resident = self.samples.iter().map(|sample| sample.resident_bytes);
         resident.max().unwrap_or(0)
     }
+
+    /// The same without the latencies of the clients, which are the measurement's.
+    pub(super) fn engine_bytes(&self) -> u64 {
+        self.resident_bytes().saturating_sub(self.latency_bytes)
+    }
 }
 
 fn rate(first: &CounterSample, last: &CounterSample, counter: usize) -> f64 {
@@ -177,10 +190,12 @@ mod tests {
         let observed = Observed {
             run: Run::default(),
             samples: samples.into_iter().map(sample).collect(),
+            latency_bytes: 11,
         };
         assert!((observed.worst_second(0) - 0.5).abs() < 1e-9);
         assert!((observed.rate(0) - 35.0 / 4.1).abs() < 1e-9);
         assert_eq!((observed.growth(0), observed.resident_bytes()), (35, 41));
+        assert_eq!(observed.engine_bytes(), 30);
         assert_eq!((observed.middle(0), observed.last(0)), (25, 35));
     }
 

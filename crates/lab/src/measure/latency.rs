@@ -31,6 +31,11 @@ impl Latency {
             .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Latency>() + self.0.distinct_values() * size_of::<u32>()
+    }
+
     /// Adds another client's transactions.
     pub fn add(&mut self, other: &Latency) {
         self.0
@@ -65,5 +70,6 @@ mod tests {
         assert!((latency.quantile_us(0.5) / 500.0 - 1.0).abs() < 0.02);
         assert!((latency.quantile_us(0.99) / 990.0 - 1.0).abs() < 0.02);
         assert!(Latency::default().max_us() == 0.0);
+        assert!((10_000..20_000).contains(&latency.bytes()));
     }
 }

@@ -6,7 +6,7 @@
 //!   the pool, whatever the replacement. More reads than that are a page read twice, or a branch.
 //! * *Throughput at most clients ÷ at fewest.*
 //! * *Resident memory − limit.* The process's resident set at its largest, sampled each second,
-//!   less the memory for pages. It has the program, and the stacks and latencies of its clients.
+//!   less the memory for pages and the latencies of the clients. It has the program, and stacks.
 
 use super::{
     Settings,
@@ -131,7 +131,7 @@ impl BeyondPoint<'_> {
             let series = "reads per row ÷ share of pages not in memory";
             measured.add(&row, series, RATIO, page_reads / rate / missing);
         }
-        let beyond = observed.resident_bytes() as f64 - settings.page_memory() as f64;
+        let beyond = observed.engine_bytes() as f64 - settings.page_memory() as f64;
         let mib = beyond / f64::from(1 << 20);
         measured.add(&row, "resident memory − limit", "MiB", mib);
         Ok(RowRates { rate, page_reads })

@@ -108,7 +108,7 @@ fn engine(
     measured.add("reads", "p99.9", "ms", reads_us / 1e3);
     // The recording is the measurement's.
     let own = size_of_val(&calls[..]) + settings.page_memory();
-    let beyond = observed.resident_bytes() as f64 - own as f64;
+    let beyond = observed.engine_bytes() as f64 - own as f64;
     measured.add(
         "process",
         "resident memory − limit",
