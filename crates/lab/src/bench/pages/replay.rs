@@ -1,7 +1,7 @@
 //! Recorded writes and syncs, repeated on other files at the times at which they were made.
 //!
 //! So readers of the bare device meet the same writes as those of the engine. Each kind of file has
-//! a thread, because each has one writer in the engine. A call that is late is not skipped.
+//! as many threads as write it in the engine. A call that is late is not skipped.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foxton_sync::shim::{Arc, AtomicBool, Ordering::Relaxed};
+use foxton_sync::shim::{Arc, AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::{
     bare::file_error,
@@ -22,6 +22,9 @@ use crate::bench::error::BenchError;
 
 /// Longest sleep, so that a replay ends soon after it is stopped.
 const NAP: Duration = Duration::from_millis(20);
+
+/// Number of threads that write a batch of pages in place.
+const PAGE_WRITERS: usize = 8;
 
 /// Threads that repeat calls until they are stopped.
 pub(super) struct Replay {
@@ -37,19 +40,27 @@ impl Replay {
         is_direct: bool,
     ) -> Replay {
         let (stopped, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
-        let threads = FileKind::ALL.into_iter().map(|kind| {
-            let path = file_of(kind);
+        let mut threads = Vec::new();
+        for kind in FileKind::ALL {
             let of_kind = calls.iter().filter(|call| call.kind == kind);
             let player = Player {
                 calls: of_kind.copied().collect(),
-                path: path.clone(),
+                next: Arc::default(),
+                path: file_of(kind),
                 is_direct: is_direct && matches!(kind, FileKind::Pages | FileKind::Doublewrite),
                 stopped: stopped.clone(),
                 began,
             };
-            (path, thread::spawn(move || player.play()))
-        });
-        let threads = threads.collect();
+            let players = if kind == FileKind::Pages {
+                PAGE_WRITERS
+            } else {
+                1
+            };
+            for _ in 0..players {
+                let player = player.clone();
+                threads.push((player.path.clone(), thread::spawn(move || player.play())));
+            }
+        }
         Replay { stopped, threads }
     }
 
@@ -69,8 +80,11 @@ impl Replay {
     }
 }
 
+#[derive(Clone)]
 struct Player {
-    calls: Vec<RecordedCall>,
+    calls: Arc<[RecordedCall]>,
+    /// The call that is made next, of all players of the file.
+    next: Arc<AtomicUsize>,
     path: PathBuf,
     is_direct: bool,
     stopped: Arc<AtomicBool>,
@@ -91,7 +105,8 @@ impl Player {
         let most = self.calls.iter().map(bytes_of).max().unwrap_or(0);
         let mut buffer = AlignedBuffer::new(most);
         let mut made = 0;
-        for call in &self.calls {
+        // Relaxed: the index leads to calls that do not change.
+        while let Some(call) = self.calls.get(self.next.fetch_add(1, Relaxed)) {
             loop {
                 if self.stopped.load(Relaxed) {
                     return Ok(made);
