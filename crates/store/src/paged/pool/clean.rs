@@ -73,8 +73,8 @@ impl CleanerState {
 
 /// A page of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BatchPage {
-    pub(super) page: PageId,
+struct BatchPage {
+    page: PageId,
     index: usize,
     /// LSN of the copy.
     lsn: Lsn,
@@ -295,15 +295,15 @@ impl BufferPool {
         }
         let size = self.page_size().bytes();
         let images = &state.buffer.bytes()[..batch.len() * size];
+        let pages: Vec<_> = batch.iter().map(|page| page.page).collect();
         if let Some(doublewrite) = &state.doublewrite {
-            let pages: Vec<_> = batch.iter().map(|page| page.page).collect();
             let slots = images.chunks(state.slot_pages * size);
             for (pages, images) in pages.chunks(state.slot_pages).zip(slots) {
                 doublewrite.write(worker, pages, images)?;
             }
             doublewrite.sync()?;
         }
-        Ok(write_places(&self.file, batch, images)?)
+        Ok(write_places(&self.file, &pages, images)?)
     }
 
     /// Records that the copy of a page is durable.

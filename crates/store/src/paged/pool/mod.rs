@@ -68,8 +68,9 @@ mod load;
 
 mod read_ahead;
 
-mod clean;
 mod place_writes;
+
+mod clean;
 
 mod dirty_gate;
 

@@ -8,7 +8,7 @@
 use std::panic;
 use std::thread;
 
-use super::clean::BatchPage;
+use crate::paged::PageId;
 use crate::paged::space::{PageFile, PageFileError};
 
 /// Maximum number of threads that write a batch.
@@ -16,14 +16,14 @@ const PAGE_WRITERS: usize = 8;
 /// Smallest number of pages for which a thread is worth starting.
 const SHARE: usize = 8;
 
-/// Writes the images of a batch in their places.
+/// Writes the images of these pages, which are in the order of their numbers, in their places.
 ///
 /// # Errors
 ///
 /// If a write fails. It is unknown which of the others were made.
 pub(super) fn write_places(
     file: &PageFile,
-    batch: &[BatchPage],
+    batch: &[PageId],
     images: &[u8],
 ) -> Result<(), PageFileError> {
     let writers = match file.is_direct() {
@@ -59,12 +59,12 @@ pub(super) fn write_places(
 }
 
 /// Writes neighbours together.
-fn write_runs(file: &PageFile, batch: &[BatchPage], images: &[u8]) -> Result<(), PageFileError> {
-    let is_next = |one: &BatchPage, other: &BatchPage| one.page.0 + 1 == other.page.0;
+fn write_runs(file: &PageFile, batch: &[PageId], images: &[u8]) -> Result<(), PageFileError> {
+    let is_next = |one: &PageId, other: &PageId| one.0 + 1 == other.0;
     let mut begin = 0;
     for run in batch.chunk_by(is_next) {
         let end = begin + run.len() * file.size().bytes();
-        file.write(run[0].page, &images[begin..end])?;
+        file.write(run[0], &images[begin..end])?;
         begin = end;
     }
     Ok(())
