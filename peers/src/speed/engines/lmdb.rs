@@ -32,8 +32,10 @@ self_cell::self_cell!(
 
 pub(crate) fn settings(durability: Durability) -> String {
     let flags = match durability {
-        Durability::Sync => "no flags",
-        Durability::None | Durability::Buffered => "MDB_NOSYNC (written at commit, not synced)",
+        Durability::Sync => "MDB_NORDAHEAD",
+        Durability::None | Durability::Buffered => {
+            "MDB_NORDAHEAD, MDB_NOSYNC (written at commit, not synced)"
+        }
     };
     let lmdb = heed::lmdb_version().string;
     format!("{lmdb}, by heed {}; {flags}", locked("heed"))
@@ -42,11 +44,14 @@ pub(crate) fn settings(durability: Durability) -> String {
 fn open(folder: &Path, durability: Durability) -> heed::Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(MOST_READERS);
+    // A row is read at a time: pages around it would displace others when memory is short.
+    let mut flags = EnvFlags::NO_READ_AHEAD;
     if durability != Durability::Sync {
-        // SAFETY: what may be lost or harmed when the machine stops is thrown away with its folder
-        // anyway.
-        unsafe { options.flags(EnvFlags::NO_SYNC) };
+        flags |= EnvFlags::NO_SYNC;
     }
+    // SAFETY: what may be lost or harmed when the machine stops is thrown away with its folder
+    // anyway.
+    unsafe { options.flags(flags) };
     // SAFETY: this process made the folder, and no other opens or changes its files.
     unsafe { options.open(folder) }
 }
