@@ -215,8 +215,8 @@ pub struct Options {
     /// tests, which reach the limits of a page sooner with small ones.
     #[doc(hidden)]
     pub page_bytes: usize,
-    /// Maximum number of pages that are written together, from 1 to 128. Default 128. For tests,
-    /// which reach several batches sooner with few.
+    /// Maximum number of pages in a slot of the doublewrite buffer, from 1 to 128. Default 128. For
+    /// tests, which reach several slots sooner with few.
     #[doc(hidden)]
     pub page_batch: usize,
     /// Failpoints of the database, for tests that use them while it is opened. Default `None`: the
