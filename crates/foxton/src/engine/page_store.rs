@@ -476,7 +476,9 @@ impl OpenPages {
         let (device, identity) = (&logged.files.device, logged.files.superblock.identity);
         let worker = workers.worker();
         let is_redone = |page, lsn| analysis.redoes(page, lsn);
-        let doublewrite = DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file, &is_redone);
+        let end = analysis.log_end();
+        let doublewrite =
+            DoublewriteBuffer::open(&**device, DOUBLEWRITE_FILE, &file, end, &is_redone);
         let (mut doublewrite, _) = doublewrite?;
         if !options.cached_pages {
             doublewrite.make_direct(&**device, DOUBLEWRITE_FILE)?;

@@ -360,7 +360,8 @@ fn pages_that_change_while_they_are_copied_take_no_slot() {
     let device = MemoryDevice::new();
     let mut data = Data::create(&device, 16, 4);
     let pool = Arc::into_inner(data.pool).expect("no thread has it");
-    let doublewrite = DoublewriteBuffer::open(&device, "double", pool.file(), &|_, _| true);
+    let doublewrite =
+        DoublewriteBuffer::open(&device, "double", pool.file(), LOG_END, &|_, _| true);
     data.pool = Arc::new(pool.with_doublewrite(doublewrite.expect("memory").0));
     let workers = Workers::new();
     let (worker, other) = (workers.worker(), workers.worker());

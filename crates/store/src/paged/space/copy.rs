@@ -411,7 +411,8 @@ mod tests {
         let device = MemoryDevice::new();
         let worker = Workers::new().worker();
         let file = open_or_create(&device, "rows", PageSize::MIN, IDENTITY).expect("memory");
-        let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| true);
+        let end = Lsn::new(1 << 40);
+        let opened = DoublewriteBuffer::open(&device, "rows-double", &file, end, &|_, _| true);
         let (buffer, _) = opened.expect("memory");
         let pages = [PageId(10), PageId(11), PageId(12)];
         let images: Vec<u8> = pages.iter().flat_map(|page| image(*page, 200)).collect();

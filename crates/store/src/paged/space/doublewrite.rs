@@ -42,6 +42,10 @@
 //!   its copy the copy counts: after a failed sync it may be the only durable one. Before a slot is
 //!   written again, the copies are cut off, durably: later they would be old ones (I3).
 //!
+//! * I7  No image has changes beyond the end of the log, because the log is durable first. If one
+//!   has, the log lost records that were durable. That is refused before anything is written:
+//!   restart adds records, and then no page would seem to be ahead of the log.
+//!
 //! Two kinds of pages are not in this file. Page 0 has its header twice and writes one of both at a
 //! time. A space map that the file grows by is durable before the header covers it.
 
@@ -58,7 +62,7 @@ use foxton_sync::worker::Worker;
 use super::file::{PageBuffer, PageFile, PageFileError};
 use crate::failpoint;
 use crate::paged::PageId;
-use crate::paged::page::{FileIdentity, PageSize, SlottedPage, unseal};
+use crate::paged::page::{FileIdentity, PageError, PageFault, PageSize, SlottedPage, unseal};
 
 /// Number of slots.
 pub const DOUBLEWRITE_SLOTS: usize = 8;
@@ -120,15 +124,17 @@ fn device(call: &'static str) -> impl Fn(io::Error) -> PageFileError {
 impl DoublewriteBuffer {
     /// Opens the doublewrite buffer `name` of `pages`, or creates it, and repairs the pages that a
     /// power cut has torn. No page has been read before, and no other thread uses the files.
-    /// `is_redone` is true if redo makes all changes of the page behind the LSN (I5).
+    /// The log ends at `log_end`. `is_redone` is true if redo makes all changes of the page behind
+    /// the LSN (I5).
     ///
     /// # Errors
     ///
-    /// If a device fails.
+    /// If a device fails, or the log ends before the changes of an image (I7).
     pub fn open(
         directory: &dyn Device,
         name: &str,
         pages: &PageFile,
+        log_end: Lsn,
         is_redone: &dyn Fn(PageId, Lsn) -> bool,
     ) -> Result<(DoublewriteBuffer, RepairSummary), PageFileError> {
         let file = match directory.open(name) {
@@ -144,6 +150,12 @@ impl DoublewriteBuffer {
         };
         let buffer = DoublewriteBuffer::over(file, pages);
         let images = buffer.images()?;
+        let ahead = images.iter().find(|(_, image)| image.lsn > log_end);
+        if let Some((&page, image)) = ahead {
+            let (found, end) = (image.lsn, log_end);
+            let fault = PageFault::AheadOfLog { found, end };
+            return Err(PageFileError::Damaged(PageError { page, fault }));
+        }
         let repaired = buffer.repair(pages, &images, is_redone)?;
         Ok((buffer, repaired))
     }

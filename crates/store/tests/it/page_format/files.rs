@@ -377,7 +377,8 @@ fn a_slot_that_the_document_describes_repairs_a_torn_page() {
     assert_ne!(check(&device).1, [], "it is torn");
     let file = PageFile::open(&device, "rows", IDENTITY).expect("whole");
     let is_redone = |page, _| page == PageId(6);
-    let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &is_redone);
+    let end = Lsn::new(1 << 40);
+    let opened = DoublewriteBuffer::open(&device, "rows-double", &file, end, &is_redone);
     assert_eq!(opened.expect("memory").1.torn, 1);
     assert_eq!(check(&device).1, []);
 }

@@ -184,10 +184,13 @@ impl RowEngine {
             false => replay_memory(device)?,
         };
         let file = open_or_create(device, FILE, PageSize::MIN, IDENTITY)?;
-        let (doublewrite, repaired) =
-            DoublewriteBuffer::open(device, DOUBLEWRITE_FILE, &file, &|page, lsn| {
-                analysis.redoes(page, lsn)
-            })?;
+        let (doublewrite, repaired) = DoublewriteBuffer::open(
+            device,
+            DOUBLEWRITE_FILE,
+            &file,
+            analysis.log_end(),
+            &|page, lsn| analysis.redoes(page, lsn),
+        )?;
         let options = RestartOptions::default();
         let log = Arc::new(log);
         let recovery = Recovery::new(directory, IDENTITY, log, &worker, &analysis, &options);

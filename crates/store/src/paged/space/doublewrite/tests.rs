@@ -10,6 +10,8 @@ use foxton_sync::worker::Workers;
 use std::io::ErrorKind;
 
 const IDENTITY: FileIdentity = [7; 16];
+/// Beyond all changes.
+const LOG_END: Lsn = Lsn::new(1 << 40);
 /// Redo makes the changes behind this.
 const REDO_FROM: Lsn = Lsn::new(150);
 
@@ -35,7 +37,9 @@ impl DoublewriteBuffer {
 
 fn open(device: &dyn Device) -> (PageFile, DoublewriteBuffer, RepairSummary) {
     let file = open_or_create(device, "rows", PageSize::MIN, IDENTITY).expect("memory");
-    let opened = DoublewriteBuffer::open(device, "rows-double", &file, &|_, lsn| lsn >= REDO_FROM);
+    let opened = DoublewriteBuffer::open(device, "rows-double", &file, LOG_END, &|_, lsn| {
+        lsn >= REDO_FROM
+    });
     let (buffer, repaired) = opened.expect("memory");
     (file, buffer, repaired)
 }
@@ -191,7 +195,8 @@ fn a_copy_that_alone_is_durable_is_not_written_over() {
         device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
         let written = buffer.keep(&worker, &[page], &image(page, 200));
         written.expect_err("the sync fails");
-        let repair = || DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| true);
+        let repair =
+            || DoublewriteBuffer::open(&device, "rows-double", &file, LOG_END, &|_, _| true);
         // The copy is synced, and then the pages are.
         device.fail(Call::Sync, 2, Times::Once, ErrorKind::Other);
         repair().expect_err("the sync of the pages fails");
@@ -231,7 +236,7 @@ fn copies_are_gone_when_a_repair_is_done() {
     let file = device.open("rows-double").expect("memory");
     file.set_len(2 * slots).expect("memory");
     let file = open_or_create(&device, "rows", PageSize::MIN, IDENTITY).expect("memory");
-    let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &|_, _| false);
+    let opened = DoublewriteBuffer::open(&device, "rows-double", &file, LOG_END, &|_, _| false);
     opened.expect("memory");
     assert!(length().expect("memory") <= slots);
 }
@@ -253,6 +258,34 @@ fn a_damaged_page_gets_no_image_that_redo_does_not_complete() {
     assert_eq!(repaired, RepairSummary::default());
     let read = file.read(page, &mut file.buffer(1));
     assert!(matches!(read, Err(PageFileError::Damaged(_))), "{read:?}");
+}
+
+/// The log lost its end, which was durable: pages have changes that it lacks.
+#[test]
+fn an_image_ahead_of_the_log_is_refused_and_nothing_is_written() {
+    let worker = Workers::new().worker();
+    let device = FaultDevice::new();
+    let (file, buffer, _) = open(&device);
+    let page = PageId(10);
+    let kept = buffer.keep(&worker, &[page], &image(page, 200));
+    kept.expect("memory");
+    drop(buffer);
+    device.record();
+    let open = |end| {
+        let end = Lsn::new(end);
+        DoublewriteBuffer::open(&device, "rows-double", &file, end, &|_, _| true)
+    };
+    match open(199) {
+        Err(PageFileError::Damaged(error)) => {
+            let (found, end) = (Lsn::new(200), Lsn::new(199));
+            assert_eq!(error.page, page);
+            assert_eq!(error.fault, PageFault::AheadOfLog { found, end });
+        }
+        other => panic!("{other:?}"),
+    }
+    let recording = device.recording().expect("it was recording");
+    assert_eq!(recording.disks().count(), 1, "nothing has changed");
+    assert_eq!(open(200).expect("memory").1.torn, 1);
 }
 
 #[test]
@@ -326,7 +359,8 @@ fn a_batch_of_many_slots_that_is_cut_tears_no_page_and_makes_none_older() {
                 olds += u32::from(newest == Some(Lsn::new(1300)));
                 // Redo makes the changes of the second round.
                 let is_redone = |_, lsn| lsn >= Lsn::new(2000);
-                let opened = DoublewriteBuffer::open(&device, "rows-double", &file, &is_redone);
+                let opened =
+                    DoublewriteBuffer::open(&device, "rows-double", &file, LOG_END, &is_redone);
                 torn += opened.expect("memory").1.torn;
                 for slot in slots.clone().filter(|slot| *slot != 3) {
                     let known = [(1, slot), (2, if slot == 4 { 3 } else { slot })];
