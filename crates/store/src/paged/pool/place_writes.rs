@@ -30,7 +30,7 @@ pub(super) fn write_places(
         true => (batch.len() / SHARE).clamp(1, PAGE_WRITERS),
         false => 1,
     };
-    let pages = batch.len().div_ceil(writers);
+    let pages = batch.len().div_ceil(writers).max(1);
     let bytes = pages * file.size().bytes();
     let mut shares = batch.chunks(pages).zip(images.chunks(bytes));
     let Some((pages, images)) = shares.next() else {

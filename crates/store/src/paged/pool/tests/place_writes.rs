@@ -1,5 +1,6 @@
 //! Batches that several threads write in their places.
 
+use super::super::place_writes::write_places;
 use super::*;
 use std::collections::HashSet;
 
@@ -39,6 +40,7 @@ fn threads_share_the_writes_of_a_batch() {
         "each has eight pages or more"
     );
     let file = PageFile::open(&device, "rows", IDENTITY).expect("whole");
+    write_places(&file, &[], &[]).expect("nothing to write");
     let mut image = file.buffer(1);
     for (index, count) in (0..).zip(&data.counts) {
         file.read(page_of(index), &mut image).expect("whole");
@@ -59,6 +61,15 @@ fn a_write_that_fails_in_any_thread_leaves_all_pages_dirty() {
                 false => Ok(()),
             };
         *shim::lock(&device.hooks.before_write) = Some(Box::new(before_write));
+        // A file that remembers no failure: the writers alone report it.
+        let mut file = PageFile::open(&device, "rows", IDENTITY).expect("whole");
+        file.make_direct(&device, "rows").expect("it is there");
+        let pages: Vec<PageId> = (0..PAGES).step_by(2).map(page_of).collect();
+        let mut images = file.buffer(pages.len());
+        for (page, image) in pages.iter().zip(images.bytes_mut().chunks_mut(1024)) {
+            file.read_unchecked(*page, image).expect("memory");
+        }
+        write_places(&file, &pages, images.bytes()).expect_err("one is refused");
         for _ in 0..2 {
             let refused = data.pool.clean_batch(&workers.worker());
             assert!(matches!(refused, Err(PoolError::Write(_))), "{refused:?}");
