@@ -499,7 +499,7 @@ impl OpenPages {
         ));
         let log = Arc::new(RecoveryLog::new(recovery.clone()));
         let pool = BufferPool::with_maximum(file, frames, maximum, log)?;
-        let pool = pool.with_doublewrite(doublewrite);
+        let pool = pool.with_doublewrite(doublewrite).with_log_end(end);
         pool.limit_batches(options.page_batch);
         let pool = Arc::new(pool);
         let owner = PageOwner::new(pool.clone(), Arc::new(workers.clone()));

@@ -23,6 +23,7 @@ use foxton_sync::worker::Worker;
 use super::BufferPool;
 use super::error::{PoolError, WriteFailure};
 use super::place_writes::write_places;
+use super::written::WrittenPages;
 use crate::failpoint;
 use crate::paged::PageId;
 use crate::paged::frame::{Frame, PAGE_LATCH};
@@ -86,6 +87,14 @@ impl BufferPool {
     pub fn with_doublewrite(self, doublewrite: DoublewriteBuffer) -> BufferPool {
         // Site: "page latch": once, before the pool is used.
         shim::lock(&self.cleaning).doublewrite = Some(doublewrite);
+        self
+    }
+
+    /// Refuses pages of the file with changes behind `log_end`, the end of the log when the file
+    /// was opened. Called before a page is loaded or written.
+    #[must_use]
+    pub fn with_log_end(mut self, log_end: Lsn) -> BufferPool {
+        self.written = WrittenPages::since(log_end);
         self
     }
 
@@ -303,6 +312,7 @@ impl BufferPool {
             }
             doublewrite.sync()?;
         }
+        self.written.add(&pages);
         Ok(write_places(&self.file, &pages, images)?)
     }
 

@@ -511,6 +511,13 @@ impl BufferPool {
         }
         // Behind the read: the log may have grown since the page was written.
         let end = self.log.end(worker);
+        // The file grows by maps that no batch writes.
+        let ahead = match (is_read, content.kind()) {
+            (true, kind) if kind != Some(PageKind::SpaceMap) => {
+                self.written.end_before(page, found)
+            }
+            _ => None,
+        };
         let class = match (purpose, content.kind()) {
             (PageUse::ReadOnce, _) => PageClass::ReadOnce,
             (_, Some(PageKind::Branch)) => PageClass::Branch,
@@ -521,7 +528,7 @@ impl BufferPool {
                 _ if !is_read => None,
                 Some(written) if found < written => Some(PageFault::Stale { found, written }),
                 _ if found > end => Some(PageFault::AheadOfLog { found, end }),
-                _ => None,
+                _ => ahead.map(|end| PageFault::AheadOfLog { found, end }),
             };
             if let Some(fault) = fault {
                 return Err(PoolError::Damaged(PageError { page, fault }));

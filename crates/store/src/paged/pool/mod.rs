@@ -68,6 +68,8 @@ mod load;
 
 mod read_ahead;
 
+mod written;
+
 mod place_writes;
 
 mod clean;
@@ -170,6 +172,7 @@ pub struct BufferPool {
     dirty: AtomicUsize,
     dirty_gate: DirtyGate,
     cleaning: Mutex<clean::CleanerState>,
+    written: written::WrittenPages,
     failure: Mutex<Option<error::WriteFailure>>,
     /// Buffers for reads, which threads share.
     buffers: Mutex<Vec<PageBuffer>>,
@@ -295,6 +298,7 @@ impl BufferPool {
             dirty: AtomicUsize::new(0),
             dirty_gate: DirtyGate::default(),
             cleaning: Mutex::new(clean::CleanerState::new(&file, maximum)),
+            written: written::WrittenPages::since(Lsn::new(u64::MAX)),
             failure: Mutex::new(None),
             buffers: Mutex::new(Vec::new()),
             run_buffers: read_ahead::RunBuffers::new(size, maximum),

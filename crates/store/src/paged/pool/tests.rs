@@ -28,6 +28,7 @@ use crate::paged::stall::{TestProgress, fail_if_stalled};
 mod ahead;
 mod place_writes;
 mod reservations;
+mod written;
 
 const IDENTITY: [u8; 16] = [7; 16];
 /// The first pages of the file are not used here.

@@ -46,7 +46,7 @@ const IDENTITY: [u8; 16] = *b"rows, in a store";
 const FILE: &str = "rows";
 /// Name of the doublewrite buffer.
 const DOUBLEWRITE_FILE: &str = "rows-double";
-/// Maximum number of pages in a batch, so that several batches share a sync.
+/// Maximum number of pages in a slot, so that a batch has several.
 const BATCH_PAGES: usize = 3;
 const TABLE: u64 = 7;
 const CLIENTS: usize = 3;
@@ -191,13 +191,15 @@ impl RowEngine {
             analysis.log_end(),
             &|page, lsn| analysis.redoes(page, lsn),
         )?;
+        let end = analysis.log_end();
         let options = RestartOptions::default();
         let log = Arc::new(log);
         let recovery = Recovery::new(directory, IDENTITY, log, &worker, &analysis, &options);
         let recovery = Arc::new(recovery);
         let page_log = Arc::new(RecoveryLog::new(recovery.clone()));
         let pool = BufferPool::new(file, MIN_FRAMES, page_log)?;
-        let pool = Arc::new(pool.with_doublewrite(doublewrite));
+        let pool = pool.with_doublewrite(doublewrite).with_log_end(end);
+        let pool = Arc::new(pool);
         pool.limit_batches(BATCH_PAGES);
         let owner = PageOwner::new(pool.clone(), workers);
         let recovered = restart(recovery, &worker, analysis, &owner, &options)?;
