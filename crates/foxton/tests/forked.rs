@@ -567,11 +567,15 @@ fn a_child_has_databases_of_its_own() {
     fs::create_dir(&directory.0).unwrap();
     let db = Database::open(&others).unwrap();
     put(&db, 1).unwrap();
-    let (mut waits, says) = pipe();
-    let child = |(db, mut waits, says): (Database, File, File), report: &mut Report| {
-        drop(says);
+    let (waits, says) = pipe();
+    let (parent_waits, child_says) = pipe();
+    type Ends = (File, File);
+    let child = |(db, parents, childs): (Database, Ends, Ends), report: &mut Report| {
+        let (mut waits, mut says) = childs;
+        drop(parents);
         let taken = Database::open(&others).map_err(|error| error.code());
         report.equal("taken", taken.err(), Some("in_use"));
+        says.write_all(b".").unwrap();
         for round in 1..4 {
             let db = Database::open(&own).unwrap();
             let token = CancelToken::new();
@@ -601,14 +605,15 @@ fn a_child_has_databases_of_its_own() {
     };
     forks(
         Fork::Library,
-        (db, waits.try_clone().unwrap(), says),
+        (db, (parent_waits, says), (waits, child_says)),
         child,
-        |things| {
-            let (db, _, mut says) = { things };
+        |(db, (mut waits, mut says), childs)| {
+            drop(childs);
             put(&db, 2).unwrap();
+            // The child has found the database taken.
+            waits.read_exact(&mut [0]).unwrap();
             db.close().unwrap();
             says.write_all(b".").unwrap();
-            let _ = &mut waits;
         },
     );
     let db = Database::open(&others).unwrap();
