@@ -47,7 +47,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_delimiter = ',', value_parser = admission)]
     pub(crate) admission: Vec<Admission>,
     /// Components of the tables, separated by commas to compare: memory, or paged, in pages of a
-    /// file. Workloads with secondary indexes skip paged tables. Without this, memory.
+    /// file. Without this, memory.
     #[arg(long, value_delimiter = ',', value_parser = tables)]
     pub(crate) tables: Vec<TableComponent>,
     /// Memory for the pages of paged tables: bytes, or a number with KiB, MiB or GiB [default:
